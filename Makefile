@@ -1,0 +1,62 @@
+# Everything runs from .venv, which `make setup` builds from uv.lock. Only python3 and make are
+# needed beforehand: uv is taken from PATH, or else installed into .uv, which belongs to this folder.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+UV := $(or $(shell uv --version >/dev/null 2>&1 && command -v uv),.uv/bin/uv)
+BIN := .venv/bin
+STAMP := .venv/.synced
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadscope --durations=5 --durations-min=1
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_PROJECT_ENVIRONMENT := .venv
+export UV_HTTP_TIMEOUT ?= 180
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## Create .venv with all that checks and tests need
+
+# Some systems ship Python without what `venv` needs; there pip alone has to fetch uv.
+$(STAMP): pyproject.toml uv.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"Sennit needs Python 3.11 or newer, but $(PYTHON) is %s. Name a newer one, like this: " \
+		"make setup PYTHON=python3.12" % sys.version.split()[0])'
+	@test -x $(UV) \
+		|| { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; } \
+		|| { rm -rf .uv; $(PYTHON) -m pip install --quiet --target .uv uv; }
+	$(UV) sync --frozen --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+	@touch $@
+
+.PHONY: check
+check: setup ## Lint, formatting, types and the layer contract
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/basedpyright
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: setup ## Format the code and apply the safe lint fixes
+	$(BIN)/ruff check --fix-only
+	$(BIN)/ruff format
+
+.PHONY: test
+test: check ## Check everything, then run the tests
+	$(PYTEST) -m "not slow"
+
+.PHONY: test-full
+test-full: check ## The same, with the slow tests
+	$(PYTEST)
+
+.PHONY: bench
+bench: setup ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+.PHONY: clean
+clean: ## Remove .venv, caches and build output
+	rm -rf .venv .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

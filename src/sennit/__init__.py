@@ -1,0 +1,76 @@
+"""Sennit: conversations with language models that branch.
+
+One Session holds many branches of typed messages:
+
+    from sennit import Session, Message, InstructionContent
+
+    session = Session()
+    main = session.create_branch(name="main")
+    session.add_message(Message(InstructionContent(instruction="Hello")), branches=main)
+    other = session.fork(main, name="other")
+"""
+
+from sennit.api.session import Session
+from sennit.containers.element import Element
+from sennit.containers.flow import Flow
+from sennit.containers.pile import Pile
+from sennit.containers.progression import Progression
+from sennit.errors import (
+    AccessError,
+    CodecError,
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    OutOfRangeError,
+    SennitError,
+    ValidationError,
+)
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+    MessageContent,
+    MessageRole,
+    SystemContent,
+)
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.native import to_model_messages
+from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
+from sennit.messages.prepare import prepare_messages_for_chat
+from sennit.messages.unset import Unset
+from sennit.sessions.branch import Branch
+
+__all__ = [
+    "AccessError",
+    "ActionRequestContent",
+    "ActionResponseContent",
+    "AssistantResponseContent",
+    "Branch",
+    "CodecError",
+    "ContextPart",
+    "Element",
+    "ExistsError",
+    "Flow",
+    "ImagePart",
+    "InstructionContent",
+    "InvalidTypeError",
+    "Message",
+    "MessageContent",
+    "MessageGroup",
+    "MessageRole",
+    "NotFoundError",
+    "OutOfRangeError",
+    "Pile",
+    "Progression",
+    "SenderRecipient",
+    "SennitError",
+    "Session",
+    "SystemContent",
+    "TextPart",
+    "ToolPart",
+    "Unset",
+    "ValidationError",
+    "prepare_messages_for_chat",
+    "to_model_messages",
+]

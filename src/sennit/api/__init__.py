@@ -1,0 +1,1 @@
+"""The doors: the public Session, one line to each room below."""

@@ -1,0 +1,73 @@
+"""The one place that asks what time it is.
+
+Everything that stamps or orders by time goes through here, so that a test can put another source in
+place and replay a run to the microsecond. Time is an int of microseconds since 1970 (UTC): exact,
+cheap to store and compare; a datetime is made only when someone looks at it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+
+from sennit.errors import InvalidTypeError, ValidationError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+_source: Callable[[], int] = time.time_ns
+
+
+def now_ns() -> int:
+    """Nanoseconds since the epoch."""
+    return _source()
+
+
+def now_us() -> int:
+    """Microseconds since the epoch."""
+    return _source() // 1000
+
+
+def to_datetime(microseconds: int) -> datetime:
+    """The aware UTC datetime for microseconds since the epoch."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def from_datetime(moment: datetime) -> int:
+    """Microseconds since the epoch; raises ValidationError for a datetime without a time zone."""
+    if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"Expected a datetime, got {moment!r}.")
+    if moment.tzinfo is None:
+        raise ValidationError(
+            f"{moment!r} has no time zone; use an aware datetime such as datetime.now(UTC)."
+        )
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def to_iso(microseconds: int, timespec: str = "microseconds") -> str:
+    """Such as `2026-11-15T20:00:00.123456Z`."""
+    moment = to_datetime(microseconds).replace(tzinfo=None)
+    return moment.isoformat(timespec=timespec) + "Z"
+
+
+def from_iso(moment: object) -> datetime:
+    """The aware datetime that `to_iso` wrote; raises ValidationError for anything else."""
+    try:
+        if isinstance(moment, str) and (parsed := datetime.fromisoformat(moment)).tzinfo:
+            return parsed
+    except ValueError:
+        pass
+    raise ValidationError(f"Expected an ISO 8601 time with a zone, got {moment!r:.100}.")
+
+
+@contextmanager
+def using(source: Callable[[], int]) -> Generator[None]:
+    """Read the time from `source` (nanoseconds since the epoch) inside the block."""
+    global _source
+    previous, _source = _source, source
+    try:
+        yield
+    finally:
+        _source = previous

@@ -1,0 +1,142 @@
+"""Element: what everything that is kept has in common, an id, a birth time and metadata.
+
+Two elements are equal when their ids are, whatever they hold. The time is one int of microseconds
+and becomes a datetime only when someone looks; metadata is read-only, and all elements without any
+share one empty mapping, so that a million messages do not carry a million empty dicts.
+
+`uuid.UUID` hashes and compares in Python code, several times slower than an int. Everything in this
+package therefore keys its dicts by `uid.int`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+from sennit.clock import from_datetime, now_us, to_datetime
+from sennit.errors import InvalidTypeError, ValidationError
+from sennit.ids import new_id
+
+_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+_State: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any]]
+
+
+class Element:
+    """Something with an id, a creation time and read-only metadata; equality goes by id."""
+
+    __slots__ = ("__weakref__", "_created", "_id", "_metadata")
+
+    def __init__(
+        self,
+        *,
+        id: UUID | str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raises ValidationError for a string that is no UUID or a datetime without a time zone."""
+        self._id = new_id() if id is None else _as_uuid(id)
+        self._created = now_us() if created_at is None else from_datetime(created_at)
+        self._metadata = _NO_METADATA if metadata is None else _read_only(metadata)
+
+    @property
+    def id(self) -> UUID:
+        """The id, given or made on creation (UUIDv7)."""
+        return self._id
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was created, as an aware UTC datetime."""
+        return to_datetime(self._created)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Whatever the creator noted about it; read-only."""
+        return self._metadata
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Element):
+            return self._id.int == other._id.int
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._id.int)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={str(self._id)!r})"
+
+    def __getstate__(self) -> _State:
+        # A mapping proxy can be neither pickled nor deep-copied; a dict can.
+        attributes, slots = cast(_State, object.__getstate__(self))
+        return attributes, slots | {"_metadata": dict(self._metadata)}
+
+    def __setstate__(self, state: _State) -> None:
+        attributes, slots = state
+        for name, value in slots.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_metadata", _read_only(slots["_metadata"]))
+        if attributes:
+            self.__dict__.update(attributes)
+
+
+Ref: TypeAlias = UUID | str | Element
+"""How callers may name an element: itself, its id, or its id as a string."""
+
+
+def uid_of(ref: Ref) -> UUID:
+    """The id that `ref` names; raises ValidationError for other strings, InvalidTypeError else."""
+    return ref.id if isinstance(ref, Element) else _as_uuid(ref)
+
+
+def uids_of(refs: Iterable[Ref]) -> list[UUID]:
+    """The ids that `refs` name, in order; raises as uid_of does, and when it is no iterable."""
+    if isinstance(refs, str) or not isinstance(refs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"Expected an iterable of ids, got {refs!r}; put it in a list.")
+    return [ref if type(ref) is UUID else uid_of(ref) for ref in refs]
+
+
+def key_of(ref: object) -> int | None:
+    """The int of the id that `ref` names, or None when it names none."""
+    if isinstance(ref, UUID):
+        return ref.int
+    if isinstance(ref, Element):
+        return ref.id.int
+    if isinstance(ref, str):
+        try:
+            return UUID(ref).int
+        except ValueError:
+            return None
+    return None
+
+
+def checked_name(name: object) -> str | None:
+    """`name` itself when it is None or a string with something in it; raises ValidationError."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise InvalidTypeError(f"A name must be a string or None, got {name!r}.")
+    if not name:
+        raise ValidationError("A name must not be empty; leave it out (None) for no name.")
+    return name
+
+
+def _as_uuid(value: object) -> UUID:
+    if isinstance(value, UUID):
+        return value
+    if not isinstance(value, str):
+        raise InvalidTypeError(f"Expected a UUID or a UUID string as id, got {value!r}.")
+    try:
+        return UUID(value)
+    except ValueError:
+        raise ValidationError(
+            f"{value!r} is not a UUID; use one like '0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80'."
+        ) from None
+
+
+def _read_only(metadata: object) -> Mapping[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise InvalidTypeError(f"Metadata must be a mapping such as a dict, got {metadata!r}.")
+    copied = dict(cast(Mapping[str, Any], metadata))
+    return MappingProxyType(copied) if copied else _NO_METADATA

@@ -1,0 +1,453 @@
+"""Progression: an order of ids, in which an id may stand more than once.
+
+Conversations are trimmed at both ends and pruned in between, so taking an id out must not shift the
+rest. The ids stand in slots; one taken out leaves a hole. Three rules keep that cheap:
+
+- Everything before `_start` is a hole, the slot at `_start` and the last slot never are. Between
+  them lie `_holes` more; `_gaps` lists these in order as long as that is cheap, else it is None.
+- `_where` gives the first slot of each id; `_repeats` gives all slots of the ids that have several.
+- When more than half of the slots are holes they are squeezed out, so that removals cost O(1) each
+  on average. An index is found through `_gaps`; without them, the holes are squeezed out first.
+
+Not locked: share one between threads under a lock of your own, as a session does.
+
+A subclass that keeps its ids elsewhere overrides `__len__`, `__iter__`, `__contains__`, `index`,
+`append`, `_extend`, `_at`, `_drop`, `_delete` and `_rewrite`. All else is written in terms of them,
+and asks `_admit` before anything is added.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABCMeta
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from datetime import datetime
+from typing import Any, Final, Self, SupportsIndex, cast, overload
+from uuid import UUID
+
+from sennit.containers.element import Element, Ref, checked_name, key_of, uid_of, uids_of
+from sennit.errors import InvalidTypeError, NotFoundError, OutOfRangeError, ValidationError
+
+_HOLE: Final = UUID(int=0)  # known by identity: the nil UUID of a caller is another object
+_FEW_HOLES: Final = 32
+_MANY_GAPS: Final = 1024  # inserting into a longer sorted list costs more than finding out later
+
+
+class Progression(Element):
+    """Ordered ids with O(1) `in` and cheap removal anywhere; equality goes by its own id."""
+
+    __slots__ = (
+        "_gaps",
+        "_guard",
+        "_holes",
+        "_name",
+        "_repeats",
+        "_revision",
+        "_slots",
+        "_start",
+        "_where",
+    )
+
+    _slots: list[UUID]
+    _where: dict[int, int]
+    _repeats: dict[int, deque[int]]
+    _start: int
+    _holes: int
+    _gaps: list[int] | None
+
+    def __init__(
+        self,
+        order: Iterable[Ref] = (),
+        name: str | None = None,
+        *,
+        id: UUID | str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Raises ValidationError for an empty name or an entry that names no id."""
+        super().__init__(id=id, created_at=created_at, metadata=metadata)
+        self._name = checked_name(name)
+        self._guard: Callable[[Sequence[UUID]], None] | None = None
+        self._revision = 0
+        self._reset()
+        self._store(uids_of(order))
+
+    @property
+    def name(self) -> str | None:
+        """The name given on creation, if any."""
+        return self._name
+
+    @property
+    def revision(self) -> int:
+        """Changes unless ids were only added at the end: what came before them is then the same."""
+        return self._revision
+
+    def __repr__(self) -> str:
+        named = "" if self._name is None else f"{self._name!r}, "
+        return f"{type(self).__name__}({named}len={len(self)}, id={str(self._id)!r})"
+
+    def __len__(self) -> int:
+        return len(self._slots) - self._start - self._holes
+
+    def __iter__(self) -> Iterator[UUID]:
+        """Iterate over the ids as they stand now; later changes do not disturb it."""
+        return iter(self._live())
+
+    def __reversed__(self) -> Iterator[UUID]:
+        """Iterate backwards over the ids as they stand now."""
+        return reversed(list(self))
+
+    def __contains__(self, ref: object) -> bool:
+        """Whether the id, element or UUID string stands here; False for anything else."""
+        return (ref.int if type(ref) is UUID else key_of(ref)) in self._where
+
+    def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
+        """The first index of an id within [start, stop); raises NotFoundError when not there."""
+        uid = uid_of(ref)
+        low, high, _ = slice(start, stop).indices(len(self))
+        if uid.int in self._where:
+            self._settle()
+            for slot in self._spots(uid.int):
+                if low <= (found := self._index_of(slot)) < high:
+                    return found
+        raise _missing(uid)
+
+    def count(self, ref: Ref) -> int:
+        """How often an id stands here."""
+        key = uid_of(ref).int
+        return sum(uid.int == key for uid in self) if ref in self else 0
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> UUID: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[UUID]: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> UUID | list[UUID]:
+        """The id at an index, or the list of ids in a slice; raises OutOfRangeError."""
+        if not isinstance(key, slice):
+            return self._at(self._position(key))
+        wanted = range(len(self))[key]
+        if len(wanted) * 8 < len(self):  # the last ten of a long history: do not copy it all
+            return [self._at(index) for index in wanted]
+        return list(self)[key]
+
+    @overload
+    def __setitem__(self, key: SupportsIndex, value: Ref) -> None: ...
+    @overload
+    def __setitem__(self, key: slice, value: Iterable[Ref]) -> None: ...
+    def __setitem__(self, key: SupportsIndex | slice, value: Any) -> None:
+        """Replace the id at an index, or those in a slice; raises OutOfRangeError."""
+        if isinstance(key, slice):
+            self._replace_slice(key, uids_of(value))
+        else:
+            index = self._position(key)
+            self._replace_slice(slice(index, index + 1), [uid_of(value)])
+
+    def __delitem__(self, key: SupportsIndex | slice) -> None:
+        """Take out the id at an index, or those in a slice; raises OutOfRangeError."""
+        if not isinstance(key, slice):
+            self._delete(self._position(key))
+        elif gone := range(len(self))[key]:
+            order = list(self)
+            del order[key]
+            self._rewrite(order, min(gone[0], gone[-1]))
+
+    def __iadd__(self, refs: Iterable[Ref]) -> Self:
+        self.extend(refs)
+        return self
+
+    def append(self, ref: Ref) -> None:
+        """Add an id at the end; raises NotFoundError when its flow has no such item."""
+        uid = ref if type(ref) is UUID else uid_of(ref)
+        self._admit((uid,))
+        slots = self._slots
+        slot = len(slots)
+        if self._where.setdefault(uid.int, slot) != slot:
+            self._repeat(uid.int, slot)
+        slots.append(uid)
+
+    def extend(self, refs: Iterable[Ref]) -> None:
+        """Add ids at the end, all or none; raises NotFoundError when its flow lacks one."""
+        if uids := uids_of(refs):
+            self._admit(uids)
+            self._extend(uids)
+
+    def insert(self, index: SupportsIndex, ref: Ref) -> None:
+        """Put an id before an index, clamped as in a list; raises as append does."""
+        uid, where = uid_of(ref), _as_index(index)
+        place = slice(where, where).indices(len(self))[0]
+        if place == len(self):
+            self.append(uid)
+        else:
+            self._replace_slice(slice(place, place), [uid])
+
+    def remove(self, ref: Ref) -> None:
+        """Take out the first occurrence of an id; raises NotFoundError when there is none."""
+        uid = ref if type(ref) is UUID else uid_of(ref)
+        if not self._drop(uid):
+            raise _missing(uid)
+
+    def pop(self, index: SupportsIndex = -1) -> UUID:
+        """Take out and return the id at an index, by default the last; raises OutOfRangeError."""
+        return self._delete(self._position(index))
+
+    def popleft(self) -> UUID:
+        """Take out and return the first id; raises OutOfRangeError when empty."""
+        return self._delete(self._position(0))
+
+    def clear(self) -> None:
+        """Take out all ids."""
+        if len(self):
+            self._rewrite([], 0)
+
+    def move(self, from_index: SupportsIndex, to_index: SupportsIndex) -> None:
+        """Move one id so that it ends up at `to_index`; raises OutOfRangeError."""
+        source, target = self._position(from_index), self._position(to_index)
+        if source != target:
+            order = list(self)
+            order.insert(target, order.pop(source))
+            self._rewrite(order, min(source, target))
+
+    def swap(self, i: SupportsIndex, j: SupportsIndex) -> None:
+        """Exchange the ids at two indices; raises OutOfRangeError."""
+        one, other = self._position(i), self._position(j)
+        if one != other:
+            order = list(self)
+            order[one], order[other] = order[other], order[one]
+            self._rewrite(order, min(one, other))
+
+    def reverse(self) -> None:
+        """Turn the order round."""
+        self._rewrite(list(self)[::-1], 0)
+
+    def include(self, refs: Ref | Iterable[Ref]) -> bool:
+        """Add the ids that are missing, once each; True iff any was. An Element is one id."""
+        fresh = list({uid.int: uid for uid in _one_or_many(refs) if uid not in self}.values())
+        if fresh:
+            self._admit(fresh)
+            self._extend(fresh)
+        return bool(fresh)
+
+    def exclude(self, refs: Ref | Iterable[Ref]) -> bool:
+        """Take out all occurrences of the ids; True iff there was any. An Element is one id."""
+        gone = {uid.int: uid for uid in _one_or_many(refs) if uid in self}
+        if len(gone) > 1:
+            first = min(self.index(uid) for uid in gone.values())
+            self._rewrite([uid for uid in self if uid.int not in gone], first)
+        else:
+            for uid in gone.values():
+                while self._drop(uid):
+                    pass
+        return bool(gone)
+
+    def _admit(self, ids: Sequence[UUID]) -> None:
+        """Refuse, by raising, ids that may not stand here; called before any is added."""
+        if self._guard is not None:
+            self._guard(ids)
+
+    def _extend(self, ids: list[UUID]) -> None:
+        """Add admitted ids at the end."""
+        self._store(ids)
+
+    def _at(self, index: int) -> UUID:
+        """The id at an index within range."""
+        slot = self._slot_of(index)  # may squeeze the holes out, into another list
+        return self._slots[slot]
+
+    def _drop(self, uid: UUID) -> bool:
+        """Take out the first occurrence; False when there is none."""
+        slot = self._where.get(uid.int)
+        if slot is None:
+            return False
+        self._vacate(slot)
+        return True
+
+    def _delete(self, index: int) -> UUID:
+        """Take out and return the id at an index within range."""
+        return self._vacate(self._slot_of(index))
+
+    def _rewrite(self, order: list[UUID], first: int) -> None:
+        """Make `order` the whole order; the entries before `first` are those that stand here."""
+        self._relay(order, first)
+        self._revision += 1
+
+    def _replace_slice(self, key: slice, uids: list[UUID]) -> None:
+        old = range(len(self))[key]
+        order = list(self)
+        try:
+            order[key] = uids
+        except ValueError as error:
+            raise ValidationError(f"Cannot assign to {key!r}: {error}.") from None
+        if uids:
+            self._admit(uids)
+        if uids or old:
+            self._rewrite(order, min(old[0], old[-1]) if old else old.start)
+
+    def _position(self, index: SupportsIndex) -> int:
+        wanted = index if type(index) is int else _as_index(index)
+        length = len(self)
+        position = wanted + length if wanted < 0 else wanted
+        if 0 <= position < length:
+            return position
+        way_out = f"use {-length} to {length - 1}" if length else "it is empty"
+        raise OutOfRangeError(f"Index {wanted} is out of range for length {length}; {way_out}.")
+
+    def _reset(self) -> None:
+        self._slots = []
+        self._where = {}
+        self._repeats = {}
+        self._start = self._holes = 0
+        self._gaps = None
+
+    def _store(self, ids: list[UUID]) -> None:
+        place = self._where.setdefault
+        for slot, uid in enumerate(ids, len(self._slots)):
+            if place(uid.int, slot) != slot:
+                self._repeat(uid.int, slot)
+        self._slots += ids
+
+    def _repeat(self, key: int, slot: int) -> None:
+        spots = self._repeats.get(key)
+        if spots is None:
+            spots = self._repeats[key] = deque((self._where[key],))
+        spots.append(slot)
+
+    def _spots(self, key: int) -> Sequence[int]:
+        return self._repeats.get(key) or (self._where[key],)
+
+    def _live(self) -> list[UUID]:
+        if self._holes:
+            return [uid for uid in self._slots if uid is not _HOLE]
+        return self._slots[self._start :]
+
+    def _relay(self, order: list[UUID], first: int) -> None:
+        if first == 0 or self._start or self._holes:
+            self._reset()
+            self._store(order)
+            return
+        for slot in range(len(self._slots) - 1, first - 1, -1):
+            self._forget(self._slots.pop().int, slot)
+        self._store(order[first:])
+
+    def _compact(self) -> None:
+        self._relay(self._live(), 0)
+
+    def _settle(self) -> None:
+        if self._holes and self._gaps is None:
+            self._compact()
+
+    def _slot_of(self, index: int) -> int:
+        if not self._holes or index == 0:
+            return self._start + index
+        if index == len(self) - 1:
+            return len(self._slots) - 1
+        self._settle()
+        target = self._start + index
+        gaps = self._gaps or ()
+        low, high = 0, len(gaps)
+        while low < high:  # how many gaps lie before the slot: bisect cannot see the rank
+            middle = (low + high) // 2
+            if gaps[middle] - middle <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return target + low
+
+    def _index_of(self, slot: int) -> int:
+        return slot - self._start - (bisect_left(self._gaps, slot) if self._gaps else 0)
+
+    def _forget(self, key: int, slot: int) -> None:
+        spots = self._repeats.get(key)
+        if spots is None:
+            del self._where[key]
+            return
+        if spots[-1] == slot:
+            spots.pop()
+        else:
+            spots.remove(slot)
+        self._where[key] = spots[0]
+        if len(spots) == 1:
+            del self._repeats[key]
+
+    def _vacate(self, slot: int) -> UUID:
+        slots = self._slots
+        uid = slots[slot]
+        slots[slot] = _HOLE
+        self._forget(uid.int, slot)
+        self._revision += 1
+        if slot == len(slots) - 1:
+            self._trim_end()
+        elif slot == self._start:
+            self._advance_start()
+        else:
+            self._note_gap(slot)
+        dead = self._start + self._holes
+        if dead > _FEW_HOLES and dead * 2 > len(slots):
+            self._compact()
+        return uid
+
+    def _trim_end(self) -> None:
+        slots = self._slots
+        slots.pop()
+        while len(slots) > self._start and slots[-1] is _HOLE:
+            slots.pop()
+            self._holes -= 1
+            if self._gaps:
+                self._gaps.pop()
+        if len(slots) == self._start:
+            self._reset()
+
+    def _advance_start(self) -> None:
+        slots = self._slots
+        start = self._start + 1
+        while slots[start] is _HOLE:
+            start += 1
+        passed = start - self._start - 1
+        self._holes -= passed
+        if self._gaps:
+            del self._gaps[:passed]
+        self._start = start
+
+    def _note_gap(self, slot: int) -> None:
+        gaps = self._gaps
+        if not self._holes:
+            self._gaps = [slot]
+        elif gaps is not None:
+            if slot > gaps[-1]:
+                gaps.append(slot)
+            elif len(gaps) < _MANY_GAPS:
+                insort(gaps, slot)
+            else:
+                self._gaps = None
+        self._holes += 1
+
+    def __getstate__(self) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+        # A copy belongs to no flow and shares no list; its index is built anew.
+        attributes, slots = super().__getstate__()
+        slots |= {"_slots": self._live(), "_where": {}, "_repeats": {}, "_guard": None}
+        return attributes, slots
+
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        super().__setstate__(state)
+        self._relay(self._slots, 0)
+
+
+cast(ABCMeta, MutableSequence).register(Progression)
+
+
+def _as_index(index: SupportsIndex) -> int:
+    try:
+        return operator.index(index)
+    except TypeError:
+        raise InvalidTypeError(f"An index must be an int, got {index!r}.") from None
+
+
+def _one_or_many(refs: Ref | Iterable[Ref]) -> list[UUID]:
+    if isinstance(refs, (UUID, str, Element)):
+        return [uid_of(refs)]
+    return uids_of(refs)
+
+
+def _missing(uid: UUID) -> NotFoundError:
+    return NotFoundError(f"Id {str(uid)!r} is not in this progression; test with `in` first.")

@@ -1,0 +1,50 @@
+"""Every error Sennit raises on purpose.
+
+    SennitError
+    ├── ValidationError (ValueError)      a value is not acceptable: caller, give another
+    │   ├── InvalidTypeError (TypeError)  it has the wrong type, or an unknown field was named
+    │   └── CodecError                    it cannot be encoded, or the bytes cannot be read
+    ├── NotFoundError (KeyError)          nothing has that id or name
+    ├── OutOfRangeError (IndexError)      a position past either end
+    ├── ExistsError (ValueError)          that id or name is taken by something else
+    └── AccessError (PermissionError)     the branch was not granted it
+
+Each also derives from the built-in that people already catch, so `except KeyError` and
+`except PermissionError` keep working. A message names the value, what was expected and the way out.
+"""
+
+
+class SennitError(Exception):
+    """Root of all errors raised by Sennit on purpose."""
+
+
+class ValidationError(SennitError, ValueError):
+    """A value is not acceptable; nothing was changed."""
+
+
+class InvalidTypeError(ValidationError, TypeError):
+    """A value has the wrong type, or a field that does not exist was named."""
+
+
+class CodecError(ValidationError):
+    """Something cannot be encoded, or bytes cannot be read back."""
+
+
+class NotFoundError(SennitError, KeyError):
+    """Nothing here has that id or name."""
+
+    def __str__(self) -> str:
+        # KeyError shows the repr of its argument, which would put quotes around a sentence.
+        return Exception.__str__(self)
+
+
+class OutOfRangeError(SennitError, IndexError):
+    """A position lies past either end."""
+
+
+class ExistsError(SennitError, ValueError):
+    """That id or name is already taken by something else."""
+
+
+class AccessError(SennitError, PermissionError):
+    """The branch was not granted what was asked for."""

@@ -1,0 +1,46 @@
+"""JSON bytes, written and read in one way.
+
+The only encoder and decoder for what is stored or exchanged. What comes in is bounded in size and
+becomes plain values: no class is looked up, nothing is imported or called. Depth, huge numbers and
+broken text are refused by `plain`, through which every value passes on its way into a message.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sennit.errors import CodecError
+
+MAX_BYTES = 64 * 1024 * 1024
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder()
+
+
+def dumps(value: Any) -> bytes:
+    """Compact JSON for a plain value; raises CodecError if it does not fit."""
+    try:
+        data = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        raise CodecError(f"This cannot be written as JSON: {error}.") from error
+    if len(data) > MAX_BYTES:
+        raise CodecError(
+            f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,}); split it."
+        )
+    return data
+
+
+def loads(data: bytes | str) -> Any:
+    """The value in JSON bytes or text; raises CodecError if it is not sound JSON."""
+    if len(data) > MAX_BYTES:
+        raise CodecError(
+            f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
+        )
+    try:
+        return _decoder.decode(data)
+    except RecursionError as error:
+        raise CodecError("This JSON is nested too deeply to be a message.") from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise CodecError(f"This is not JSON: {error}.") from error

@@ -1,0 +1,208 @@
+"""A message: one content, who said it to whom, and when.
+
+It never changes after it is made, so branches, sessions and threads can share it. Its role follows
+from its content. Two messages are equal when their ids are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from uuid import UUID
+
+from sennit import clock
+from sennit.containers.element import Element
+from sennit.errors import CodecError, InvalidTypeError
+from sennit.messages.codec import dumps, loads
+from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
+from sennit.messages.plain import plain_dict, text
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from sennit.messages.parts import Part
+
+SenderRecipient: TypeAlias = MessageRole | str | UUID
+"""Who sent or gets a message: a role, a name, or the id of a branch, session or agent."""
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_ROLES = {role.value: role for role in MessageRole}
+_KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
+
+
+class Message(Element):
+    """One content with an id, a time, and optionally a sender, a recipient and metadata.
+
+    `content` is one of the five contents, or a dict whose keys belong to exactly one of them.
+    Raises InvalidTypeError or ValidationError for anything else.
+    """
+
+    __slots__ = ("_content", "_recipient", "_sender")
+
+    def __init__(
+        self,
+        content: MessageContent | Mapping[str, Any],
+        sender: SenderRecipient | None = None,
+        recipient: SenderRecipient | None = None,
+        id: UUID | str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **unknown: Any,
+    ) -> None:
+        if unknown:
+            raise _no_such_field(unknown)
+        Element.__init__(
+            self,
+            id=id,
+            created_at=created_at,
+            metadata=plain_dict(metadata, "metadata") if metadata else None,
+        )
+        if not isinstance(content, MessageContent):
+            content = _content_from(content)
+        self._content = content
+        self._sender = None if sender is None else _party(sender, "sender")
+        self._recipient = None if recipient is None else _party(recipient, "recipient")
+
+    @property
+    def content(self) -> MessageContent:
+        """What is said."""
+        return self._content
+
+    @property
+    def role(self) -> MessageRole:
+        """Who speaks, as the content's type decides."""
+        return self._content.role
+
+    @property
+    def rendered(self) -> Rendered:
+        """The content as text, or as blocks when it holds images."""
+        return self._content.rendered
+
+    @property
+    def chat_msg(self) -> dict[str, Any]:
+        """`{"role": ..., "content": ...}` for a chat API."""
+        return self._content.chat_msg
+
+    @property
+    def sender(self) -> SenderRecipient | None:
+        """Who said it, if known."""
+        return self._sender
+
+    @property
+    def recipient(self) -> SenderRecipient | None:
+        """To whom, if known."""
+        return self._recipient
+
+    @property
+    def parts(self) -> list[Part]:
+        """This message's own parts: text, images, contexts, or its side of a tool call."""
+        from sennit.messages.parts import parts_of  # parts are built on messages
+
+        return parts_of(self)
+
+    def clone(self, sender: SenderRecipient | None = None) -> Message:
+        """A copy under a new id; its metadata records `clone_from`."""
+        return Message(
+            self._content,
+            sender=self._sender if sender is None else sender,
+            recipient=self._recipient,
+            metadata={**self.metadata, "clone_from": str(self.id)},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole message as plain data of the caller's own."""
+        return self._record(self._content.to_dict(), plain_dict(self.metadata, "metadata"))
+
+    @classmethod
+    def from_dict(
+        cls, data: Mapping[str, Any], models: Mapping[str, type[BaseModel]] | None = None
+    ) -> Message:
+        """The message that `to_dict` wrote; nothing is imported or executed.
+
+        `models` gives classes back by name. Raises CodecError when a key is missing or unknown, and
+        ValidationError when a value is not acceptable.
+        """
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CodecError(f"A stored message is a dict, got {data!r:.100}.")
+        if wrong := (data.keys() - _KEYS) | ({"id", "created_at", "type", "content"} - data.keys()):
+            raise CodecError(
+                f"A stored message has wrong or missing keys: {sorted(map(str, wrong))}."
+            )
+        kind = CONTENT_KINDS.get(data["type"]) if isinstance(data["type"], str) else None
+        if kind is None:
+            raise CodecError(
+                f"Unknown content type {data['type']!r:.100}; known are {sorted(CONTENT_KINDS)}."
+            )
+        if not isinstance(data["content"], Mapping):
+            raise CodecError(
+                f"The content of a stored message is a dict, got {data['content']!r:.100}."
+            )
+        return cls(
+            kind.from_dict(cast("Mapping[str, Any]", data["content"]), models),
+            sender=data.get("sender"),
+            recipient=data.get("recipient"),
+            id=text(data["id"], "id"),
+            created_at=clock.from_iso(data["created_at"]),
+            metadata=data.get("metadata"),
+        )
+
+    def to_json(self) -> str:
+        """The whole message as one line of JSON."""
+        return dumps(self._record(self._content.record(), dict(self.metadata))).decode()
+
+    @classmethod
+    def from_json(
+        cls, data: str | bytes, models: Mapping[str, type[BaseModel]] | None = None
+    ) -> Message:
+        """The message that `to_json` wrote; raises CodecError if it is not sound."""
+        return cls.from_dict(loads(data), models)
+
+    def _record(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "id": str(self._id),
+            "created_at": clock.to_iso(self._created),
+            "type": self._content.kind,
+            "content": fields,
+        }
+        if self._sender is not None:
+            record["sender"] = str(self._sender)
+        if self._recipient is not None:
+            record["recipient"] = str(self._recipient)
+        if metadata:
+            record["metadata"] = metadata
+        return record
+
+    def __repr__(self) -> str:
+        said = " ".join(str(self.rendered).split())
+        return f"Message({self.role.value}, {said[:40]!r}, id={self._id})"
+
+
+def _content_from(content: Any) -> MessageContent:
+    if isinstance(content, Mapping):
+        return MessageContent.from_dict(cast("Mapping[str, Any]", content))
+    raise InvalidTypeError(
+        f"content must be one of the five contents or a dict of its fields, got {content!r:.100}. "
+        f"For plain text use InstructionContent(instruction=...)."
+    )
+
+
+def _party(value: Any, name: str) -> SenderRecipient:
+    """A sender or recipient; role names and UUID strings become what they name."""
+    if isinstance(value, (MessageRole, UUID)):
+        return value
+    if not isinstance(value, str):
+        raise InvalidTypeError(f"{name} must be a role, a UUID or a name, got {value!r}.")
+    if value in _ROLES:
+        return _ROLES[value]
+    return UUID(value) if _UUID.fullmatch(value) else text(value, name)
+
+
+def _no_such_field(unknown: Mapping[str, Any]) -> InvalidTypeError:
+    if "role" in unknown:
+        return InvalidTypeError(
+            "'role' is not a field of Message: it follows from the content's type. "
+            "Use the content whose role you want, such as AssistantResponseContent."
+        )
+    return InvalidTypeError(f"Message has no field {', '.join(map(repr, sorted(unknown)))}.")

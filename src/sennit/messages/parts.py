@@ -1,0 +1,387 @@
+"""Parts: the other way to look at the same messages.
+
+People who build assistants think of one message as a list of parts: text, images, contexts that
+were used, tool calls with their results. Sennit stores canonical messages, each with one content.
+`split` turns parts into messages, `MessageGroup.of` puts them together again, exactly: each member
+carries its group's id and its place in it. A part is a pure value that knows nothing of storage.
+
+One member holds a text, then images, then contexts, in this order; a part that does not fit behind
+the one before it begins a new member. So the order of parts never has to be written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, cast
+from uuid import UUID
+
+from sennit import clock
+from sennit.errors import CodecError, InvalidTypeError, ValidationError
+from sennit.ids import new_id
+from sennit.messages.codec import dumps, loads
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    ImageDetail,
+    InstructionContent,
+    MessageContent,
+    SystemContent,
+)
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.plain import plain, plain_dict, text
+from sennit.messages.unset import MaybeUnset, Unset
+from sennit.security import check_image_url
+
+GroupRole: TypeAlias = Literal["user", "assistant"]
+
+_set = object.__setattr__
+
+
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """Something said in words."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        _set(self, "text", text(self.text, "TextPart.text"))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPart:
+    """A context that was used, by its URI."""
+
+    uri: str
+    abstract: str = ""
+
+    def __post_init__(self) -> None:
+        if not text(self.uri, "ContextPart.uri"):
+            raise ValidationError("ContextPart.uri must not be empty.")
+        _set(self, "abstract", text(self.abstract, "ContextPart.abstract"))
+
+
+@dataclass(frozen=True, slots=True)
+class ToolPart:
+    """A tool call, and what it gave once it has ended."""
+
+    name: str
+    input: dict[str, Any]
+    output: MaybeUnset[Any] = Unset
+    error: MaybeUnset[str | None] = Unset
+    tool_id: str | None = None
+
+    def __post_init__(self) -> None:
+        _set(self, "name", text(self.name, "ToolPart.name"))
+        _set(self, "input", plain_dict(self.input, "ToolPart.input"))
+        if self.output is not Unset:
+            _set(self, "output", plain(self.output, "ToolPart.output"))
+        if self.error is None:
+            _set(self, "error", Unset)
+        elif self.error is not Unset:
+            _set(self, "error", text(self.error, "ToolPart.error"))
+        if self.tool_id is not None:
+            _set(self, "tool_id", text(self.tool_id, "ToolPart.tool_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePart:
+    """An image the user shows, by its http(s) address."""
+
+    url: str
+    detail: ImageDetail = "auto"
+
+    def __post_init__(self) -> None:
+        check_image_url(self.url)
+        if self.detail not in ("low", "high", "auto"):
+            raise ValidationError(
+                f"ImagePart.detail must be 'low', 'high' or 'auto', got {self.detail!r}."
+            )
+
+
+Part: TypeAlias = TextPart | ContextPart | ToolPart | ImagePart
+
+_PARTS: dict[str, type[Part]] = {
+    "text": TextPart,
+    "context": ContextPart,
+    "tool": ToolPart,
+    "image": ImagePart,
+}
+_PART_NAMES = {kind: name for name, kind in _PARTS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageGroup:
+    """Parts that were said together, and the messages that store them."""
+
+    id: str
+    """`msg_` and a UUID."""
+    role: GroupRole
+    parts: tuple[Part, ...]
+    created_at: datetime
+    messages: tuple[Message, ...] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> MessageGroup:
+        """The group these members came from; raises ValidationError if they are not one group."""
+        marks = {mark[:2] for mark in map(_mark, messages)}
+        if len(marks) != 1:
+            raise ValidationError(f"Expected the messages of one group, got {len(marks)} groups.")
+        [(id, role)] = marks
+        ordered = tuple(sorted(messages, key=lambda message: _mark(message)[2]))
+        return cls(id, role, tuple(_joined(ordered)), ordered[0].created_at, ordered)
+
+    def to_json(self) -> str:
+        """One line of JSON: id, role, parts, created_at in milliseconds."""
+        moment = clock.to_iso(clock.from_datetime(self.created_at), "milliseconds")
+        return dumps(
+            {
+                "id": self.id,
+                "role": self.role,
+                "parts": [part_to_dict(part) for part in self.parts],
+                "created_at": moment,
+            }
+        ).decode()
+
+    @classmethod
+    def from_json(cls, line: str | bytes, sender: SenderRecipient | None = None) -> MessageGroup:
+        """The group in a line that `to_json` wrote; raises CodecError if it is not sound."""
+        data = loads(line)
+        if not isinstance(data, dict) or data.keys() != {"id", "role", "parts", "created_at"}:
+            raise CodecError("A group is a JSON object with id, role, parts and created_at.")
+        stored = cast("dict[str, Any]", data)
+        if not isinstance(stored["parts"], list):
+            raise CodecError(f"The parts of a group are a list, got {stored['parts']!r:.100}.")
+        parts = [part_from_dict(part) for part in cast("list[Any]", stored["parts"])]
+        return split(
+            stored["role"],
+            parts,
+            sender=sender,
+            id=stored["id"],
+            created_at=clock.from_iso(stored["created_at"]),
+        )
+
+
+def part_to_dict(part: Part) -> dict[str, Any]:
+    """A part as plain data, with its `type`."""
+    fields = {"type": _PART_NAMES[type(part)]}
+    for name in type(part).__slots__:
+        value = getattr(part, name)
+        if value is not Unset and not (name == "tool_id" and value is None):
+            fields[name] = value
+    return fields
+
+
+def part_from_dict(data: Any) -> Part:
+    """The part that `part_to_dict` wrote; raises CodecError for an unknown type or field."""
+    if not isinstance(data, dict):
+        raise CodecError(f"A part is a JSON object, got {data!r:.100}.")
+    fields = dict(cast("dict[str, Any]", data))
+    kind = _PARTS.get(str(fields.pop("type", None)))
+    if kind is None:
+        raise CodecError(f"Unknown part type in {data!r:.100}; known are {sorted(_PARTS)}.")
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise CodecError(f"A part has wrong fields: {data!r:.100} ({error}).") from error
+
+
+def split(
+    role: GroupRole,
+    parts: str | Part | Iterable[Part],
+    *,
+    sender: SenderRecipient | None = None,
+    id: str | None = None,
+    created_at: datetime | None = None,
+) -> MessageGroup:
+    """Parts as a group of canonical messages; raises a ValidationError before making any."""
+    if role not in ("user", "assistant"):
+        raise ValidationError(f"role must be 'user' or 'assistant', got {role!r}.")
+    listed = _listed(parts)
+    members: list[_Member] = []
+    for part in listed:
+        _place(part, role, members)
+    moment = _milliseconds(created_at)
+    mark = {"id": _group_id(id), "role": role}
+    messages: list[Message] = []
+    for member in members:
+        for content, own in member.contents(role):
+            message = Message(
+                content,
+                sender=sender,
+                id=own,
+                created_at=moment,
+                metadata={"group": {**mark, "index": len(messages)}, **member.metadata(content)},
+            )
+            messages.append(message)
+    return MessageGroup(mark["id"], role, tuple(listed), moment, tuple(messages))
+
+
+def parts_of(message: Message) -> list[Part]:
+    """A message's own parts; a tool's result alone does not know the tool's name."""
+    content = message.content
+    said: list[Part] = []
+    match content:
+        case SystemContent() if content.system_message is not Unset:
+            said.append(TextPart(content.system_message))
+        case InstructionContent():
+            if content.instruction is not Unset:
+                said.append(TextPart(content.instruction))
+            detail = content.image_detail or "auto"
+            said += [ImagePart(url, detail) for url in content.images or ()]
+        case AssistantResponseContent() if content.assistant_response is not Unset:
+            said.append(TextPart(content.assistant_response))
+        case ActionRequestContent():
+            said.append(_tool_part(content))
+        case ActionResponseContent():
+            said.append(ToolPart("", {}, content.result, content.error, content.request_id or None))
+        case _:
+            pass
+    contexts = cast("list[dict[str, str]]", message.metadata.get("contexts", []))
+    return said + [ContextPart(**context) for context in contexts]
+
+
+@dataclass(slots=True)
+class _Member:
+    """What one stored message (or a tool's pair of them) will hold."""
+
+    text: TextPart | None = None
+    images: list[ImagePart] = field(default_factory=list[ImagePart])
+    contexts: list[ContextPart] = field(default_factory=list[ContextPart])
+    tool: ToolPart | None = None
+
+    def contents(self, role: GroupRole) -> Iterable[tuple[MessageContent, UUID]]:
+        own = new_id()
+        if self.tool is not None:
+            yield from _tool_contents(self.tool, own)
+        elif role == "assistant":
+            yield AssistantResponseContent.create(self.text and self.text.text), own
+        else:
+            yield (
+                InstructionContent.create(
+                    instruction=self.text and self.text.text,
+                    images=[image.url for image in self.images] or None,
+                    image_detail=self.images[0].detail if self.images else None,
+                ),
+                own,
+            )
+
+    def metadata(self, content: MessageContent) -> dict[str, Any]:
+        # What was used is recorded once: with the call, not with its result too.
+        if not self.contexts or isinstance(content, ActionResponseContent):
+            return {}
+        return {
+            "contexts": [{"uri": part.uri, "abstract": part.abstract} for part in self.contexts]
+        }
+
+
+def _mark(message: Message) -> tuple[str, GroupRole, int]:
+    """The group's id and role and the message's place in it."""
+    mark = message.metadata.get("group")
+    if isinstance(mark, Mapping):
+        match cast("Mapping[str, Any]", mark):
+            case {"id": str(id), "role": "user" | "assistant" as role, "index": int(index)}:
+                return id, role, index
+            case _:
+                pass
+    raise ValidationError(f"Message {message.id} was not stored as part of a group.")
+
+
+def _place(part: Part, role: GroupRole, members: list[_Member]) -> None:
+    last = members[-1] if members else None
+    match part:
+        case TextPart():
+            members.append(_Member(text=part))
+        case ToolPart() if role == "assistant":
+            members.append(_Member(tool=part))
+        case ImagePart() if role == "user":
+            if (
+                last is None
+                or last.contexts
+                or (last.images and last.images[0].detail != part.detail)
+            ):
+                members.append(_Member(images=[part]))
+            else:
+                last.images.append(part)
+        case ContextPart():
+            if last is None:
+                members.append(_Member(contexts=[part]))
+            else:
+                last.contexts.append(part)
+        case _:
+            other = "user" if role == "assistant" else "assistant"
+            raise ValidationError(
+                f"A {type(part).__name__} cannot be part of a message from the {role}; "
+                f"add it with role {other!r}."
+            )
+
+
+def _tool_contents(tool: ToolPart, own: UUID) -> Iterable[tuple[MessageContent, UUID]]:
+    yield ActionRequestContent.create(tool.name, tool.input, tool.tool_id), own
+    if tool.output is not Unset or tool.error is not Unset:
+        request_id = str(own) if tool.tool_id is None else tool.tool_id
+        error = Unset if tool.error is None else tool.error
+        yield ActionResponseContent(request_id, tool.output, error), new_id()
+
+
+def _tool_part(
+    content: ActionRequestContent, result: ActionResponseContent | None = None
+) -> ToolPart:
+    return ToolPart(
+        name=content.function or "",
+        input=content.arguments or {},
+        output=result.result if result else Unset,
+        error=result.error if result else Unset,
+        tool_id=None if content.call_id is Unset else content.call_id,
+    )
+
+
+def _joined(messages: Sequence[Message]) -> Iterable[Part]:
+    """The parts of all members in order; a call and its result are one part."""
+    following = iter([*messages[1:], None])
+    for message in messages:
+        content, after = message.content, next(following)
+        if isinstance(content, ActionResponseContent):
+            continue
+        own = parts_of(message)
+        result = None if after is None else after.content
+        if isinstance(content, ActionRequestContent) and isinstance(result, ActionResponseContent):
+            own[0] = _tool_part(content, result)
+        yield from own
+
+
+def _listed(parts: str | Part | Iterable[Part]) -> list[Part]:
+    if isinstance(parts, str):
+        return [TextPart(parts)]
+    if isinstance(parts, tuple(_PART_NAMES)):
+        return [parts]
+    if not isinstance(parts, Iterable):
+        raise InvalidTypeError(f"parts must be a list of parts, got {parts!r:.100}.")
+    listed = list(parts)
+    for part in listed:
+        if type(part) not in _PART_NAMES:
+            raise InvalidTypeError(
+                f"{part!r:.100} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
+            )
+    if not listed:
+        raise ValidationError("parts must not be empty; a message says something.")
+    return listed
+
+
+def _group_id(given: Any) -> str:
+    if given is None:
+        return f"msg_{new_id()}"
+    try:
+        if str(given).startswith("msg_"):
+            return f"msg_{UUID(given[4:])}"
+    except ValueError:
+        pass
+    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {given!r}.")
+
+
+def _milliseconds(moment: datetime | None) -> datetime:
+    """A time as JSONL shows it, so that a group read back is equal to the one written."""
+    microseconds = clock.now_us() if moment is None else clock.from_datetime(moment)
+    return clock.to_datetime(microseconds // 1000 * 1000)

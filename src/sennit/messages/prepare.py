@@ -1,0 +1,335 @@
+"""From a conversation to the messages of a plain chat API.
+
+A left fold over the contents: the leading system text goes into the first instruction, tool results
+into the context of the next one, assistant texts that touch are joined, and what only mattered when
+an instruction was new (its tools, its response model) is taken off it. Later system messages are
+skipped; nothing else that was said is lost, and no input is changed.
+
+The fold can go on where it stopped. Contents and the history before a branch's end do not change,
+so the last few folds are kept and preparing a branch again costs only what was added since, plus
+the copy of the list. What may still change (the newest instruction, a system text with the time of
+day, results nobody has picked up) is put in when the fold is read, and is never kept.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+from uuid import UUID
+from weakref import ref
+
+from sennit.containers.pile import Pile
+from sennit.containers.progression import Progression
+from sennit.errors import InvalidTypeError, NotFoundError
+from sennit.messages.content import (
+    CONTENT_KINDS,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+    MessageContent,
+    Rendered,
+    SystemContent,
+)
+from sennit.messages.message import Message
+from sennit.messages.render import action_response_fields
+from sennit.messages.unset import Unset
+
+Messages: TypeAlias = Pile[Message] | Iterable[Message]
+Order: TypeAlias = Progression | Iterable[UUID]
+NewInstruction: TypeAlias = Message | InstructionContent
+
+_T = TypeVar("_T")
+_ROLES = {kind: kind.role.value for kind in CONTENT_KINDS.values()}
+
+
+@overload
+def prepare_messages_for_chat(
+    messages: Messages,
+    progression: Order | None = None,
+    new_instruction: NewInstruction | None = None,
+    to_chat: Literal[False] = False,
+) -> list[MessageContent]: ...
+@overload
+def prepare_messages_for_chat(
+    messages: Messages,
+    progression: Order | None = None,
+    new_instruction: NewInstruction | None = None,
+    *,
+    to_chat: Literal[True],
+) -> list[dict[str, Any]]: ...
+def prepare_messages_for_chat(
+    messages: Messages,
+    progression: Order | None = None,
+    new_instruction: NewInstruction | None = None,
+    to_chat: bool = False,
+) -> list[MessageContent] | list[dict[str, Any]]:
+    """The conversation as contents, or with `to_chat` as `{"role", "content"}` dicts.
+
+    `progression` (a branch, or ids) says which messages in which order; `new_instruction` comes
+    last. Raises NotFoundError for an id that is not among the messages.
+    """
+    newest = None if new_instruction is None else instruction_of(new_instruction)
+    if isinstance(messages, Pile) and isinstance(progression, Progression):
+        return _folds.read(messages, progression, newest, to_chat)
+    fold = _Fold()
+    fold.feed(contents_of(messages, progression))
+    return fold.chat(newest) if to_chat else fold.contents(newest)
+
+
+def contents_of(messages: Messages, progression: Order | None) -> list[MessageContent]:
+    """The contents of the chosen messages, in order; raises NotFoundError for an unknown id."""
+    return [message.content for message in chosen(messages, progression)]
+
+
+def chosen(messages: Messages, progression: Order | None) -> Iterable[Message]:
+    """The messages in the order of `progression`, or in their own."""
+    if progression is None:
+        return messages
+    if isinstance(messages, Pile):
+        return messages.pick(progression)
+    by_id = {message.id.int: message for message in messages}
+    return [_known(by_id, uid) for uid in progression]
+
+
+def _known(by_id: dict[int, Message], uid: UUID) -> Message:
+    try:
+        return by_id[uid.int]
+    except KeyError:
+        raise NotFoundError(f"No message {uid} among the {len(by_id)} given.") from None
+
+
+def instruction_of(given: Any) -> InstructionContent:
+    """The instruction in a message or content; raises InvalidTypeError for anything else."""
+    content = given.content if isinstance(given, Message) else given
+    if not isinstance(content, InstructionContent):
+        raise InvalidTypeError(
+            f"new_instruction must be an instruction, got {content!r:.100}; "
+            f"use InstructionContent(instruction=...)."
+        )
+    return content
+
+
+class _Fold:
+    """The conversation so far, as prompts see it.
+
+    `_out` holds it as history. Of that, `_texts` are rendered, as far as they were asked for.
+    """
+
+    __slots__ = (
+        "_first",
+        "_hollow",
+        "_newest",
+        "_out",
+        "_pictured",
+        "_results",
+        "_run",
+        "_system",
+        "_texts",
+    )
+
+    def __init__(self) -> None:
+        self._out: list[MessageContent] = []
+        self._texts: list[Rendered] = []
+        # Where in _out something with images stands, and something that says nothing as history.
+        self._pictured: list[int] = []
+        self._hollow: list[int] = []
+        # The system message, and where the first instruction stands, which carries it.
+        self._system: SystemContent | None = None
+        self._first: int | None = None
+        # The newest instruction as it was given, as long as nothing has answered it.
+        self._newest: tuple[int, InstructionContent] | None = None
+        # Tool results that no instruction has picked up.
+        self._results: list[dict[str, Any]] = []
+        # Assistant texts that touch; the first of them is the last in _out.
+        self._run: list[AssistantResponseContent] = []
+
+    def feed(self, contents: Iterable[MessageContent]) -> None:
+        """Take in what comes next."""
+        for content in contents:
+            if isinstance(content, InstructionContent):
+                self._instruct(content)
+            elif isinstance(content, AssistantResponseContent):
+                if content.assistant_response:
+                    if not self._run:
+                        self._out.append(content)
+                    self._run.append(content)
+                    self._newest = None
+            elif isinstance(content, ActionResponseContent):
+                self._results.append(action_response_fields(content))
+            elif isinstance(content, SystemContent):
+                if self._system is None and self._first is None:
+                    self._system = content
+            else:
+                self._close_run()
+                self._out.append(content)
+
+    def _instruct(self, content: InstructionContent) -> None:
+        if self._results:
+            content = _with_results(content, self._results)
+            self._results = []
+        elif not content.instruction and content.empty:
+            return
+        if self._run:
+            self._close_run()
+        at = len(self._out)
+        if self._first is None:
+            self._first = at
+        self._newest = (at, content)
+        if content.tool_schemas is not Unset or content.response_model is not Unset:
+            content = as_history(content)
+            if content.empty:
+                self._hollow.append(at)
+        if content.images is not Unset:
+            self._pictured.append(at)
+        self._out.append(content)
+
+    def _close_run(self) -> None:
+        if len(self._run) > 1:
+            self._out[-1] = _merged(self._run)
+        self._run.clear()
+
+    def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
+        """What a prompt would hold now; the fold itself stays open."""
+        changed, lead, tail = self._unsettled(newest)
+        out = list(self._out)
+        for at, content in changed.items():
+            out[at] = content
+        return [*lead, *self._solid(out, changed), *tail]
+
+    def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
+        """The same as chat messages, which belong to the caller."""
+        changed, lead, tail = self._unsettled(newest)
+        # Whoever gets image blocks may change them, so they are made anew each time.
+        changed |= {at: self._out[at] for at in self._pictured if at not in changed}
+        settled = len(self._out) - bool(self._run)
+        self._texts += [content.rendered for content in self._out[len(self._texts) : settled]]
+        chat: list[dict[str, Any]] = [
+            {"role": _ROLES[type(content)], "content": said}
+            for content, said in zip(self._out, self._texts, strict=False)
+        ]
+        if self._run:
+            chat.append({})  # the run is still open: it is among what changed
+        for at, content in changed.items():
+            chat[at] = content.chat_msg
+        return [*_chat(lead), *self._solid(chat, changed), *_chat(tail)]
+
+    def _solid(self, prepared: list[_T], changed: dict[int, MessageContent]) -> list[_T]:
+        for at in reversed(self._hollow):
+            if at not in changed:
+                del prepared[at]
+        return prepared
+
+    def _unsettled(
+        self, newest: InstructionContent | None
+    ) -> tuple[dict[int, MessageContent], list[MessageContent], list[MessageContent]]:
+        """What reads differently now than it will later: by position, before and after the rest."""
+        changed: dict[int, MessageContent] = {}
+        lead: list[MessageContent] = []
+        tail: list[MessageContent] = []
+        if self._run:
+            changed[len(self._out) - 1] = _merged(self._run)
+        if newest is not None:
+            newest = _with_results(newest, self._results)
+        elif self._newest is not None:
+            changed[self._newest[0]] = self._newest[1]
+        if self._system is not None and self._first is not None:
+            carrier = changed.get(self._first, self._out[self._first])
+            changed[self._first] = _with_system(carrier, self._system)
+        elif self._system is not None and newest is not None:
+            newest = _with_system(newest, self._system)
+        elif self._system is not None:
+            lead.append(self._system)
+        if newest is not None:
+            tail.append(newest)
+        elif self._results:
+            tail.append(InstructionContent(context=list(self._results)))
+        return changed, lead, tail
+
+
+def _chat(contents: list[MessageContent]) -> list[dict[str, Any]]:
+    return [content.chat_msg for content in contents]
+
+
+def _with_results(content: InstructionContent, results: list[dict[str, Any]]) -> InstructionContent:
+    if not results:
+        return content
+    return content.replaced(context=[*(content.context or ()), *results])
+
+
+def _with_system(content: MessageContent, system: SystemContent) -> InstructionContent:
+    instruction = cast("InstructionContent", content)
+    said = [system.rendered, instruction.instruction]
+    return instruction.replaced(instruction="\n\n".join(text for text in said if text))
+
+
+def as_history(content: InstructionContent) -> InstructionContent:
+    """An instruction without what only mattered while it was new."""
+    if content.tool_schemas is Unset and content.response_model is Unset:
+        return content
+    return content.replaced(tool_schemas=Unset, response_model=Unset)
+
+
+def _merged(run: list[AssistantResponseContent]) -> AssistantResponseContent:
+    if len(run) == 1:
+        return run[0]
+    said = "\n\n".join(content.assistant_response for content in run if content.assistant_response)
+    thought = "\n\n".join(content.reasoning for content in run if content.reasoning)
+    return run[0].replaced(assistant_response=said, reasoning=thought or Unset)
+
+
+class _Kept:
+    """A fold, and what it was made from."""
+
+    __slots__ = ("consumed", "fold", "pile", "progression", "revisions")
+
+    def __init__(self, pile: Pile[Message], progression: Progression) -> None:
+        self.pile, self.progression = ref(pile), ref(progression)
+        self.revisions = (pile.revision, progression.revision)
+        self.consumed = 0
+        self.fold = _Fold()
+
+    def fits(self, pile: Pile[Message], progression: Progression) -> bool:
+        return (
+            self.pile() is pile
+            and self.progression() is progression
+            and self.revisions == (pile.revision, progression.revision)
+        )
+
+
+class _Folds:
+    """The folds of the branches prepared last."""
+
+    LIMIT = 8
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: OrderedDict[tuple[int, int], _Kept] = OrderedDict()
+
+    def read(
+        self,
+        pile: Pile[Message],
+        progression: Progression,
+        newest: InstructionContent | None,
+        to_chat: bool,
+    ) -> list[MessageContent] | list[dict[str, Any]]:
+        with self._lock:
+            key = (id(pile), id(progression))
+            kept = self._kept.pop(key, None)
+            if kept is None or not kept.fits(pile, progression):
+                kept = _Kept(pile, progression)
+            added = progression[kept.consumed :]
+            contents = contents_of(pile, added)
+            kept.fold.feed(contents)
+            kept.consumed += len(added)
+            prepared = kept.fold.chat(newest) if to_chat else kept.fold.contents(newest)
+            # After an error, or a rewrite by another thread in between, the fold is not kept.
+            if kept.fits(pile, progression):
+                self._kept[key] = kept
+                if len(self._kept) > self.LIMIT:
+                    self._kept.popitem(last=False)
+            return prepared
+
+
+_folds = _Folds()

@@ -1,0 +1,161 @@
+"""How contents read as text: labelled sections, a little YAML, TypeScript for schemas.
+
+The text is for a reader, a model or a person, not for a YAML parser: strings print as they are,
+never quoted or escaped, and only where several lines must hang under a key does a block mark (`|`)
+say so. Nothing here is read back; the codec does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sennit.messages.models import is_model, model_name, model_schema
+from sennit.messages.schema import ToolSchema, example, tool_schema, typescript
+from sennit.messages.unset import Unset
+
+if TYPE_CHECKING:
+    from sennit.messages.content import (
+        ActionRequestContent,
+        ActionResponseContent,
+        InstructionContent,
+    )
+    from sennit.messages.models import Model
+
+_RESPONSE_FORMAT = """ResponseFormat:
+  **MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT.**
+  Example structure:
+  ```json
+  {example}
+  ```
+
+  Return ONLY valid JSON without markdown code blocks."""
+
+
+def instruction_text(content: InstructionContent) -> str:
+    """The sections of an instruction, one blank line between them."""
+    if (
+        content.context is Unset
+        and content.tool_schemas is Unset
+        and content.response_model is Unset
+    ):
+        return f"Instruction: {content.instruction}" if content.instruction else ""
+    sections: list[str] = []
+    if content.instruction:
+        sections.append(f"Instruction: {content.instruction}")
+    if content.context:
+        lines = ["Context:"]
+        _items(content.context, "  ", lines)
+        sections.append("\n".join(lines))
+    if content.tool_schemas:
+        sections.append("\n".join(["Tools:", *_tools(content.tool_schemas)]))
+    if content.response_model is not Unset:
+        sections.append(_output_types(content.response_model))
+        sections.append(_response_format(content.response_model))
+    return "\n\n".join(sections)
+
+
+def action_request_text(content: ActionRequestContent) -> str:
+    """`function:` and `arguments:` as YAML."""
+    return _yaml({"function": content.function or "", "arguments": content.arguments or {}})
+
+
+def action_response_text(content: ActionResponseContent) -> str:
+    """`success:`, then the result or the error, as YAML."""
+    return _yaml(action_response_fields(content))
+
+
+def action_response_fields(content: ActionResponseContent) -> dict[str, Any]:
+    """What a tool result says: success, request_id if set, result or error."""
+    fields: dict[str, Any] = {"success": content.success}
+    if content.request_id is not Unset:
+        fields["request_id"] = content.request_id
+    if content.error is not Unset:
+        fields["error"] = content.error
+    elif content.result is not Unset:
+        fields["result"] = content.result
+    return fields
+
+
+def _tools(schemas: Iterable[Any]) -> Iterable[str]:
+    for schema in schemas:
+        tool = _tool(schema)
+        yield f"  {tool.name}:"
+        if tool.description:
+            yield f"    # {' '.join(tool.description.split())}"
+        yield _indented(typescript(tool.parameters, tool.name), "    ")
+
+
+def _tool(schema: Any) -> ToolSchema:
+    if is_model(schema):
+        return tool_schema(model_schema(schema), model_name(schema))
+    return tool_schema(schema)
+
+
+def _output_types(model: Model) -> str:
+    types = typescript(model_schema(model), model_name(model))
+    return f"Output Types:\n{_indented(types, '  ')}"
+
+
+def _response_format(model: Model) -> str:
+    return _RESPONSE_FORMAT.replace("{example}", example(model_schema(model)))
+
+
+def _indented(text: str, margin: str) -> str:
+    return "\n".join(margin + line if line else line for line in text.split("\n"))
+
+
+# Contents hold exact dicts, lists and strings (see `plain`), so the exact type is asked for: this
+# runs for every tool result of every prompt.
+
+
+def _yaml(fields: dict[str, Any]) -> str:
+    lines: list[str] = []
+    _fields(fields, "", lines)
+    return "\n".join(lines)
+
+
+def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
+    """Write a mapping; containers and text of several lines stand below their key."""
+    for key, value in fields.items():
+        kind = type(value)  # pyright: ignore[reportUnknownVariableType]
+        if kind is str and value and "\n" not in value:
+            lines.append(f"{margin}{key}: {value}")
+        elif kind is str and value:
+            lines.append(f"{margin}{key}: |")
+            lines.append(_indented(value, f"{margin}  "))
+        elif kind is int or kind is float:
+            lines.append(f"{margin}{key}: {value}")
+        elif kind is dict and value:
+            lines.append(f"{margin}{key}:")
+            _fields(value, f"{margin}  ", lines)
+        elif kind is list and value:
+            lines.append(f"{margin}{key}:")
+            _items(value, f"{margin}  ", lines)
+        else:
+            lines.append(f"{margin}{key}: {_scalar(value)}")
+
+
+def _items(items: list[Any], margin: str, lines: list[str]) -> None:
+    """Write a list; what has several lines hangs under its dash."""
+    for item in items:
+        kind = type(item)  # pyright: ignore[reportUnknownVariableType]
+        first = len(lines)
+        if kind is dict and item:
+            _fields(item, f"{margin}  ", lines)
+        elif kind is list and item:
+            _items(item, f"{margin}  ", lines)
+        else:
+            said = item if kind is str and item else _scalar(item)
+            lines.append(_indented(said, f"{margin}  ") if "\n" in said else f"{margin}  {said}")
+        # The first line stands on the dash's line.
+        lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"
+
+
+def _scalar(value: Any) -> str:
+    """A value that fits on its key's line."""
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    return '""' if value == "" else str(value)  # an empty list or dict prints as [] or {}

@@ -1,0 +1,76 @@
+"""Who may use what: the grants of a branch.
+
+A branch may use the services (`resources`) and output schemas (`capabilities`) it was granted, and
+nothing else; an empty set allows nothing. Grants are written by the program that creates, forks or
+grants; nothing stored in a message or said by a model is ever read as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sennit.errors import AccessError, InvalidTypeError, ValidationError
+from sennit.messages.models import is_model, model_name
+from sennit.messages.plain import text
+
+ALL = "*"
+"""Stands for every registered service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The names a branch may use."""
+
+    resources: frozenset[str] = frozenset()
+    capabilities: frozenset[str] = frozenset()
+
+    def check(self, branch: str, resources: Iterable[str], capabilities: Iterable[str]) -> None:
+        """Raise AccessError, naming what is missing and what is allowed, unless all is granted."""
+        if ALL not in self.resources:
+            _check(branch, "resources", resources, self.resources)
+        _check(branch, "capabilities", capabilities, self.capabilities)
+
+
+NO_GRANTS = Grants()
+
+
+def resource_names(given: Any) -> frozenset[str]:
+    """The names in a set of services, or all of them for "*"; None means none."""
+    if given == ALL:
+        return frozenset({ALL})
+    return _names(given, "resources")
+
+
+def capability_names(given: Any) -> frozenset[str]:
+    """The names in a set of output schemas, given by name or as model classes; None means none."""
+    return _names(given, "capabilities")
+
+
+def _names(given: Any, what: str) -> frozenset[str]:
+    if given is None:
+        return frozenset()
+    if isinstance(given, str):
+        raise InvalidTypeError(
+            f"{what} must be a set of names, got {given!r}; write {{{given!r}}}."
+        )
+    if not isinstance(given, (set, frozenset, list, tuple)):
+        raise InvalidTypeError(f"{what} must be a set of names, got {given!r:.100}.")
+    return frozenset(_name(one, what) for one in cast("Iterable[Any]", given))
+
+
+def _name(given: Any, what: str) -> str:
+    name = model_name(given) if is_model(given) else text(given, f"a name in {what}")
+    if not name:
+        raise ValidationError(f"A name in {what} must not be empty.")
+    return name
+
+
+def _check(branch: str, what: str, wanted: Iterable[str], allowed: frozenset[str]) -> None:
+    if missing := sorted(set(wanted) - allowed):
+        names = ", ".join(map(repr, missing))
+        raise AccessError(
+            f"Branch {branch!r} may not use {names}; its {what} are {sorted(allowed)}. "
+            f"Grant it with branch.grant({what}={{{names}}})."
+        )

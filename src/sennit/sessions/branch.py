@@ -1,0 +1,350 @@
+"""A branch: one line of the conversation through the session's messages.
+
+It is a progression of message ids that owns no more than what it added itself (see `segments`), its
+system message, which stands first and in no shared history, and its grants. It holds an id once.
+Every change goes through its session: lock, integrity check, then memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+from uuid import UUID
+
+from sennit import clock
+from sennit.containers.element import Element, Ref, key_of, uid_of
+from sennit.containers.progression import Progression
+from sennit.errors import ExistsError, NotFoundError, ValidationError
+from sennit.messages.content import MessageContent, MessageRole, SystemContent
+from sennit.messages.message import Message
+from sennit.sessions.access import Grants, capability_names, resource_names
+from sennit.sessions.segments import Segment
+
+if TYPE_CHECKING:
+    from sennit.sessions.session import SessionCore
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a branch left another."""
+
+    branch_id: UUID
+    branch_name: str
+    created_at: datetime
+    """When the branch it left was created."""
+    message_count: int
+    """How many messages of it were taken along, the system message included."""
+
+
+class Branch(Progression):
+    """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
+
+    __slots__ = ("_grants", "_session", "_system", "_tail")
+
+    def __init__(
+        self,
+        session: SessionCore,
+        name: str,
+        *,
+        tail: Segment,
+        system: UUID | None,
+        grants: Grants,
+        id: UUID | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        # The order is in the segments, so the plain progression's own storage is left out.
+        Element.__init__(self, id=id, metadata=metadata)
+        self._name = name
+        self._guard = None
+        self._revision = 0
+        self._session = session
+        self._tail = tail
+        self._system = system
+        self._grants = grants
+
+    @property
+    def name(self) -> str:
+        """The name, unique within the session."""
+        return self._name
+
+    @property
+    def session(self) -> SessionCore:
+        """The session this branch belongs to."""
+        return self._session
+
+    @property
+    def tail(self) -> Segment:
+        """The end of the shared history this branch sees, its own part of it; for reading."""
+        return self._tail
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages in order, the system message first."""
+        return [self._session.messages.get(uid) for uid in self]
+
+    @property
+    def system(self) -> Message | None:
+        """The system message, if there is one."""
+        return None if self._system is None else self._session.messages.get(self._system)
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """The services this branch may use."""
+        return self._grants.resources
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """The output schemas this branch may ask for."""
+        return self._grants.capabilities
+
+    def grant(self, *, resources: Any = None, capabilities: Any = None) -> None:
+        """Allow more services or output schemas."""
+        more = Grants(resource_names(resources), capability_names(capabilities))
+        with self._session.lock:
+            self._grants = Grants(
+                self._grants.resources | more.resources,
+                self._grants.capabilities | more.capabilities,
+            )
+
+    def revoke(self, *, resources: Any = None, capabilities: Any = None) -> None:
+        """Allow these services or output schemas no longer; what was not granted is ignored."""
+        less = Grants(resource_names(resources), capability_names(capabilities))
+        with self._session.lock:
+            self._grants = Grants(
+                self._grants.resources - less.resources,
+                self._grants.capabilities - less.capabilities,
+            )
+
+    def require(self, *, resources: Any = None, capabilities: Any = None) -> None:
+        """Raise AccessError unless all of these services and output schemas are granted."""
+        self._grants.check(self.name, resource_names(resources), capability_names(capabilities))
+
+    def lineage(self) -> tuple[ForkPoint, ...]:
+        """Where this branch was forked from, and that one, and so on; the nearest first."""
+        found: list[ForkPoint] = []
+        branch: Branch | None = self
+        while branch is not None and (origin := branch.metadata.get("forked_from")) is not None:
+            found.append(
+                ForkPoint(
+                    branch_id=UUID(origin["branch_id"]),
+                    branch_name=origin["branch_name"],
+                    created_at=clock.from_iso(origin["created_at"]),
+                    message_count=origin["message_count"],
+                )
+            )
+            branch = self._session.get_branch(found[-1].branch_id, None)
+        return tuple(found)
+
+    def edit(
+        self,
+        message: Ref,
+        content: MessageContent | Mapping[str, Any] | str,
+        *,
+        name: str | None = None,
+    ) -> Branch:
+        """A fork in which `message` says `content` instead, and nothing has come after it yet.
+
+        Text alone replaces the words and keeps the rest of the content. The fork keeps the system
+        message and the grants; an edited system message keeps the history too.
+        """
+        with self._session.lock:
+            old = self._held(message)
+            new = Message(
+                old.content.with_text(content) if isinstance(content, str) else content,
+                sender=old.sender,
+                recipient=old.recipient,
+                metadata={"edited_from": str(old.id)},
+            )
+            if old.id == self._system:
+                return self._session.fork(
+                    self, name=name, capabilities=True, resources=True, system=new
+                )
+            fork = self._fork_before(old, name)
+            self._session.add_message(new, branches=fork)
+            return fork
+
+    def regenerate(self, message: Ref, *, name: str | None = None) -> Branch:
+        """A fork that ends before an assistant's `message`, ready for another one."""
+        with self._session.lock:
+            old = self._held(message)
+            if old.role is not MessageRole.ASSISTANT:
+                raise ValidationError(
+                    f"Only what the assistant said can be regenerated, and message {old.id} is the "
+                    f"{old.role.value}'s; use edit() for that."
+                )
+            return self._fork_before(old, name)
+
+    def _fork_before(self, message: Message, name: str | None) -> Branch:
+        position = self.index(message.id) - (self._system is not None)
+        return self._session.fork_history(
+            self, position, name=name, grants=self._grants, system=self._system
+        )
+
+    def _held(self, ref: Ref) -> Message:
+        uid = uid_of(ref)
+        if uid not in self:
+            raise NotFoundError(f"Branch {self.name!r} does not hold message {uid}.")
+        return self._session.messages.get(uid)
+
+    def __len__(self) -> int:
+        return self._tail.total + (self._system is not None)
+
+    def __iter__(self) -> Iterator[UUID]:
+        """Iterate over the ids as they stand now, the system message's first."""
+        return iter(self[:])
+
+    def __contains__(self, ref: object) -> bool:
+        """Whether the message, its id or the id as a string is on this branch."""
+        if not isinstance(ref, UUID):
+            if (key := key_of(ref)) is None:
+                return False
+            ref = UUID(int=key)
+        with self._session.lock:
+            return self._is_system(ref) or self._tail.position(ref) is not None
+
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> UUID: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[UUID]: ...
+    def __getitem__(self, key: SupportsIndex | slice) -> UUID | list[UUID]:
+        """The id at an index, or the list of ids in a slice; raises OutOfRangeError."""
+        with self._session.lock:
+            if not isinstance(key, slice):
+                return self._at(self._position(key))
+            start, stop, step = key.indices(len(self))
+            if step != 1:
+                return self[:][key]
+            first = 1 if self._system is not None else 0
+            ids = self._tail.between(max(start - first, 0), stop - first)
+            return [cast("UUID", self._system), *ids] if start < first <= stop else ids
+
+    def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
+        """The index of a message; raises NotFoundError when it is not within [start, stop)."""
+        uid = uid_of(ref)
+        with self._session.lock:
+            if self._is_system(uid):
+                found = 0
+            else:
+                position = self._tail.position(uid)
+                found = -1 if position is None else position + (self._system is not None)
+            low, high, _ = slice(start, stop).indices(len(self))
+            if low <= found < high:
+                return found
+        raise NotFoundError(f"Branch {self.name!r} does not hold message {uid} there.")
+
+    def append(self, ref: Ref) -> None:
+        """Put one of the session's messages at the end; a system message becomes the branch's own.
+
+        Raises NotFoundError if the session has no such message, ExistsError if the branch has it.
+        """
+        self.extend([uid_of(ref)])
+
+    def reverse(self) -> None:
+        """Turn the order round; the system message stays first."""
+        first = 1 if self._system is not None else 0
+        self._rewrite([*self[:first], *self[first:][::-1]], first)
+
+    def _is_system(self, uid: UUID) -> bool:
+        return self._system is not None and self._system.int == uid.int
+
+    def _admit(self, ids: Sequence[UUID]) -> None:
+        messages = self._session.messages
+        if unknown := [uid for uid in ids if uid not in messages]:
+            raise NotFoundError(
+                f"The session has no message {unknown[0]}; add it with session.add_message first."
+            )
+        if len({uid.int for uid in ids}) < len(ids) or any(uid in self for uid in ids):
+            raise ExistsError(f"Branch {self.name!r} would hold a message twice.")
+
+    def _extend(self, ids: list[UUID]) -> None:
+        for uid in ids:
+            self._put(self._session.messages.get(uid))
+
+    def _put(self, message: Message) -> None:
+        """Set the system message, or append: the one way in for what has been checked."""
+        if isinstance(message.content, SystemContent):
+            self._set_system(message.id)
+        else:
+            self._tail.append(message.id)
+
+    def _set_system(self, uid: UUID | None) -> None:
+        self._system = uid
+        self._revision += 1
+
+    def _at(self, index: int) -> UUID:
+        if self._system is None:
+            return self._tail.id_at(index)
+        return self._system if index == 0 else self._tail.id_at(index - 1)
+
+    def _drop(self, uid: UUID) -> bool:
+        if self._is_system(uid):
+            self._set_system(None)
+            return True
+        if self._tail.shared == 0 and uid in self._tail:
+            self._tail.remove(uid)  # its own alone: no need to know where it stands
+        elif (position := self._tail.position(uid)) is not None:
+            self._tail = self._tail.without(position)
+        else:
+            return False
+        self._revision += 1
+        return True
+
+    def _delete(self, index: int) -> UUID:
+        uid = self._at(index)
+        if self._is_system(uid):
+            self._set_system(None)
+        else:
+            self._tail = self._tail.without(index - (self._system is not None))
+            self._revision += 1
+        return uid
+
+    def _rewrite(self, order: list[UUID], first: int) -> None:
+        if len({uid.int for uid in order}) < len(order):
+            raise ExistsError(f"Branch {self.name!r} would hold a message twice.")
+        kept = self._system
+        if kept is not None and kept.int in {uid.int for uid in order}:
+            if order[0].int != kept.int:
+                raise ValidationError("The system message of a branch stays first; it cannot move.")
+            order, first = order[1:], max(first - 1, 0)
+        else:
+            first = max(first - (kept is not None), 0)
+            kept = None
+        if any(
+            isinstance(self._session.messages.get(uid).content, SystemContent)
+            for uid in order[first:]
+        ):
+            raise ValidationError("A system message stands first; append() or set_branch_system().")
+        self._tail = self._tail.rewritten(order[first:], first)
+        self._set_system(kept)
+
+
+def _under_lock(change: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(change)
+    def locked(self: Branch, *args: Any, **kwargs: Any) -> Any:
+        with self.session.lock:
+            return change(self, *args, **kwargs)
+
+    return locked
+
+
+# What a plain progression does step by step, a branch does as one step for other threads.
+for _name in (
+    "__delitem__",
+    "__setitem__",
+    "append",
+    "clear",
+    "exclude",
+    "extend",
+    "include",
+    "insert",
+    "move",
+    "pop",
+    "popleft",
+    "remove",
+    "reverse",
+    "swap",
+):
+    setattr(Branch, _name, _under_lock(getattr(Branch, _name)))

@@ -1,0 +1,420 @@
+"""A session: all the messages of a conversation, once, and the branches through them.
+
+SessionCore knows messages and branches and nothing above them; the public Session of `sennit.api`
+is this class plus doors to the rooms above. One lock guards all changes. A change is checked whole
+before any of it is made, so that whatever is refused leaves no trace.
+"""
+
+# A session is the one friend that may change its branches and piles past their guards.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from threading import RLock
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+from uuid import UUID
+
+from sennit import clock
+from sennit.containers.element import Element, Ref, checked_name, key_of, uid_of
+from sennit.containers.flow import Flow
+from sennit.containers.pile import Pile
+from sennit.containers.progression import Progression
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    OutOfRangeError,
+    ValidationError,
+)
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.parts import GroupRole, MessageGroup, Part, split
+from sennit.sessions.access import NO_GRANTS, Grants, capability_names, resource_names
+from sennit.sessions.branch import Branch
+from sennit.sessions.segments import Segment
+
+BranchRef: TypeAlias = Branch | UUID | str
+Branches: TypeAlias = BranchRef | Iterable[BranchRef]
+_Default = TypeVar("_Default")
+_RAISE: Any = object()
+
+DEFAULT_BRANCH = "main"
+_FORK_NUMBER = re.compile(r"_fork_\d+$")
+
+
+class MessagePile(Pile[Message]):
+    """The messages of a session, in the order they came; changes go through the session."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: SessionCore) -> None:
+        super().__init__(item_type=Message)
+        self._session = session
+
+    def add(self, item: Message) -> None:
+        """Store a message on no branch; raises ExistsError if its id is taken."""
+        with self._session.lock:
+            if item in self:
+                raise ExistsError(f"The session already has message {uid_of(item)}.")
+            self._session.add_message(item)
+
+    def remove(self, ref: Ref) -> Message:
+        """Take a message off all branches and out of the session; raises NotFoundError."""
+        return self._session.remove_message(ref)
+
+    def clear(self) -> None:
+        """Take all messages off all branches and out of the session."""
+        with self._session.lock:
+            for branch in self._session.branches:
+                branch.clear()
+            for message in self:
+                self._discard(message)
+
+
+class BranchPile(Pile[Branch]):
+    """The branches of a session; changes go through the session."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: SessionCore) -> None:
+        super().__init__(item_type=Branch)
+        self._session = session
+
+    def add(self, item: Branch) -> None:
+        """Always refused: a branch is made by its session."""
+        raise ValidationError(f"Cannot add {item!r}: use session.create_branch() or fork().")
+
+    def remove(self, ref: Ref) -> Branch:
+        """Take a branch out of the session; its messages stay. Raises NotFoundError."""
+        return self._session.remove_branch(cast("BranchRef", ref))
+
+    def clear(self) -> None:
+        """Take all branches out of the session; the messages stay."""
+        with self._session.lock:
+            for branch in self:
+                self._session.remove_branch(branch)
+
+
+class Conversations(Flow[Message, Branch]):
+    """A session's messages and branches as a flow; they keep their own integrity."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, messages: MessagePile, branches: BranchPile, named: dict[str, Branch]
+    ) -> None:
+        Element.__init__(self)
+        self._name = None
+        self._items, self._progressions, self._named = messages, branches, named
+
+
+class SessionCore(Element):
+    """Messages, and branches through them. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        user: SenderRecipient = "user",
+        conversations: Flow[Message, Progression] | None = None,
+        *,
+        id: UUID | str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`user` sends what is added by role; each of `conversations` becomes a branch."""
+        super().__init__(id=id, created_at=created_at, metadata=metadata)
+        self.lock = RLock()
+        self._user = user
+        self._messages = MessagePile(self)
+        self._branches = BranchPile(self)
+        self._named: dict[str, Branch] = {}
+        self._numbers: dict[str, int] = {}
+        self._conversations = Conversations(self._messages, self._branches, self._named)
+        if conversations is not None:
+            self._take_over(conversations)
+
+    @property
+    def user(self) -> SenderRecipient:
+        """The sender of what is added with the role "user"."""
+        return self._user
+
+    @property
+    def messages(self) -> MessagePile:
+        """All messages, on a branch or not, by id."""
+        return self._messages
+
+    @property
+    def branches(self) -> BranchPile:
+        """All branches, by id."""
+        return self._branches
+
+    @property
+    def conversations(self) -> Flow[Message, Branch]:
+        """Messages and branches as a flow."""
+        return self._conversations
+
+    @property
+    def default_branch(self) -> Branch:
+        """The branch named "main", made when first needed."""
+        with self.lock:
+            return self._named.get(DEFAULT_BRANCH) or self.create_branch(DEFAULT_BRANCH)
+
+    def create_branch(
+        self,
+        name: str | None = None,
+        *,
+        system: Message | UUID | None = None,
+        capabilities: Any = None,
+        resources: Any = None,
+    ) -> Branch:
+        """A new, empty branch.
+
+        `resources` and `capabilities` are sets of names it may use (`resources="*"`: all services).
+        Raises ExistsError if the name is taken.
+        """
+        grants = Grants(resource_names(resources), capability_names(capabilities))
+        with self.lock:
+            chosen = self._free_name(name, "branch")
+            return self._new_branch(chosen, Segment(), self._system_of(system), grants)
+
+    @overload
+    def get_branch(self, branch: BranchRef) -> Branch: ...
+    @overload
+    def get_branch(self, branch: BranchRef, default: _Default) -> Branch | _Default: ...
+    def get_branch(self, branch: BranchRef, default: Any = _RAISE) -> Any:
+        """The branch with that id or name; raises NotFoundError unless there is a default."""
+        with self.lock:
+            if isinstance(branch, Branch):
+                found = branch if branch in self._branches and branch.session is self else None
+            elif isinstance(branch, str) and branch in self._named:
+                found = self._named[branch]
+            else:
+                found = self._branches.get(branch, None) if key_of(branch) is not None else None
+        if found is not None:
+            return found
+        if default is not _RAISE:
+            return default
+        raise self._no_branch(branch)
+
+    def remove_branch(self, branch: BranchRef) -> Branch:
+        """Take a branch out of the session; messages and other branches stay. NotFoundError."""
+        with self.lock:
+            found = self.get_branch(branch)
+            self._branches._discard(found)
+            del self._named[found.name]
+            return found
+
+    def get_branch_system(self, branch: BranchRef) -> Message | None:
+        """The branch's system message, if it has one."""
+        return self.get_branch(branch).system
+
+    def set_branch_system(self, branch: BranchRef, system: Message | UUID | None) -> None:
+        """Give the branch this system message, or none; the history is not touched."""
+        with self.lock:
+            self.get_branch(branch)._set_system(self._stored_system(self._system_of(system)))
+
+    def fork(
+        self,
+        branch: BranchRef,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Any = None,
+        resources: Any = None,
+        system: Message | UUID | Literal[True] | None = None,
+    ) -> Branch:
+        """A new branch that shares the history of another: the same cost at any length.
+
+        It goes up to and including `at`, a message or an index (by default the last). True copies
+        capabilities, resources or system message; None, the default, gives none.
+        """
+        with self.lock:
+            source = self.get_branch(branch)
+            grants = Grants(
+                source.resources if resources is True else resource_names(resources),
+                source.capabilities if capabilities is True else capability_names(capabilities),
+            )
+            kept = source._system if system is True else self._system_of(system)
+            length = self._length_through(source, at)
+            return self.fork_history(source, length, name=name, grants=grants, system=kept)
+
+    def fork_history(
+        self,
+        source: Branch,
+        length: int,
+        *,
+        name: str | None,
+        grants: Grants,
+        system: Message | UUID | None,
+    ) -> Branch:
+        """A fork with the first `length` messages of the history, which has no system message."""
+        with self.lock:
+            origin = {
+                "branch_id": str(source.id),
+                "branch_name": source.name,
+                "created_at": clock.to_iso(clock.from_datetime(source.created_at)),
+                "message_count": length + (source._system is not None),
+            }
+            # Forks of forks count on from the first name, or names would grow with each.
+            chosen = self._free_name(name, f"{_FORK_NUMBER.sub('', source.name)}_fork")
+            tail = source._tail.on_top(length)
+            return self._new_branch(chosen, tail, system, grants, {"forked_from": origin})
+
+    @overload
+    def add_message(self, message: Message, *, branches: Branches | None = None) -> Message: ...
+    @overload
+    def add_message(
+        self,
+        message: GroupRole,
+        parts: str | Part | Iterable[Part],
+        branches: Branches | None = None,
+    ) -> MessageGroup: ...
+    def add_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
+        """Add a message to branches, or say something by role and parts.
+
+        A Message is stored once and put at the end of the branches that lack it; without branches
+        it is on none. Its id with another content raises ExistsError. A role ("user", "assistant")
+        and parts go to the default branch unless told otherwise, and come back as a MessageGroup.
+        """
+        if isinstance(message, Message):
+            if parts is not None:
+                raise InvalidTypeError("A Message has its parts already; name branches= instead.")
+            return self._add(message, branches)
+        group = split(message, parts, sender=self._user if message == "user" else message)
+        with self.lock:
+            targets = self._targets(branches) or [self.default_branch]
+            for one in group.messages:
+                self._store(one, targets)
+        return group
+
+    def remove_message(self, message: Ref) -> Message:
+        """Take a message off all branches and out of the session; raises NotFoundError."""
+        with self.lock:
+            found = self._messages.get(message)
+            for branch in self._branches:
+                branch._drop(found.id)
+            self._messages._discard(found)
+            return found
+
+    def _add(self, message: Message, branches: Branches | None) -> Message:
+        with self.lock:
+            targets = self._targets(branches)
+            stored = self._messages.get(message, None)
+            if stored is None:
+                return self._store(message, targets)
+            if stored is not message and stored.content != message.content:
+                raise ExistsError(
+                    f"The session already has message {message.id} with another content; "
+                    f"clone() it to get a new id."
+                )
+            for branch in targets:
+                if stored.id not in branch:
+                    branch._put(stored)
+            return stored
+
+    def _store(self, message: Message, targets: list[Branch]) -> Message:
+        """Put a message the session has not seen where it belongs."""
+        self._messages._insert(message)
+        for branch in targets:
+            branch._put(message)
+        return message
+
+    def _targets(self, branches: Branches | None) -> list[Branch]:
+        if branches is None:
+            return []
+        if isinstance(branches, (Branch, UUID, str)):
+            return [self.get_branch(branches)]
+        if not isinstance(branches, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"branches must be a branch or a list of them, got {branches!r}."
+            )
+        found = [self.get_branch(branch) for branch in branches]
+        return list({branch.id.int: branch for branch in found}.values())
+
+    def _new_branch(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Branch:
+        branch = Branch(
+            self,
+            name,
+            tail=tail,
+            system=self._stored_system(system),
+            grants=grants if grants.resources or grants.capabilities else NO_GRANTS,
+            metadata=metadata,
+        )
+        self._branches._insert(branch)
+        self._named[name] = branch
+        return branch
+
+    def _free_name(self, name: str | None, stem: str) -> str:
+        """`name` if it is free, or the next free automatic one."""
+        if name is not None:
+            chosen = cast("str", checked_name(name))
+            if chosen in self._named:
+                raise ExistsError(
+                    f"There is already a branch named {chosen!r}; choose another name."
+                )
+            return chosen
+        number = self._numbers.get(stem, 0) + 1
+        while f"{stem}_{number}" in self._named:
+            number += 1
+        self._numbers[stem] = number
+        return f"{stem}_{number}"
+
+    def _system_of(self, system: Any) -> Message | UUID | None:
+        """Check what is to become a system message; nothing is stored yet."""
+        if system is None:
+            return None
+        message = system if isinstance(system, Message) else self._messages.get(system)
+        if not isinstance(message.content, SystemContent):
+            raise InvalidTypeError(f"A system message holds a SystemContent, got {message!r}.")
+        known = self._messages.get(message, message)
+        if known.content != message.content:
+            raise ExistsError(f"The session has message {message.id} with another content.")
+        return message
+
+    def _stored_system(self, system: Message | UUID | None) -> UUID | None:
+        if isinstance(system, Message):
+            if system not in self._messages:
+                self._messages._insert(system)
+            return system.id
+        return system
+
+    def _length_through(self, branch: Branch, at: Ref | int | None) -> int:
+        """How many messages of the history come up to and including `at`."""
+        if at is None:
+            return branch._tail.total
+        try:
+            index = branch._position(at) if isinstance(at, int) else branch.index(at)
+        except OutOfRangeError as error:
+            raise OutOfRangeError(f"Cannot fork branch {branch.name!r} there. {error}") from None
+        return index + (branch._system is None)
+
+    def _no_branch(self, branch: object) -> NotFoundError:
+        if isinstance(branch, Branch):
+            return NotFoundError(
+                f"Branch {branch.name!r} belongs to another session or was removed; "
+                f"use a branch of this one."
+            )
+        names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
+        return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
+
+    def _take_over(self, conversations: Flow[Message, Progression]) -> None:
+        for message in conversations.items:
+            self._messages._insert(message)
+        for progression in conversations.progressions:
+            branch = self.create_branch(progression.name)
+            branch.extend(progression)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({len(self._messages)} messages, "
+            f"{len(self._branches)} branches, id={str(self._id)!r})"
+        )
