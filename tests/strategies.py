@@ -7,9 +7,11 @@ history carry a number of their own, so that a test can tell whether one of them
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from inspect import isfunction, ismethod
 from itertools import count
+from math import nan
 from typing import Any
 
 from hypothesis import strategies as st
@@ -61,6 +63,7 @@ _tricky = st.sampled_from(
         "\n",
         "two\nlines",
         "para\n\ngraphs\n",
+        " space \n around ",
         "\r\n\u2028\u0085",
         "null",
         "- item",
@@ -260,17 +263,57 @@ def sound_histories(draw: st.DrawFn) -> list[MessageContent]:
     return history
 
 
+junk: st.SearchStrategy[Any] = json_values | st.sampled_from(
+    [None, True, 0, -1, 2**63, 1e308, "", "x", "\0", "user", [], {}, [[]], {"model": "A"}]
+)
+"""JSON values in places where they do not belong."""
+oddities: st.SearchStrategy[Any] = junk | st.sampled_from(
+    [object(), b"x", 10**30, nan, "\ud800", {1: 2}, {None: 1}, (1,), {1}, len, Analysis, Unset]
+)
+"""Python values that no JSON holds, too."""
+
+
+@st.composite
+def mangled(draw: st.DrawFn, records: st.SearchStrategy[Any], odd: st.SearchStrategy[Any]) -> Any:
+    """A stored record in which something was replaced, deleted, added or renamed."""
+    record = deepcopy(draw(records))
+    for _ in range(draw(st.integers(1, 3))):
+        places = _places(record)
+        if not places:
+            break
+        container, key = draw(st.sampled_from(places))
+        change = draw(st.sampled_from(["replace", "replace", "delete", "add", "rename"]))
+        if change == "replace":
+            container[key] = deepcopy(draw(odd))
+        elif change == "delete" or isinstance(container, list):
+            del container[key]
+        elif change == "add":
+            container[draw(texts)] = deepcopy(draw(odd))
+        else:
+            container[draw(st.sampled_from(["id", "type", "schema"]) | texts)] = container.pop(key)
+    return record
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) within plain data."""
+    if not isinstance(value, (dict, list)):
+        return []
+    keys = list(value) if isinstance(value, dict) else range(len(value))
+    return [place for key in keys for place in [(value, key), *_places(value[key])]]
+
+
 def strings_in(value: Any) -> Iterator[str]:
-    """Every string within plain data, keys included."""
+    """Every string within plain data, other than keys."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from strings_in(key)
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from strings_in(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings_in(item)
+
+
+def lines_in(value: Any) -> Iterator[str]:
+    """Every line of every string within plain data, as a reader sees it: without outer blanks."""
+    return (line.strip() for said in strings_in(value) for line in said.split("\n"))
 
 
 def same(a: Any, b: Any) -> bool:

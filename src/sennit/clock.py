@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,12 +38,16 @@ def to_datetime(microseconds: int) -> datetime:
 def from_datetime(moment: datetime) -> int:
     """Microseconds since the epoch; raises ValidationError for a datetime without a time zone."""
     if not isinstance(moment, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Expected a datetime, got {moment!r}.")
+        raise InvalidTypeError(f"Expected a datetime, got {shown(moment)}.")
     if moment.tzinfo is None:
         raise ValidationError(
-            f"{moment!r} has no time zone; use an aware datetime such as datetime.now(UTC)."
+            f"{shown(moment)} has no time zone; use an aware datetime such as datetime.now(UTC)."
         )
-    return (moment - _EPOCH) // _MICROSECOND
+    try:
+        utc = moment.astimezone(UTC)
+    except OverflowError:
+        raise ValidationError(f"{shown(moment)} is outside the years 1 to 9999 of UTC.") from None
+    return (utc - _EPOCH) // _MICROSECOND
 
 
 def to_iso(microseconds: int, timespec: str = "microseconds") -> str:
@@ -59,7 +63,7 @@ def from_iso(moment: object) -> datetime:
             return parsed
     except ValueError:
         pass
-    raise ValidationError(f"Expected an ISO 8601 time with a zone, got {moment!r:.100}.")
+    raise ValidationError(f"Expected an ISO 8601 time with a zone, got {shown(moment)}.")
 
 
 @contextmanager

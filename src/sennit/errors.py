@@ -13,6 +13,17 @@ Each also derives from the built-in that people already catch, so `except KeyErr
 `except PermissionError` keep working. A message names the value, what was expected and the way out.
 """
 
+_SHOWN = 100
+
+
+def shown(value: object) -> str:
+    """`repr(value)`, cut short, for an error message; never fails, whatever the value."""
+    try:
+        text = repr(value)
+    except Exception as error:  # a repr may do anything; the error to report is another one
+        return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({type(value).__name__})"
+
 
 class SennitError(Exception):
     """Root of all errors raised by Sennit on purpose."""

@@ -10,31 +10,35 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 
-_CONTROL_OR_SPACE = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\\]")
+_REFUSED = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
 
 
 def check_image_url(url: str) -> str:
     """Return `url` if it is a plain http(s) address; raises ValidationError otherwise."""
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidTypeError(f"Image URL must be a string, got {url!r}.")
-    if found := _CONTROL_OR_SPACE.search(url):
+        raise InvalidTypeError(f"Image URL must be a string, got {shown(url)}.")
+    if found := _REFUSED.search(url):
         raise ValidationError(
-            f"Image URL must not contain NUL, control characters, spaces or backslashes, "
-            f"got {found.group()!r} in {url[:200]!r}."
+            f"Image URL must not contain NUL, control characters, spaces, backslashes or lone "
+            f"surrogates, got {found.group()!r} in {_shown(url)}."
         )
     try:
         parsed = urlsplit(url)
         host, _port = parsed.hostname, parsed.port
-    except ValueError as error:
-        raise ValidationError(f"Image URL is malformed: {url[:200]!r} ({error}).") from error
+    except ValueError:
+        # What the parser says may repeat a password, so it is not passed on.
+        raise ValidationError(f"Image URL is malformed: {_shown(url)}.") from None
     if parsed.scheme not in ("http", "https"):
-        got = f"{parsed.scheme}://" if parsed.scheme else f"no scheme in {url[:200]!r}"
+        got = f"{parsed.scheme}://" if parsed.scheme else f"no scheme in {_shown(url)}"
         raise ValidationError(f"Image URL must use http:// or https:// scheme, got: {got}")
-    if not host:
-        raise ValidationError(f"Image URL must name a host, got: {url[:200]!r}")
     if "@" in parsed.netloc:
-        # The URL is not repeated: what it holds may be a password.
-        raise ValidationError(f"Image URL for host {host!r} must not hold credentials.")
+        raise ValidationError(f"Image URL must not hold credentials, got: {_shown(url)}")
+    if not host:
+        raise ValidationError(f"Image URL must name a host, got: {_shown(url)}")
     return url
+
+
+def _shown(url: str) -> str:
+    return "an address with credentials" if "@" in url else repr(url[:200])

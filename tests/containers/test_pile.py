@@ -170,16 +170,18 @@ def test_adds_from_eight_threads_lose_nothing_while_others_read():
     def work(number: int) -> None:
         for step, note in enumerate(made[number]):
             pile.add(note)
+            if step % 5 == 0:
+                assert pile[-1] in pile
             if step % 100 == 0:
                 assert note in list(pile)
-                assert pile[-1] in pile
 
     in_threads(8, work)
     assert len(pile) == 8000
     assert set(pile) == {note for batch in made for note in batch}
     assert list(pile[:]) == list(pile)
     for batch in made:
-        assert [note for note in pile if note in set(batch)] == batch
+        own = set(batch)
+        assert [note for note in pile if note in own] == batch
 
 
 @pytest.mark.usefixtures("eager_threads")
@@ -213,6 +215,67 @@ def test_of_many_threads_adding_different_items_with_one_id_exactly_one_wins():
         won = in_threads(6, lambda number: pile.include(twins[number]))  # noqa: B023
         assert won.count(True) == 1
         assert pile[uid] is twins[won.index(True)]
+
+
+class Meddled(dict[int, Note]):
+    """A dict in which another thread always gets in between two steps, exactly once."""
+
+    def __init__(self, items: dict[int, Note], rival: Note, moment: str) -> None:
+        super().__init__(items)
+        self.rival, self.moment = rival, moment
+
+    def meddle(self, moment: str) -> None:
+        if moment == self.moment:
+            self.moment = "over"
+            self[self.rival.id.int] = self.rival
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.meddle("after a look")
+        return found
+
+    def values(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        self.meddle("before reading")
+        return self
+
+    def __reversed__(self):  # pyright: ignore[reportIncompatibleMethodOverride]
+        backwards = reversed(super().values())
+        self.meddle("while reading")
+        return backwards
+
+
+def test_an_id_that_is_taken_just_after_the_check_is_still_refused():
+    late = Note()
+    pile: Pile[Note] = Pile()
+    pile._items = Meddled({}, Note(id=late.id), "after a look")
+    with pytest.raises(ExistsError):
+        pile.add(late)
+    assert pile[late.id] is not late
+
+
+@pytest.mark.parametrize("moment", ["before reading", "while reading"])
+def test_an_item_that_comes_in_while_positions_are_worked_out_gets_its_own(moment: str):
+    rival = Note()
+    pile = Pile(NOTES)
+    pile._items = Meddled(pile._items, rival, moment)
+    assert pile[0] is NOTES[0]
+    assert pile[-1] is rival
+    assert [pile[index] for index in range(9)] == [*NOTES, rival]
+
+
+def test_items_and_positions_change_under_one_lock():
+    class Watched(dict[int, Note]):
+        def pop(self, *args):
+            with ThreadPoolExecutor(1) as other:
+                free.append(other.submit(pile._lock.acquire, blocking=False).result())
+            return super().pop(*args)
+
+    free: list[bool] = []
+    pile = Pile(NOTES)
+    assert pile[0] is NOTES[0]
+    pile._items = Watched(pile._items)
+    pile.remove(NOTES[0])
+    assert free == [False]
 
 
 def test_removing_between_looks_at_both_ends_takes_linear_work(monkeypatch: pytest.MonkeyPatch):

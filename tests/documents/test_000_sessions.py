@@ -113,9 +113,6 @@ def keyword_only(function: Any) -> set[str]:
     return {given.name for given in found if given.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-# Overview, Module Exports, Architecture Overview, Quick Reference
-
-
 def test_one_session_holds_many_branches_of_typed_messages() -> None:
     """000 · Overview"""
     session = Session()
@@ -172,6 +169,17 @@ def test_a_session_is_a_flow_of_messages_and_branches() -> None:
     assert isinstance(session.branches, Pile)
     assert session.conversations.items is session.messages
     assert session.conversations.progressions is session.branches
+
+
+def test_a_session_takes_over_a_flow_of_messages() -> None:
+    """000 · Architecture Overview · Session → Branch → Message Hierarchy"""
+    one, two = says("One"), says("Two")
+    flow = Flow([one, two], [Progression([two.id], name="main")])
+
+    session = Session(conversations=flow)
+
+    assert list(session.messages) == [one, two]
+    assert list(session.get_branch("main")) == [two.id]
 
 
 def test_a_session_starts_with_neither_messages_nor_branches() -> None:
@@ -307,9 +315,6 @@ def test_prepare_messages_for_chat_takes_messages_progression_new_instruction_an
         "new_instruction": None,
         "to_chat": False,
     }
-
-
-# Core Workflows
 
 
 def test_creating_a_session_with_branches() -> None:
@@ -644,9 +649,6 @@ def test_prepare_step_5_takes_tools_and_response_model_off_historical_instructio
     ]
 
 
-# SPEC §1: what 000 leaves open about preparing
-
-
 def test_prepare_puts_the_new_instruction_last_with_waiting_results_in_its_context() -> None:
     """SPEC §1 · prepare_messages_for_chat"""
     messages = [says("Look it up"), returns(result=[1, 2])]
@@ -768,9 +770,6 @@ def test_prepare_asks_a_datetime_factory_anew_each_time() -> None:
     assert second == [InstructionContent(instruction="System Time: late\n\nNow?")]
 
 
-# Design Philosophy
-
-
 def test_the_same_message_can_stand_on_several_branches_without_being_stored_twice() -> None:
     """000 · Design Philosophy · Why Session → Branch → Message?"""
     session = Session()
@@ -886,9 +885,6 @@ def test_a_branch_is_granted_nothing_unless_told() -> None:
     assert branch.capabilities == set()
 
 
-# Common Pitfalls
-
-
 def test_pitfall_1_a_content_is_frozen_and_a_new_message_takes_the_change() -> None:
     """000 · Common Pitfalls · Pitfall 1: Mutating Messages After Adding to Session"""
     session = Session()
@@ -932,7 +928,7 @@ def test_pitfall_3_a_role_cannot_be_assigned_by_hand() -> None:
     with pytest.raises(TypeError, match="'role' is not a field"):
         Message(
             content=InstructionContent(instruction="Hello"),
-            role=MessageRole.ASSISTANT,
+            role=MessageRole.ASSISTANT,  # pyright: ignore
         )
 
     msg = Message(content=InstructionContent(instruction="Hello"))
@@ -949,9 +945,6 @@ def test_pitfall_3_printing_a_role_shows_the_member(capsys: pytest.CaptureFixtur
     print(msg.role)
 
     assert capsys.readouterr().out == "MessageRole.USER\n"
-
-
-# Examples
 
 
 def test_example_1_basic_conversation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -1161,9 +1154,6 @@ def test_example_4_tool_calling_workflow() -> None:
     ]
 
 
-# SPEC §1, rulings 8 and 9: Message
-
-
 def test_message_takes_content_sender_recipient_id_created_at_and_metadata() -> None:
     """SPEC §1 · Ruling 8"""
     named = parameters(Message)
@@ -1202,7 +1192,7 @@ def test_a_message_is_read_only(name: str) -> None:
 def test_a_message_refuses_a_field_it_does_not_have() -> None:
     """SPEC §1 · Ruling 8"""
     with pytest.raises(TypeError, match="'colour'"):
-        Message(content=InstructionContent(), colour="red")
+        Message(content=InstructionContent(), colour="red")  # pyright: ignore
 
 
 @pytest.mark.parametrize(
@@ -1389,8 +1379,7 @@ def test_every_section_listed_has_a_test_and_every_test_names_a_section() -> Non
     """The list at the top is kept honest."""
     tests = [value for name, value in globals().items() if name.startswith("test_")]
     docstrings = {test.__name__: inspect.getdoc(test) or "" for test in tests}
-    this = "test_every_section_listed_has_a_test_and_every_test_names_a_section"
-    del docstrings[this]
+    del docstrings["test_every_section_listed_has_a_test_and_every_test_names_a_section"]
 
     for section in SECTIONS:
         assert any(section in docstring for docstring in docstrings.values()), section

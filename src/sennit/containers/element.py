@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from sennit.clock import from_datetime, now_us, to_datetime
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
@@ -116,7 +116,7 @@ def checked_name(name: object) -> str | None:
     if name is None:
         return None
     if not isinstance(name, str):
-        raise InvalidTypeError(f"A name must be a string or None, got {name!r}.")
+        raise InvalidTypeError(f"A name must be a string or None, got {shown(name)}.")
     if not name:
         raise ValidationError("A name must not be empty; leave it out (None) for no name.")
     return name
@@ -126,17 +126,17 @@ def _as_uuid(value: object) -> UUID:
     if isinstance(value, UUID):
         return value
     if not isinstance(value, str):
-        raise InvalidTypeError(f"Expected a UUID or a UUID string as id, got {value!r}.")
+        raise InvalidTypeError(f"Expected a UUID or a UUID string as id, got {shown(value)}.")
     try:
         return UUID(value)
     except ValueError:
         raise ValidationError(
-            f"{value!r} is not a UUID; use one like '0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80'."
+            f"{shown(value)} is not a UUID; use one like '0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80'."
         ) from None
 
 
 def _read_only(metadata: object) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
-        raise InvalidTypeError(f"Metadata must be a mapping such as a dict, got {metadata!r}.")
+        raise InvalidTypeError(f"Metadata must be a mapping such as a dict, got {shown(metadata)}.")
     copied = dict(cast(Mapping[str, Any], metadata))
     return MappingProxyType(copied) if copied else _NO_METADATA

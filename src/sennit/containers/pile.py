@@ -25,7 +25,7 @@ from uuid import UUID
 
 from sennit.containers.element import Element, Ref, key_of, uid_of
 from sennit.containers.progression import Progression
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, shown
 
 T = TypeVar("T", bound=Element)
 D = TypeVar("D")
@@ -112,9 +112,9 @@ class Pile(Element, Generic[T]):
     @overload
     def __getitem__(self, key: UUID | str | int) -> T: ...
     @overload
-    def __getitem__(
-        self, key: slice | Progression | list[Any] | tuple[Any, ...] | Callable[[T], object]
-    ) -> Pile[T]: ...
+    def __getitem__(self, key: Callable[[T], object]) -> Pile[T]: ...
+    @overload
+    def __getitem__(self, key: slice | Progression | list[Any] | tuple[Any, ...]) -> Pile[T]: ...
     def __getitem__(self, key: Any) -> T | Pile[T]:
         """One item by id or index, or a pile of those chosen by a slice, ids or a predicate.
 
@@ -240,12 +240,17 @@ class Pile(Element, Generic[T]):
         if self._order is None:
             self._order = Progression()
         while late := len(items) - len(self._order):
-            newest = list(islice(reversed(items.values()), late))
-            if len(items) - len(self._order) == late:  # else a thread added one in between
+            try:
+                newest = list(islice(reversed(items.values()), late))
+            except RuntimeError:  # the dict grew while it was read: another thread added one
+                continue
+            if len(items) - len(self._order) == late:  # else it grew just before
                 self._order.extend(reversed(newest))
         return self._order
 
     def _checked(self, items: Iterable[T]) -> dict[int, T]:
+        if not isinstance(items, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"Expected an iterable of items, got {shown(items)}.")
         fresh: dict[int, T] = {}
         for item in items:
             if not isinstance(item, self._item_type):

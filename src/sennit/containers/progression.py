@@ -24,11 +24,16 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from datetime import datetime
-from typing import Any, Final, Self, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit.containers.element import Element, Ref, checked_name, key_of, uid_of, uids_of
 from sennit.errors import InvalidTypeError, NotFoundError, OutOfRangeError, ValidationError
+
+if TYPE_CHECKING:
+    from sennit.containers.pile import Pile
+
+_T = TypeVar("_T", bound=Element)
 
 _HOLE: Final = UUID(int=0)  # known by identity: the nil UUID of a caller is another object
 _FEW_HOLES: Final = 32
@@ -42,6 +47,7 @@ class Progression(Element):
         "_gaps",
         "_guard",
         "_holes",
+        "_memo",
         "_name",
         "_repeats",
         "_revision",
@@ -71,6 +77,7 @@ class Progression(Element):
         self._name = checked_name(name)
         self._guard: Callable[[Sequence[UUID]], None] | None = None
         self._revision = 0
+        self._memo: object = None
         self._reset()
         self._store(uids_of(order))
 
@@ -241,6 +248,24 @@ class Progression(Element):
                     pass
         return bool(gone)
 
+    def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
+        """What the ids from index `start` on stand for; raises NotFoundError for a missing one."""
+        return pile.pick(self[start:])
+
+    @property
+    def memo(self) -> object:
+        """What a reader keeps here about the ids so far; gone when they change but by growing."""
+        return self._memo
+
+    @memo.setter
+    def memo(self, kept: object) -> None:
+        self._memo = kept
+
+    def _changed(self) -> None:
+        """Note that something other than an append has happened."""
+        self._revision += 1
+        self._memo = None
+
     def _admit(self, ids: Sequence[UUID]) -> None:
         """Refuse, by raising, ids that may not stand here; called before any is added."""
         if self._guard is not None:
@@ -270,7 +295,7 @@ class Progression(Element):
     def _rewrite(self, order: list[UUID], first: int) -> None:
         """Make `order` the whole order; the entries before `first` are those that stand here."""
         self._relay(order, first)
-        self._revision += 1
+        self._changed()
 
     def _replace_slice(self, key: slice, uids: list[UUID]) -> None:
         old = range(len(self))[key]
@@ -375,7 +400,7 @@ class Progression(Element):
         uid = slots[slot]
         slots[slot] = _HOLE
         self._forget(uid.int, slot)
-        self._revision += 1
+        self._changed()
         if slot == len(slots) - 1:
             self._trim_end()
         elif slot == self._start:

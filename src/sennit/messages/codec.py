@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from sennit.errors import CodecError
+from sennit.errors import CodecError, shown
 
 MAX_BYTES = 64 * 1024 * 1024
 
@@ -34,6 +34,8 @@ def dumps(value: Any) -> bytes:
 
 def loads(data: bytes | str) -> Any:
     """The value in JSON bytes or text; raises CodecError if it is not sound JSON."""
+    if not isinstance(data, (bytes, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise CodecError(f"JSON is text or bytes, got {shown(data)}.")
     if len(data) > MAX_BYTES:
         raise CodecError(
             f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."

@@ -8,15 +8,16 @@ tool, which may truly be None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy, deepcopy
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import FrozenInstanceError, dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages import fields, render
+from sennit.messages.codec import dumps
 from sennit.messages.fields import Check
 from sennit.messages.models import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.plain import plain, text
@@ -35,7 +36,7 @@ Rendered: TypeAlias = str | list[dict[str, Any]]
 _set = object.__setattr__
 
 
-class MessageRole(StrEnum):
+class MessageRole(str, Enum):  # noqa: UP042 (a StrEnum would print as its bare value)
     """Who speaks."""
 
     SYSTEM = "system"
@@ -45,12 +46,12 @@ class MessageRole(StrEnum):
     UNSET = "unset"
 
 
+@dataclass(frozen=True)
 class MessageContent:
     """What a message says; one of the five kinds below."""
 
+    # The rendered text, once made, where it cannot change. Not a field: it is no part of the value.
     __slots__ = ("_cached",)
-    _cached: str | None
-    """The rendered text, once made, where it cannot change."""
 
     role: ClassVar[MessageRole] = MessageRole.UNSET
     kind: ClassVar[str] = ""
@@ -60,8 +61,13 @@ class MessageContent:
     _words: ClassVar[str | None] = None
     """The field that holds what is said in words."""
 
+    def __new__(cls, *_values: Any, **named: Any) -> Self:
+        # Before the generated constructor complains: an error of ours that lists the fields.
+        if unknown := named.keys() - cls.checks.keys():
+            raise _unknown_fields(cls, unknown)
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
-        _set(self, "_cached", None)
         for name, check in self.checks.items():
             value = getattr(self, name)
             if value is not Unset:
@@ -70,6 +76,11 @@ class MessageContent:
 
     def _check_together(self) -> None:
         """Check what no field can check alone."""
+
+    def remember(self, said: str) -> str:
+        """Keep how this reads, so that it is not rendered again."""
+        _set(self, "_cached", said)
+        return said
 
     @property
     def rendered(self) -> Rendered:
@@ -83,8 +94,8 @@ class MessageContent:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is set that a prompt would show."""
-        return not self.rendered
+        """Whether it says nothing, so that prompts leave it out; calls and results always do."""
+        return False
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, as plain data of the caller's own."""
@@ -106,6 +117,9 @@ class MessageContent:
 
         Raises InvalidTypeError when the fields are not a subset of exactly one kind's fields.
         """
+        for given, what in ((data, "fields"), (models or {}, "models")):
+            if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidTypeError(f"{what} must be a dict by name, got {shown(given)}.")
         kind = cls if cls.checks else _kind_of(data)
         if unknown := data.keys() - kind.checks.keys():
             raise _unknown_fields(kind, unknown)
@@ -131,9 +145,9 @@ class MessageContent:
         """
         if unknown := updates.keys() - self.checks.keys():
             raise _unknown_fields(type(self), unknown)
-        if copy_containers not in _COPIES:
+        if copy_containers not in tuple(_COPIES):
             raise ValidationError(
-                f"copy_containers must be one of {sorted(_COPIES)}, got {copy_containers!r}."
+                f"copy_containers must be one of {sorted(_COPIES)}, got {shown(copy_containers)}."
             )
         copied = _COPIES[copy_containers]
         values: dict[str, Any] = {}
@@ -148,6 +162,17 @@ class MessageContent:
         updated._check_together()
         return updated
 
+    @property
+    def words(self) -> str:
+        """What is said in words, bare; for a call or a result, all of it."""
+        if self._words is None:
+            return str(self.rendered)
+        return getattr(self, self._words) or ""
+
+    def says_the_same(self, other: MessageContent) -> bool:
+        """Whether both would be stored alike."""
+        return self.kind == other.kind and dumps(self.record()) == dumps(other.record())
+
     def with_text(self, said: str) -> Self:
         """This content with other words; raises ValidationError for a kind that has none."""
         if self._words is None:
@@ -157,9 +182,10 @@ class MessageContent:
     def replaced(self, **values: Any) -> Self:
         """A new content with these fields, unchecked and uncopied: for values of other contents."""
         made = object.__new__(type(self))
-        _set(made, "_cached", None)
         for name in self.checks:
-            _set(made, name, values[name] if name in values else getattr(self, name))
+            _set(made, name, getattr(self, name))
+        for name, value in values.items():
+            _set(made, name, value)
         return made
 
 
@@ -218,6 +244,18 @@ class SystemContent(MessageContent):
             )
         )
 
+    @property
+    def empty(self) -> bool:
+        """Whether neither a text nor a time is set."""
+        dated = self.system_datetime or self.datetime_factory is not Unset
+        return not (self.system_message or dated)
+
+    def says_the_same(self, other: MessageContent) -> bool:
+        """Whether both would be stored alike; a time that a function gives is not compared."""
+        if isinstance(other, SystemContent) and (self.datetime_factory or other.datetime_factory):
+            return self.system_message == other.system_message
+        return MessageContent.says_the_same(self, other)
+
     def _check_together(self) -> None:
         if self.system_datetime is not Unset and self.datetime_factory is not Unset:
             raise ValidationError(
@@ -265,7 +303,7 @@ class InstructionContent(MessageContent):
 
     instruction: MaybeUnset[str] = Unset
     context: MaybeUnset[list[Any]] = Unset
-    tool_schemas: MaybeUnset[list[type[BaseModel] | ModelSchema | dict[str, Any]]] = Unset
+    tool_schemas: MaybeUnset[Sequence[type[BaseModel] | ModelSchema | dict[str, Any]]] = Unset
     response_model: MaybeUnset[Model] = Unset
     images: MaybeUnset[list[str]] = Unset
     """http(s) addresses, checked when set."""
@@ -276,7 +314,7 @@ class InstructionContent(MessageContent):
         cls,
         instruction: str | None = None,
         context: list[Any] | None = None,
-        tool_schemas: list[type[BaseModel] | dict[str, Any]] | None = None,
+        tool_schemas: Sequence[type[BaseModel] | ModelSchema | dict[str, Any]] | None = None,
         response_model: type[BaseModel] | None = None,
         images: list[str] | None = None,
         image_detail: ImageDetail | None = None,
@@ -296,11 +334,9 @@ class InstructionContent(MessageContent):
     @property
     def text(self) -> str:
         """All that is said in words: instruction, context, tools and the shape of the answer."""
-        said = self._cached
-        if said is None:
-            said = render.instruction_text(self)
-            _set(self, "_cached", said)
-        return said
+        if self.context is Unset and self.tool_schemas is Unset and self.response_model is Unset:
+            return render.spoken(self.instruction) if self.instruction else ""
+        return getattr(self, "_cached", None) or self.remember(render.instruction_text(self))
 
     @property
     def rendered(self) -> Rendered:
@@ -376,6 +412,11 @@ class AssistantResponseContent(MessageContent):
         return cls(**_given(assistant_response=assistant_response, reasoning=reasoning))
 
     @property
+    def empty(self) -> bool:
+        """Whether there is no answer in words."""
+        return not self.assistant_response
+
+    @property
     def rendered(self) -> str:
         """The answer as it is; an empty string if unset."""
         return self.assistant_response or ""
@@ -411,11 +452,7 @@ class ActionRequestContent(MessageContent):
     @property
     def rendered(self) -> str:
         """The function and its arguments as YAML."""
-        said = self._cached
-        if said is None:
-            said = render.action_request_text(self)
-            _set(self, "_cached", said)
-        return said
+        return getattr(self, "_cached", None) or self.remember(render.action_request_text(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,11 +487,7 @@ class ActionResponseContent(MessageContent):
     @property
     def rendered(self) -> str:
         """Success, then the result or the error, as YAML."""
-        said = self._cached
-        if said is None:
-            said = render.action_response_text(self)
-            _set(self, "_cached", said)
-        return said
+        return getattr(self, "_cached", None) or self.remember(render.action_response_text(self))
 
 
 CONTENT_KINDS: dict[str, type[MessageContent]] = {
@@ -467,6 +500,18 @@ CONTENT_KINDS: dict[str, type[MessageContent]] = {
         ActionResponseContent,
     )
 }
+
+
+def _refuse_change(self: MessageContent, name: str, *_value: object) -> None:
+    raise FrozenInstanceError(
+        f"{type(self).__name__} never changes; use with_updates({name}=...) to get another one."
+    )
+
+
+# What dataclasses generate for this fails on names that are no fields (in Python 3.11).
+for _kind in CONTENT_KINDS.values():
+    setattr(_kind, "__setattr__", _refuse_change)  # noqa: B010 (type checkers protect it)
+    setattr(_kind, "__delattr__", _refuse_change)  # noqa: B010
 
 
 def _kind_of(data: Mapping[str, Any]) -> type[MessageContent]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages.models import as_model, is_model
 from sennit.messages.plain import plain_dict, plain_list, text
 from sennit.messages.unset import Unset
@@ -33,7 +33,7 @@ def factory(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not callable(value):
-        raise InvalidTypeError(f"{name} must be a function returning a string, got {value!r}.")
+        raise InvalidTypeError(f"{name} must be a function returning a string, got {shown(value)}.")
     return value
 
 
@@ -47,7 +47,7 @@ def tool_schemas(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list of schemas, got {value!r}.")
+        raise InvalidTypeError(f"{name} must be a list of schemas, got {shown(value)}.")
     schemas = cast("list[Any]", value)
     return [
         item if is_model(item) else plain_dict(item, f"{name}[{at}]")
@@ -65,7 +65,7 @@ def images(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list of URLs, got {value!r}.")
+        raise InvalidTypeError(f"{name} must be a list of URLs, got {shown(value)}.")
     return [check_image_url(url) for url in cast("list[str]", value)]
 
 
@@ -74,7 +74,7 @@ def image_detail(value: Any, name: str) -> Any:
     if value is None:
         return Unset
     if value not in ("low", "high", "auto"):
-        raise ValidationError(f"{name} must be 'low', 'high' or 'auto', got {value!r}.")
+        raise ValidationError(f"{name} must be 'low', 'high' or 'auto', got {shown(value)}.")
     return value
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
 from uuid import UUID
 
 from sennit import clock
 from sennit.containers.element import Element
-from sennit.errors import CodecError, InvalidTypeError
+from sennit.errors import CodecError, InvalidTypeError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
 from sennit.messages.plain import plain_dict, text
@@ -28,6 +28,7 @@ SenderRecipient: TypeAlias = MessageRole | str | UUID
 """Who sent or gets a message: a role, a name, or the id of a branch, session or agent."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_CONTENTS = frozenset(CONTENT_KINDS.values())
 _ROLES = {role.value: role for role in MessageRole}
 _KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
 
@@ -49,7 +50,7 @@ class Message(Element):
         id: UUID | str | None = None,
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
-        **unknown: Any,
+        **unknown: Never,
     ) -> None:
         if unknown:
             raise _no_such_field(unknown)
@@ -57,13 +58,14 @@ class Message(Element):
             self,
             id=id,
             created_at=created_at,
-            metadata=plain_dict(metadata, "metadata") if metadata else None,
+            metadata=None if metadata is None else plain_dict(metadata, "metadata"),
         )
-        if not isinstance(content, MessageContent):
-            content = _content_from(content)
-        self._content = content
-        self._sender = None if sender is None else _party(sender, "sender")
-        self._recipient = None if recipient is None else _party(recipient, "recipient")
+        if isinstance(content, MessageContent) and type(content) in _CONTENTS:
+            self._content = content
+        else:
+            self._content = _content_from(content)
+        self._sender = None if sender is None else party(sender, "sender")
+        self._recipient = None if recipient is None else party(recipient, "recipient")
 
     @property
     def content(self) -> MessageContent:
@@ -125,7 +127,7 @@ class Message(Element):
         ValidationError when a value is not acceptable.
         """
         if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise CodecError(f"A stored message is a dict, got {data!r:.100}.")
+            raise CodecError(f"A stored message is a dict, got {shown(data)}.")
         if wrong := (data.keys() - _KEYS) | ({"id", "created_at", "type", "content"} - data.keys()):
             raise CodecError(
                 f"A stored message has wrong or missing keys: {sorted(map(str, wrong))}."
@@ -133,11 +135,11 @@ class Message(Element):
         kind = CONTENT_KINDS.get(data["type"]) if isinstance(data["type"], str) else None
         if kind is None:
             raise CodecError(
-                f"Unknown content type {data['type']!r:.100}; known are {sorted(CONTENT_KINDS)}."
+                f"Unknown content type {shown(data['type'])}; known are {sorted(CONTENT_KINDS)}."
             )
         if not isinstance(data["content"], Mapping):
             raise CodecError(
-                f"The content of a stored message is a dict, got {data['content']!r:.100}."
+                f"The content of a stored message is a dict, got {shown(data['content'])}."
             )
         return cls(
             kind.from_dict(cast("Mapping[str, Any]", data["content"]), models),
@@ -167,15 +169,15 @@ class Message(Element):
             "content": fields,
         }
         if self._sender is not None:
-            record["sender"] = str(self._sender)
+            record["sender"] = _written(self._sender)
         if self._recipient is not None:
-            record["recipient"] = str(self._recipient)
+            record["recipient"] = _written(self._recipient)
         if metadata:
             record["metadata"] = metadata
         return record
 
     def __repr__(self) -> str:
-        said = " ".join(str(self.rendered).split())
+        said = " ".join(self._content.words.split())
         return f"Message({self.role.value}, {said[:40]!r}, id={self._id})"
 
 
@@ -183,20 +185,27 @@ def _content_from(content: Any) -> MessageContent:
     if isinstance(content, Mapping):
         return MessageContent.from_dict(cast("Mapping[str, Any]", content))
     raise InvalidTypeError(
-        f"content must be one of the five contents or a dict of its fields, got {content!r:.100}. "
+        f"content must be one of the five contents or a dict of its fields, got {shown(content)}. "
         f"For plain text use InstructionContent(instruction=...)."
     )
 
 
-def _party(value: Any, name: str) -> SenderRecipient:
-    """A sender or recipient; role names and UUID strings become what they name."""
+def party(value: Any, name: str) -> SenderRecipient:
+    """A sender or recipient; role names and UUID strings become what they name.
+
+    Raises InvalidTypeError or ValidationError, naming `name`.
+    """
     if isinstance(value, (MessageRole, UUID)):
         return value
     if not isinstance(value, str):
-        raise InvalidTypeError(f"{name} must be a role, a UUID or a name, got {value!r}.")
+        raise InvalidTypeError(f"{name} must be a role, a UUID or a name, got {shown(value)}.")
     if value in _ROLES:
         return _ROLES[value]
     return UUID(value) if _UUID.fullmatch(value) else text(value, name)
+
+
+def _written(party: SenderRecipient) -> str:
+    return party.value if isinstance(party, MessageRole) else str(party)
 
 
 def _no_such_field(unknown: Mapping[str, Any]) -> InvalidTypeError:

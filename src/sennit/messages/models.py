@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
-from sennit.errors import InvalidTypeError
+from sennit.errors import InvalidTypeError, shown
 from sennit.messages.plain import plain_dict, text
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def as_model(value: Any, name: str) -> Model:
         schema = cast("Mapping[str, Any]", value)
         return ModelSchema(str(schema.get("title") or "Output"), dict(schema))
     raise InvalidTypeError(
-        f"{name} must be a pydantic model class or a JSON schema, got {value!r}."
+        f"{name} must be a pydantic model class or a JSON schema, got {shown(value)}."
     )
 
 

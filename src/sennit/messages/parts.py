@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import CodecError, InvalidTypeError, ValidationError
+from sennit.errors import CodecError, InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
@@ -58,7 +58,8 @@ class ContextPart:
     abstract: str = ""
 
     def __post_init__(self) -> None:
-        if not text(self.uri, "ContextPart.uri"):
+        _set(self, "uri", text(self.uri, "ContextPart.uri"))
+        if not self.uri:
             raise ValidationError("ContextPart.uri must not be empty.")
         _set(self, "abstract", text(self.abstract, "ContextPart.abstract"))
 
@@ -94,10 +95,10 @@ class ImagePart:
     detail: ImageDetail = "auto"
 
     def __post_init__(self) -> None:
-        check_image_url(self.url)
+        _set(self, "url", check_image_url(self.url))
         if self.detail not in ("low", "high", "auto"):
             raise ValidationError(
-                f"ImagePart.detail must be 'low', 'high' or 'auto', got {self.detail!r}."
+                f"ImagePart.detail must be 'low', 'high' or 'auto', got {shown(self.detail)}."
             )
 
 
@@ -124,8 +125,9 @@ class MessageGroup:
     messages: tuple[Message, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
-    def of(cls, messages: Sequence[Message]) -> MessageGroup:
+    def of(cls, messages: Iterable[Message]) -> MessageGroup:
         """The group these members came from; raises ValidationError if they are not one group."""
+        messages = list(messages)
         marks = {mark[:2] for mark in map(_mark, messages)}
         if len(marks) != 1:
             raise ValidationError(f"Expected the messages of one group, got {len(marks)} groups.")
@@ -153,13 +155,13 @@ class MessageGroup:
             raise CodecError("A group is a JSON object with id, role, parts and created_at.")
         stored = cast("dict[str, Any]", data)
         if not isinstance(stored["parts"], list):
-            raise CodecError(f"The parts of a group are a list, got {stored['parts']!r:.100}.")
+            raise CodecError(f"The parts of a group are a list, got {shown(stored['parts'])}.")
         parts = [part_from_dict(part) for part in cast("list[Any]", stored["parts"])]
         return split(
             stored["role"],
             parts,
             sender=sender,
-            id=stored["id"],
+            id=_group_id(stored["id"]),
             created_at=clock.from_iso(stored["created_at"]),
         )
 
@@ -174,18 +176,20 @@ def part_to_dict(part: Part) -> dict[str, Any]:
     return fields
 
 
-def part_from_dict(data: Any) -> Part:
+def part_from_dict(data: object) -> Part:
     """The part that `part_to_dict` wrote; raises CodecError for an unknown type or field."""
     if not isinstance(data, dict):
-        raise CodecError(f"A part is a JSON object, got {data!r:.100}.")
+        raise CodecError(f"A part is a JSON object, got {shown(data)}.")
     fields = dict(cast("dict[str, Any]", data))
     kind = _PARTS.get(str(fields.pop("type", None)))
     if kind is None:
-        raise CodecError(f"Unknown part type in {data!r:.100}; known are {sorted(_PARTS)}.")
+        raise CodecError(f"Unknown part type in {shown(fields)}; known are {sorted(_PARTS)}.")
+    if wrong := fields.keys() - set(kind.__slots__):
+        raise CodecError(f"A {kind.__name__} has no field {', '.join(map(shown, wrong))}.")
     try:
         return kind(**fields)
     except TypeError as error:
-        raise CodecError(f"A part has wrong fields: {data!r:.100} ({error}).") from error
+        raise CodecError(f"A {kind.__name__} lacks or mistypes a field: {error}.") from error
 
 
 def split(
@@ -198,13 +202,13 @@ def split(
 ) -> MessageGroup:
     """Parts as a group of canonical messages; raises a ValidationError before making any."""
     if role not in ("user", "assistant"):
-        raise ValidationError(f"role must be 'user' or 'assistant', got {role!r}.")
+        raise ValidationError(f"role must be 'user' or 'assistant', got {shown(role)}.")
     listed = _listed(parts)
     members: list[_Member] = []
     for part in listed:
         _place(part, role, members)
     moment = _milliseconds(created_at)
-    mark = {"id": _group_id(id), "role": role}
+    mark = {"id": f"msg_{new_id()}" if id is None else _group_id(id), "role": role}
     messages: list[Message] = []
     for member in members:
         for content, own in member.contents(role):
@@ -213,10 +217,19 @@ def split(
                 sender=sender,
                 id=own,
                 created_at=moment,
-                metadata={"group": {**mark, "index": len(messages)}, **member.metadata(content)},
+                metadata={"group": {**mark, "index": len(messages), **member.used(content)}},
             )
             messages.append(message)
     return MessageGroup(mark["id"], role, tuple(listed), moment, tuple(messages))
+
+
+def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a message's new version: the same contexts, in a group of its own."""
+    match metadata.get("group"):
+        case {"id": str(), **mark}:
+            return {**metadata, "group": {**mark, "id": f"msg_{new_id()}", "index": 0}}
+        case _:
+            return dict(metadata)
 
 
 def parts_of(message: Message) -> list[Part]:
@@ -239,8 +252,7 @@ def parts_of(message: Message) -> list[Part]:
             said.append(ToolPart("", {}, content.result, content.error, content.request_id or None))
         case _:
             pass
-    contexts = cast("list[dict[str, str]]", message.metadata.get("contexts", []))
-    return said + [ContextPart(**context) for context in contexts]
+    return said + _contexts(message)
 
 
 @dataclass(slots=True)
@@ -268,17 +280,17 @@ class _Member:
                 own,
             )
 
-    def metadata(self, content: MessageContent) -> dict[str, Any]:
+    def used(self, content: MessageContent) -> dict[str, Any]:
         # What was used is recorded once: with the call, not with its result too.
         if not self.contexts or isinstance(content, ActionResponseContent):
             return {}
-        return {
-            "contexts": [{"uri": part.uri, "abstract": part.abstract} for part in self.contexts]
-        }
+        return {"contexts": [{"uri": one.uri, "abstract": one.abstract} for one in self.contexts]}
 
 
 def _mark(message: Message) -> tuple[str, GroupRole, int]:
     """The group's id and role and the message's place in it."""
+    if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"Expected a Message, got {shown(message)}; pass branch.messages.")
     mark = message.metadata.get("group")
     if isinstance(mark, Mapping):
         match cast("Mapping[str, Any]", mark):
@@ -287,6 +299,22 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
             case _:
                 pass
     raise ValidationError(f"Message {message.id} was not stored as part of a group.")
+
+
+def _contexts(message: Message) -> list[Part]:
+    """The contexts recorded with a message; what someone else may have put there is passed over."""
+    found: list[Part] = []
+    match message.metadata.get("group"):
+        case {"contexts": [*noted]}:
+            for context in noted:
+                match context:
+                    case {"uri": str(uri), "abstract": str(abstract)} if uri:
+                        found.append(ContextPart(uri, abstract))
+                    case _:
+                        pass
+        case _:
+            pass
+    return found
 
 
 def _place(part: Part, role: GroupRole, members: list[_Member]) -> None:
@@ -313,7 +341,7 @@ def _place(part: Part, role: GroupRole, members: list[_Member]) -> None:
         case _:
             other = "user" if role == "assistant" else "assistant"
             raise ValidationError(
-                f"A {type(part).__name__} cannot be part of a message from the {role}; "
+                f"{type(part).__name__} cannot be part of a message from the {role}; "
                 f"add it with role {other!r}."
             )
 
@@ -358,27 +386,25 @@ def _listed(parts: str | Part | Iterable[Part]) -> list[Part]:
     if isinstance(parts, tuple(_PART_NAMES)):
         return [parts]
     if not isinstance(parts, Iterable):
-        raise InvalidTypeError(f"parts must be a list of parts, got {parts!r:.100}.")
+        raise InvalidTypeError(f"parts must be a list of parts, got {shown(parts)}.")
     listed = list(parts)
     for part in listed:
         if type(part) not in _PART_NAMES:
             raise InvalidTypeError(
-                f"{part!r:.100} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
+                f"{shown(part)} is not a part; use TextPart, ContextPart, ToolPart or ImagePart."
             )
     if not listed:
         raise ValidationError("parts must not be empty; a message says something.")
     return listed
 
 
-def _group_id(given: Any) -> str:
-    if given is None:
-        return f"msg_{new_id()}"
+def _group_id(given: object) -> str:
     try:
-        if str(given).startswith("msg_"):
+        if isinstance(given, str) and given.startswith("msg_"):
             return f"msg_{UUID(given[4:])}"
     except ValueError:
         pass
-    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {given!r}.")
+    raise ValidationError(f"A group's id is 'msg_' and a UUID, got {shown(given)}.")
 
 
 def _milliseconds(moment: datetime | None) -> datetime:

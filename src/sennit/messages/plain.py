@@ -20,9 +20,11 @@ from pathlib import PurePath
 from typing import Any, cast
 from uuid import UUID
 
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.messages.unset import Unset
 
 MAX_DEPTH = 100
+_SHOWN_KEY = 40  # a place is made for every entry, so a long key must not be copied into each
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -30,7 +32,7 @@ def text(value: Any, name: str) -> str:
     """`value` as a string that every store can hold; raises a ValidationError naming `name`."""
     if type(value) is not str:
         if not isinstance(value, str):
-            raise InvalidTypeError(f"{name} must be a string, got {_shown(value)}.")
+            raise InvalidTypeError(f"{name} must be a string, got {shown(value)}.")
         value = str.__str__(value)
     if "\0" in value:
         raise ValidationError(
@@ -55,14 +57,14 @@ def plain(value: Any, name: str) -> Any:
 def plain_dict(value: Any, name: str) -> dict[str, Any]:
     """Like `plain`, for a value that must be a mapping."""
     if not isinstance(value, Mapping):
-        raise InvalidTypeError(f"{name} must be a dict, got {_shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a dict, got {shown(value)}.")
     return _dict(cast("Mapping[Any, Any]", value), name, 0)
 
 
 def plain_list(value: Any, name: str) -> list[Any]:
     """Like `plain`, for a value that must be a list or tuple."""
     if not isinstance(value, (list, tuple)):
-        raise InvalidTypeError(f"{name} must be a list, got {_shown(value)}.")
+        raise InvalidTypeError(f"{name} must be a list, got {shown(value)}.")
     return _list(cast("list[Any]", value), name, 0)
 
 
@@ -93,7 +95,7 @@ def _integer(value: int, place: str) -> int:
 def _number(value: float, place: str) -> float:
     if not isfinite(value):
         raise ValidationError(
-            f"{place} is {value!r}, which JSON cannot hold; use None or a string."
+            f"{place} is {shown(value)}, which JSON cannot hold; use None or a string."
         )
     return value
 
@@ -111,25 +113,29 @@ def _dict(value: Mapping[Any, Any], place: str, depth: int) -> dict[str, Any]:
     for key, item in value.items():
         name = _key(key, place)
         if name in copied:
-            raise ValidationError(f"{place} has two keys that are both {name!r} in JSON.")
-        copied[name] = _plain(item, place, f".{name}", depth + 1)
+            raise ValidationError(f"{place} has two keys that are both {shown(name)} in JSON.")
+        copied[name] = _plain(item, place, f".{name[:_SHOWN_KEY]}", depth + 1)
     return copied
 
 
 def _key(key: Any, place: str) -> str:
-    if type(key) is int or isinstance(key, UUID):
+    if type(key) is int:
+        return str(_integer(key, f"a key of {place}"))
+    if isinstance(key, UUID):
         return str(key)
     if isinstance(key, Enum):
         return _key(key.value, place)
     if isinstance(key, str):
         return text(key, f"a key of {place}")
-    raise InvalidTypeError(f"{place} has the key {key!r}; keys must be strings.")
+    raise InvalidTypeError(f"{place} has the key {shown(key)}; keys must be strings.")
 
 
 def _converted(value: Any, place: str, depth: int) -> Any:
     """The JSON form of the usual Python values that are not JSON themselves."""
     if depth >= MAX_DEPTH:
         raise _too_deep(place)
+    if value is Unset:
+        raise ValidationError(f"{place} is Unset; leave it out, or use None.")
     if isinstance(value, Enum):
         return _plain(value.value, place, "", depth + 1)
     if isinstance(value, (str, int, float)):
@@ -145,11 +151,18 @@ def _converted(value: Any, place: str, depth: int) -> Any:
     if isinstance(value, type):
         raise _not_plain(value, place)
     if hasattr(value, "model_dump"):
-        return _plain(value.model_dump(mode="json"), place, "", depth + 1)
+        return _plain(_dumped(value, place), place, "", depth + 1)
     if dataclasses.is_dataclass(value):
         named = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _dict(named, place, depth)
     raise _not_plain(value, place)
+
+
+def _dumped(model: Any, place: str) -> Any:
+    try:
+        return model.model_dump(mode="json")
+    except Exception as error:
+        raise ValidationError(f"{place} is a model that cannot be dumped: {error}.") from error
 
 
 def _bare(value: str | int | float) -> str | int | float:
@@ -166,11 +179,6 @@ def _too_deep(place: str) -> ValidationError:
 
 def _not_plain(value: Any, place: str) -> InvalidTypeError:
     return InvalidTypeError(
-        f"{place} is {_shown(value)}, which cannot be stored; give text, numbers, lists, dicts, "
+        f"{place} is {shown(value)}, which cannot be stored; give text, numbers, lists, dicts, "
         f"dataclasses or pydantic models."
     )
-
-
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return f"{shown[:100]}… ({type(value).__name__})" if len(shown) > 100 else shown

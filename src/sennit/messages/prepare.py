@@ -6,23 +6,22 @@ an instruction was new (its tools, its response model) is taken off it. Later sy
 skipped; nothing else that was said is lost, and no input is changed.
 
 The fold can go on where it stopped. Contents and the history before a branch's end do not change,
-so the last few folds are kept and preparing a branch again costs only what was added since, plus
+so the fold is kept with the branch, and preparing it again costs only what was added since, plus
 the copy of the list. What may still change (the newest instruction, a system text with the time of
 day, results nobody has picked up) is put in when the fold is read, and is never kept.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
-from uuid import UUID
 from weakref import ref
 
+from sennit.containers.element import Ref, uids_of
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
-from sennit.errors import InvalidTypeError, NotFoundError
+from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import (
     CONTENT_KINDS,
     ActionResponseContent,
@@ -33,14 +32,15 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.render import action_response_fields
+from sennit.messages.render import action_response_fields, context_item
 from sennit.messages.unset import Unset
 
 Messages: TypeAlias = Pile[Message] | Iterable[Message]
-Order: TypeAlias = Progression | Iterable[UUID]
+Order: TypeAlias = Progression | Iterable[Ref]
 NewInstruction: TypeAlias = Message | InstructionContent
 
 _T = TypeVar("_T")
+_NOTHING = InstructionContent()
 _ROLES = {kind: kind.role.value for kind in CONTENT_KINDS.values()}
 
 
@@ -59,6 +59,13 @@ def prepare_messages_for_chat(
     *,
     to_chat: Literal[True],
 ) -> list[dict[str, Any]]: ...
+@overload
+def prepare_messages_for_chat(
+    messages: Messages,
+    progression: Order | None,
+    new_instruction: NewInstruction | None,
+    to_chat: Literal[True],
+) -> list[dict[str, Any]]: ...
 def prepare_messages_for_chat(
     messages: Messages,
     progression: Order | None = None,
@@ -72,7 +79,7 @@ def prepare_messages_for_chat(
     """
     newest = None if new_instruction is None else instruction_of(new_instruction)
     if isinstance(messages, Pile) and isinstance(progression, Progression):
-        return _folds.read(messages, progression, newest, to_chat)
+        return _prepared(messages, progression, newest, to_chat)
     fold = _Fold()
     fold.feed(contents_of(messages, progression))
     return fold.chat(newest) if to_chat else fold.contents(newest)
@@ -84,20 +91,28 @@ def contents_of(messages: Messages, progression: Order | None) -> list[MessageCo
 
 
 def chosen(messages: Messages, progression: Order | None) -> Iterable[Message]:
-    """The messages in the order of `progression`, or in their own."""
-    if progression is None:
+    """The messages in the order of `progression`, or in their own; InvalidTypeError for others."""
+    if not isinstance(messages, Pile):
+        messages = _checked(messages)
+        if progression is not None:  # a list may hold a message twice
+            messages = Pile({message.id: message for message in messages}.values())
+    if progression is None or not isinstance(messages, Pile):
         return messages
-    if isinstance(messages, Pile):
-        return messages.pick(progression)
-    by_id = {message.id.int: message for message in messages}
-    return [_known(by_id, uid) for uid in progression]
+    if isinstance(progression, Progression):
+        return progression.items_of(messages)
+    return messages.pick(uids_of(progression))
 
 
-def _known(by_id: dict[int, Message], uid: UUID) -> Message:
-    try:
-        return by_id[uid.int]
-    except KeyError:
-        raise NotFoundError(f"No message {uid} among the {len(by_id)} given.") from None
+def _checked(messages: Any) -> list[Message]:
+    if isinstance(messages, Progression) or not isinstance(messages, Iterable):
+        raise InvalidTypeError(
+            f"Expected messages, got {shown(messages)}; pass session.messages and the branch."
+        )
+    listed = list(cast("Iterable[Any]", messages))
+    for message in listed:
+        if not isinstance(message, Message):
+            raise InvalidTypeError(f"Expected a Message, got {shown(message)}.")
+    return listed
 
 
 def instruction_of(given: Any) -> InstructionContent:
@@ -105,7 +120,7 @@ def instruction_of(given: Any) -> InstructionContent:
     content = given.content if isinstance(given, Message) else given
     if not isinstance(content, InstructionContent):
         raise InvalidTypeError(
-            f"new_instruction must be an instruction, got {content!r:.100}; "
+            f"new_instruction must be an instruction, got {shown(content)}; "
             f"use InstructionContent(instruction=...)."
         )
     return content
@@ -120,6 +135,7 @@ class _Fold:
     __slots__ = (
         "_first",
         "_hollow",
+        "_lines",
         "_newest",
         "_out",
         "_pictured",
@@ -140,8 +156,9 @@ class _Fold:
         self._first: int | None = None
         # The newest instruction as it was given, as long as nothing has answered it.
         self._newest: tuple[int, InstructionContent] | None = None
-        # Tool results that no instruction has picked up.
+        # Tool results that no instruction has picked up, and how they read, as far as asked for.
         self._results: list[dict[str, Any]] = []
+        self._lines: list[str] = []
         # Assistant texts that touch; the first of them is the last in _out.
         self._run: list[AssistantResponseContent] = []
 
@@ -159,7 +176,7 @@ class _Fold:
             elif isinstance(content, ActionResponseContent):
                 self._results.append(action_response_fields(content))
             elif isinstance(content, SystemContent):
-                if self._system is None and self._first is None:
+                if self._system is None and self._first is None and not content.empty:
                     self._system = content
             else:
                 self._close_run()
@@ -168,7 +185,7 @@ class _Fold:
     def _instruct(self, content: InstructionContent) -> None:
         if self._results:
             content = _with_results(content, self._results)
-            self._results = []
+            self._results, self._lines = [], []
         elif not content.instruction and content.empty:
             return
         if self._run:
@@ -232,6 +249,8 @@ class _Fold:
             changed[len(self._out) - 1] = _merged(self._run)
         if newest is not None:
             newest = _with_results(newest, self._results)
+            if newest.empty:
+                newest = None
         elif self._newest is not None:
             changed[self._newest[0]] = self._newest[1]
         if self._system is not None and self._first is not None:
@@ -244,8 +263,14 @@ class _Fold:
         if newest is not None:
             tail.append(newest)
         elif self._results:
-            tail.append(InstructionContent(context=list(self._results)))
+            tail.append(self._results_alone())
         return changed, lead, tail
+
+    def _results_alone(self) -> InstructionContent:
+        self._lines += [context_item(one) for one in self._results[len(self._lines) :]]
+        alone = _NOTHING.replaced(context=list(self._results))
+        alone.remember("\n".join(["Context:", *self._lines]))
+        return alone
 
 
 def _chat(contents: list[MessageContent]) -> list[dict[str, Any]]:
@@ -280,56 +305,49 @@ def _merged(run: list[AssistantResponseContent]) -> AssistantResponseContent:
 
 
 class _Kept:
-    """A fold, and what it was made from."""
+    """A fold and how far it got; it stays with the progression until that is rewritten."""
 
-    __slots__ = ("consumed", "fold", "pile", "progression", "revisions")
+    __slots__ = ("consumed", "fold", "pile", "revisions")
 
     def __init__(self, pile: Pile[Message], progression: Progression) -> None:
-        self.pile, self.progression = ref(pile), ref(progression)
+        self.pile = ref(pile)
         self.revisions = (pile.revision, progression.revision)
         self.consumed = 0
         self.fold = _Fold()
 
     def fits(self, pile: Pile[Message], progression: Progression) -> bool:
-        return (
-            self.pile() is pile
-            and self.progression() is progression
-            and self.revisions == (pile.revision, progression.revision)
-        )
+        """Whether what was folded is still how the progression begins."""
+        same = self.revisions == (pile.revision, progression.revision)
+        return same and self.pile() is pile
+
+    def catch_up(self, pile: Pile[Message], progression: Progression) -> None:
+        """Take in what was added since."""
+        added = progression.items_of(pile, self.consumed)
+        self.fold.feed([message.content for message in added])
+        self.consumed += len(added)
 
 
-class _Folds:
-    """The folds of the branches prepared last."""
-
-    LIMIT = 8
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._kept: OrderedDict[tuple[int, int], _Kept] = OrderedDict()
-
-    def read(
-        self,
-        pile: Pile[Message],
-        progression: Progression,
-        newest: InstructionContent | None,
-        to_chat: bool,
-    ) -> list[MessageContent] | list[dict[str, Any]]:
-        with self._lock:
-            key = (id(pile), id(progression))
-            kept = self._kept.pop(key, None)
-            if kept is None or not kept.fits(pile, progression):
-                kept = _Kept(pile, progression)
-            added = progression[kept.consumed :]
-            contents = contents_of(pile, added)
-            kept.fold.feed(contents)
-            kept.consumed += len(added)
-            prepared = kept.fold.chat(newest) if to_chat else kept.fold.contents(newest)
-            # After an error, or a rewrite by another thread in between, the fold is not kept.
-            if kept.fits(pile, progression):
-                self._kept[key] = kept
-                if len(self._kept) > self.LIMIT:
-                    self._kept.popitem(last=False)
-            return prepared
+_taking = Lock()
 
 
-_folds = _Folds()
+def _prepared(
+    pile: Pile[Message],
+    progression: Progression,
+    newest: InstructionContent | None,
+    to_chat: bool,
+) -> list[MessageContent] | list[dict[str, Any]]:
+    """What a prompt holds now, from where the last reading ended.
+
+    Whoever reads takes the fold along, so that no two change one, and brings it back afterwards.
+    """
+    with _taking:
+        kept, progression.memo = progression.memo, None
+    if not isinstance(kept, _Kept) or not kept.fits(pile, progression):
+        kept = _Kept(pile, progression)
+    kept.catch_up(pile, progression)
+    if not kept.fits(pile, progression):  # rewritten by another thread in between
+        kept = _Kept(pile, progression)
+        kept.catch_up(pile, progression)
+    prepared = kept.fold.chat(newest) if to_chat else kept.fold.contents(newest)
+    progression.memo = kept
+    return prepared

@@ -7,6 +7,7 @@ say so. Nothing here is read back; the codec does that.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -34,25 +35,28 @@ _RESPONSE_FORMAT = """ResponseFormat:
 
 def instruction_text(content: InstructionContent) -> str:
     """The sections of an instruction, one blank line between them."""
-    if (
-        content.context is Unset
-        and content.tool_schemas is Unset
-        and content.response_model is Unset
-    ):
-        return f"Instruction: {content.instruction}" if content.instruction else ""
     sections: list[str] = []
     if content.instruction:
-        sections.append(f"Instruction: {content.instruction}")
+        sections.append(spoken(content.instruction))
     if content.context:
         lines = ["Context:"]
         _items(content.context, "  ", lines)
-        sections.append("\n".join(lines))
+        sections.append(_ended("\n".join(lines)))
     if content.tool_schemas:
         sections.append("\n".join(["Tools:", *_tools(content.tool_schemas)]))
     if content.response_model is not Unset:
         sections.append(_output_types(content.response_model))
         sections.append(_response_format(content.response_model))
     return "\n\n".join(sections)
+
+
+def spoken(instruction: str) -> str:
+    """The section that holds what was asked."""
+    return _ended(f"Instruction: {instruction}")
+
+
+def _ended(section: str) -> str:
+    return section.rstrip("\n") if section[-1] == "\n" else section
 
 
 def action_request_text(content: ActionRequestContent) -> str:
@@ -75,6 +79,13 @@ def action_response_fields(content: ActionResponseContent) -> dict[str, Any]:
     elif content.result is not Unset:
         fields["result"] = content.result
     return fields
+
+
+def context_item(item: Any) -> str:
+    """One item of a `Context:` section, with its dash."""
+    lines: list[str] = []
+    _items([item], "  ", lines)
+    return "\n".join(lines)
 
 
 def _tools(schemas: Iterable[Any]) -> Iterable[str]:
@@ -112,20 +123,20 @@ def _indented(text: str, margin: str) -> str:
 def _yaml(fields: dict[str, Any]) -> str:
     lines: list[str] = []
     _fields(fields, "", lines)
-    return "\n".join(lines)
+    return _ended("\n".join(lines))
 
 
 def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
     """Write a mapping; containers and text of several lines stand below their key."""
-    for key, value in fields.items():
+    for name, value in fields.items():
+        key = name if name and "\n" not in name else json.dumps(name, ensure_ascii=False)
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-        if kind is str and value and "\n" not in value:
-            lines.append(f"{margin}{key}: {value}")
-        elif kind is str and value:
-            lines.append(f"{margin}{key}: |")
-            lines.append(_indented(value, f"{margin}  "))
-        elif kind is int or kind is float:
-            lines.append(f"{margin}{key}: {value}")
+        if kind is str and value:
+            if "\n" in value:
+                lines.append(f"{margin}{key}: |")
+                lines.append(_indented(value, f"{margin}  "))
+            else:
+                lines.append(f"{margin}{key}: {value}")
         elif kind is dict and value:
             lines.append(f"{margin}{key}:")
             _fields(value, f"{margin}  ", lines)
@@ -146,8 +157,10 @@ def _items(items: list[Any], margin: str, lines: list[str]) -> None:
         elif kind is list and item:
             _items(item, f"{margin}  ", lines)
         else:
-            said = item if kind is str and item else _scalar(item)
-            lines.append(_indented(said, f"{margin}  ") if "\n" in said else f"{margin}  {said}")
+            said, *more = (item if kind is str and item else _scalar(item)).split("\n")
+            lines.append(f"{margin}- {said}" if said else f"{margin}-")
+            lines += [f"{margin}  {line}" if line else line for line in more]
+            continue
         # The first line stands on the dash's line.
         lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"
 

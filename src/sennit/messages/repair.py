@@ -3,7 +3,7 @@
 Chat APIs with tool calling refuse a conversation in which a call has no result, a result has no
 call, or the two are out of order: after a crash or a cancel that would be the end of it. `repair`
 gives every call exactly one result, right behind the assistant's turn that asked for it, and every
-call an id of its own. Repairing twice changes nothing.
+call an id of its own. What says nothing is left out. Repairing twice changes nothing.
 
 A turn is what the assistant said without interruption, texts and calls; a result, an instruction or
 a system message ends it. A result belongs to the call whose `call_id` (or message id) it names, the
@@ -12,8 +12,9 @@ latest turn first; one that names none belongs to the oldest open call of the la
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sennit.messages.content import (
@@ -80,6 +81,8 @@ def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], li
     results: list[_Result] = []
     for message in messages:
         content = message.content if isinstance(message, Message) else message
+        if content.empty:
+            continue
         if isinstance(content, ActionResponseContent):
             results.append((len(turns), content))
             if turns and turns[-1].calls:
@@ -157,20 +160,20 @@ def _open_calls(turn: Turn) -> deque[_Call]:
 def _identify(turns: list[Turn]) -> None:
     """Give each call an id of its own; one that is blank or used before gets another."""
     used: set[str] = set()
+    numbers = itertools.count()
     for turn in turns:
         for call in turn.calls:
-            call.id = next(name for name in _candidates(call, len(used)) if name not in used)
+            call.id = next(name for name in _candidates(call, numbers) if name not in used)
             used.add(call.id)
 
 
-def _candidates(call: _Call, number: int) -> Iterable[str]:
+def _candidates(call: _Call, numbers: Iterator[int]) -> Iterable[str]:
     if call.request.call_id:
         yield call.request.call_id
     for name in call.names:
         yield f"call_{name.replace('-', '')}"
-    while True:
+    for number in numbers:
         yield f"call_{number}"
-        number += 1
 
 
 def _identified(call: _Call) -> ActionRequestContent:

@@ -7,16 +7,24 @@ grants; nothing stored in a message or said by a model is ever read as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from sennit.errors import AccessError, InvalidTypeError, ValidationError
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.models import is_model, model_name
 from sennit.messages.plain import text
 
+if TYPE_CHECKING:
+    from sennit.messages.models import Model
+
 ALL = "*"
 """Stands for every registered service."""
+
+Names: TypeAlias = AbstractSet[str] | Sequence[str]
+Resources: TypeAlias = Names | Literal["*"]
+Capabilities: TypeAlias = "AbstractSet[str | Model] | Sequence[str | Model]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,19 @@ class Grants:
         if ALL not in self.resources:
             _check(branch, "resources", resources, self.resources)
         _check(branch, "capabilities", capabilities, self.capabilities)
+
+    def plus(self, more: Grants) -> Grants:
+        """These and more."""
+        return Grants(self.resources | more.resources, self.capabilities | more.capabilities)
+
+    def minus(self, less: Grants) -> Grants:
+        """These without some; single services cannot be taken out of all."""
+        if ALL in self.resources and less.resources and ALL not in less.resources:
+            raise ValidationError(
+                f"All services are granted, so {sorted(less.resources)} cannot be revoked alone; "
+                f"revoke resources='*' first, then grant those that may stay."
+            )
+        return Grants(self.resources - less.resources, self.capabilities - less.capabilities)
 
 
 NO_GRANTS = Grants()
@@ -53,10 +74,10 @@ def _names(given: Any, what: str) -> frozenset[str]:
         return frozenset()
     if isinstance(given, str):
         raise InvalidTypeError(
-            f"{what} must be a set of names, got {given!r}; write {{{given!r}}}."
+            f"{what} must be a set of names, got {shown(given)}; write {{{shown(given)}}}."
         )
     if not isinstance(given, (set, frozenset, list, tuple)):
-        raise InvalidTypeError(f"{what} must be a set of names, got {given!r:.100}.")
+        raise InvalidTypeError(f"{what} must be a set of names, got {shown(given)}.")
     return frozenset(_name(one, what) for one in cast("Iterable[Any]", given))
 
 

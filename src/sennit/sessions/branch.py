@@ -11,20 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit import clock
 from sennit.containers.element import Element, Ref, key_of, uid_of
+from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
-from sennit.errors import ExistsError, NotFoundError, ValidationError
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, MessageRole, SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import Grants, capability_names, resource_names
+from sennit.messages.parts import regrouped
+from sennit.sessions.access import (
+    Capabilities,
+    Grants,
+    Resources,
+    capability_names,
+    resource_names,
+)
 from sennit.sessions.segments import Segment
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
+
+_T = TypeVar("_T", bound=Element)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,10 @@ class ForkPoint:
     created_at: datetime
     """When the branch it left was created."""
     message_count: int
-    """How many messages of it were taken along, the system message included."""
+    """How many of its messages come before the fork, its system message included."""
+
+
+_FEW = 8  # up to so many ids it is cheaper to look for each than to read the whole branch
 
 
 class Branch(Progression):
@@ -58,7 +71,7 @@ class Branch(Progression):
         # The order is in the segments, so the plain progression's own storage is left out.
         Element.__init__(self, id=id, metadata=metadata)
         self._name = name
-        self._guard = None
+        self._guard = self._memo = None
         self._revision = 0
         self._session = session
         self._tail = tail
@@ -83,12 +96,13 @@ class Branch(Progression):
     @property
     def messages(self) -> list[Message]:
         """The messages in order, the system message first."""
-        return [self._session.messages.get(uid) for uid in self]
+        return self.items_of(self._session.messages)
 
     @property
     def system(self) -> Message | None:
         """The system message, if there is one."""
-        return None if self._system is None else self._session.messages.get(self._system)
+        with self._session.lock:
+            return None if self._system is None else self._session.messages.get(self._system)
 
     @property
     def resources(self) -> frozenset[str]:
@@ -100,25 +114,30 @@ class Branch(Progression):
         """The output schemas this branch may ask for."""
         return self._grants.capabilities
 
-    def grant(self, *, resources: Any = None, capabilities: Any = None) -> None:
+    def grant(
+        self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
+    ) -> None:
         """Allow more services or output schemas."""
         more = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
-            self._grants = Grants(
-                self._grants.resources | more.resources,
-                self._grants.capabilities | more.capabilities,
-            )
+            self._still_there()
+            self._grants = self._grants.plus(more)
 
-    def revoke(self, *, resources: Any = None, capabilities: Any = None) -> None:
-        """Allow these services or output schemas no longer; what was not granted is ignored."""
+    def revoke(
+        self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
+    ) -> None:
+        """Allow these services or output schemas no longer; what was not granted is ignored.
+
+        Raises ValidationError for single services where all ("*") were granted.
+        """
         less = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
-            self._grants = Grants(
-                self._grants.resources - less.resources,
-                self._grants.capabilities - less.capabilities,
-            )
+            self._still_there()
+            self._grants = self._grants.minus(less)
 
-    def require(self, *, resources: Any = None, capabilities: Any = None) -> None:
+    def require(
+        self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
+    ) -> None:
         """Raise AccessError unless all of these services and output schemas are granted."""
         self._grants.check(self.name, resource_names(resources), capability_names(capabilities))
 
@@ -138,9 +157,23 @@ class Branch(Progression):
             branch = self._session.get_branch(found[-1].branch_id, None)
         return tuple(found)
 
+    def fork(
+        self,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
+        system: Message | UUID | Literal[True] | None = None,
+    ) -> Branch:
+        """`session.fork` of this branch."""
+        return self._session.fork(
+            self, at=at, name=name, capabilities=capabilities, resources=resources, system=system
+        )
+
     def edit(
         self,
-        message: Ref,
+        message: Ref | int,
         content: MessageContent | Mapping[str, Any] | str,
         *,
         name: str | None = None,
@@ -156,8 +189,13 @@ class Branch(Progression):
                 old.content.with_text(content) if isinstance(content, str) else content,
                 sender=old.sender,
                 recipient=old.recipient,
-                metadata={"edited_from": str(old.id)},
+                metadata={**regrouped(old.metadata), "edited_from": str(old.id)},
             )
+            if isinstance(new.content, SystemContent) != isinstance(old.content, SystemContent):
+                raise ValidationError(
+                    f"A {old.content.kind} cannot become a {new.content.kind}; a system message "
+                    f"is set with session.set_branch_system()."
+                )
             if old.id == self._system:
                 return self._session.fork(
                     self, name=name, capabilities=True, resources=True, system=new
@@ -166,7 +204,7 @@ class Branch(Progression):
             self._session.add_message(new, branches=fork)
             return fork
 
-    def regenerate(self, message: Ref, *, name: str | None = None) -> Branch:
+    def regenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
         """A fork that ends before an assistant's `message`, ready for another one."""
         with self._session.lock:
             old = self._held(message)
@@ -183,11 +221,25 @@ class Branch(Progression):
             self, position, name=name, grants=self._grants, system=self._system
         )
 
-    def _held(self, ref: Ref) -> Message:
-        uid = uid_of(ref)
+    def _still_there(self) -> None:
+        self._session.get_branch(self)
+
+    def _held(self, ref: Ref | int) -> Message:
+        self._still_there()
+        uid = self[ref] if isinstance(ref, int) else uid_of(ref)
         if uid not in self:
             raise NotFoundError(f"Branch {self.name!r} does not hold message {uid}.")
         return self._session.messages.get(uid)
+
+    def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
+        """What the ids from index `start` on stand for, read in one step for other threads."""
+        with self._session.lock:
+            return pile.pick(self[start:])
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise InvalidTypeError(
+            f"Branch {self.name!r} belongs to its session and cannot be copied; use fork()."
+        )
 
     def __len__(self) -> int:
         return self._tail.total + (self._system is not None)
@@ -256,8 +308,16 @@ class Branch(Progression):
             raise NotFoundError(
                 f"The session has no message {unknown[0]}; add it with session.add_message first."
             )
-        if len({uid.int for uid in ids}) < len(ids) or any(uid in self for uid in ids):
+        keys = {uid.int for uid in ids}
+        if len(ids) < _FEW:
+            held = any(uid in self for uid in ids)
+        else:
+            held = any(uid.int in keys for uid in self)
+        if held or len(keys) < len(ids):
             raise ExistsError(f"Branch {self.name!r} would hold a message twice.")
+        contents = [messages.get(uid).content for uid in ids]
+        if sum(isinstance(content, SystemContent) for content in contents) > 1:
+            raise ValidationError(f"Branch {self.name!r} can take one system message at a time.")
 
     def _extend(self, ids: list[UUID]) -> None:
         for uid in ids:
@@ -272,7 +332,7 @@ class Branch(Progression):
 
     def _set_system(self, uid: UUID | None) -> None:
         self._system = uid
-        self._revision += 1
+        self._changed()
 
     def _at(self, index: int) -> UUID:
         if self._system is None:
@@ -289,7 +349,7 @@ class Branch(Progression):
             self._tail = self._tail.without(position)
         else:
             return False
-        self._revision += 1
+        self._changed()
         return True
 
     def _delete(self, index: int) -> UUID:
@@ -298,7 +358,7 @@ class Branch(Progression):
             self._set_system(None)
         else:
             self._tail = self._tail.without(index - (self._system is not None))
-            self._revision += 1
+            self._changed()
         return uid
 
     def _rewrite(self, order: list[UUID], first: int) -> None:
@@ -325,6 +385,7 @@ def _under_lock(change: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(change)
     def locked(self: Branch, *args: Any, **kwargs: Any) -> Any:
         with self.session.lock:
+            self.session.get_branch(self)  # one that was removed does not change any more
             return change(self, *args, **kwargs)
 
     return locked

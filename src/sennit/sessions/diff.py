@@ -30,7 +30,8 @@ class BranchDiff:
     same_system: bool
 
     def __str__(self) -> str:
-        lines = [f"{self.a.name} and {self.b.name} share {self.common} messages"]
+        counted = f"{self.common} message{'' if self.common == 1 else 's'}"
+        lines = [f"{self.a.name} and {self.b.name} share {counted}"]
         if not self.same_system:
             lines.append("  their system messages differ")
         for branch, since in ((self.a, self.since_a), (self.b, self.since_b)):

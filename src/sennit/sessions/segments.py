@@ -4,8 +4,12 @@ A segment is a run of message ids that may begin where another one is cut: its b
 of the base that counts. A branch owns one segment, its tail, and sees that and everything below.
 Forking makes a new, empty tail on the source's: constant time and space, whatever the length.
 
-What other segments build on (`shared` entries of a segment) never changes again. Beyond that a
-segment belongs to its branch alone, which may rewrite it in place.
+What other segments build on (`shared` entries of a segment) is never rewritten. Beyond that a
+segment belongs to its branch alone, which may rewrite it in place. Only `erase`, which takes a
+message from all branches at once, reaches into shared history.
+
+`jump` leads to a segment further down, such that any depth is reached in few jumps (a skew-binary
+list): a position is found in logarithmic time even in a fork of a fork of a fork.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from sennit.containers.progression import Progression
 class Segment(Progression):
     """Ids of one branch's own, on top of the first `offset` ids of a base."""
 
-    __slots__ = ("base", "offset", "shared")
+    __slots__ = ("base", "depth", "jump", "offset", "shared")
 
     base: Segment | None
     offset: int
@@ -32,19 +36,29 @@ class Segment(Progression):
     ) -> None:
         super().__init__(order)
         self.base, self.offset, self.shared = base, offset, 0
+        self.depth = 0 if base is None else base.depth + 1
+        self.jump = None if base is None else _jump_from(base)
 
     @property
     def total(self) -> int:
         """How many ids there are, the base's included."""
         return self.offset + len(self)
 
+    def holder(self, position: int) -> Segment:
+        """The segment in which a position counted from the root stands."""
+        segment = self
+        while segment.base is not None and position < segment.offset:
+            jump = segment.jump
+            far = jump is not None and position < jump.offset
+            segment = jump if jump is not None and far else segment.base
+        return segment
+
     def on_top(self, length: int, order: Iterable[UUID] = ()) -> Segment:
         """A new segment sharing the first `length` ids, followed by `order`."""
-        base: Segment | None = self
-        while base is not None and length <= base.offset:
-            base = base.base
-        if base is not None:
-            base.shared = max(base.shared, length - base.offset)
+        if length == 0:
+            return Segment(order)
+        base = self.holder(length - 1)
+        base.shared = max(base.shared, length - base.offset)
         return Segment(order, base, length)
 
     def chain(self) -> list[tuple[Segment, int]]:
@@ -59,12 +73,10 @@ class Segment(Progression):
     def between(self, start: int, stop: int) -> list[UUID]:
         """The ids at positions `start` up to `stop`, reading no segment below them."""
         pieces: list[list[UUID]] = []
-        segment: Segment | None = self
+        segment = self.holder(stop - 1) if start < stop else None
         while segment is not None and start < stop:
-            if stop > segment.offset:
-                pieces.append(segment[max(start - segment.offset, 0) : stop - segment.offset])
-                stop = segment.offset
-            segment = segment.base
+            pieces.append(segment[max(start - segment.offset, 0) : stop - segment.offset])
+            segment, stop = segment.base, segment.offset
         return [uid for piece in reversed(pieces) for uid in piece]
 
     def position(self, uid: UUID) -> int | None:
@@ -78,9 +90,7 @@ class Segment(Progression):
 
     def id_at(self, position: int) -> UUID:
         """The id at a position counted from the root."""
-        segment = self
-        while segment.base is not None and position < segment.offset:
-            segment = segment.base
+        segment = self.holder(position)
         return segment[position - segment.offset]
 
     def without(self, position: int) -> Segment:
@@ -100,3 +110,41 @@ class Segment(Progression):
             lower = max(0, first - len(order))
             first, order = lower, [*self.between(lower, first), *order]
         return self.on_top(first, order)
+
+
+def erase(uid: UUID, tails: Iterable[Segment]) -> set[int]:
+    """Take an id out of all these histories, in place; gives the keys of those it was in."""
+    places: dict[int, int | None] = {}
+    for segment in _from_the_root_up(tails):
+        below = None if segment.base is None else places[segment.base.id.int]
+        if below is not None and below < segment.offset:
+            segment.offset -= 1
+            places[segment.id.int] = below
+        elif uid in segment:
+            own = segment.index(uid)
+            places[segment.id.int] = segment.offset + own
+            segment.shared -= own < segment.shared
+            segment.remove(uid)
+        else:
+            places[segment.id.int] = None
+    return {key for key, place in places.items() if place is not None}
+
+
+def _from_the_root_up(tails: Iterable[Segment]) -> Iterable[Segment]:
+    """Every segment below these, once, each after its base."""
+    seen: dict[int, Segment] = {}
+    for tail in tails:
+        segment: Segment | None = tail
+        while segment is not None and segment.id.int not in seen:
+            seen[segment.id.int] = segment
+            segment = segment.base
+    return sorted(seen.values(), key=lambda segment: segment.depth)
+
+
+def _jump_from(base: Segment) -> Segment:
+    """Where a segment on top of `base` jumps to: twice as far where two equal jumps meet."""
+    near = base.jump
+    far = None if near is None else near.jump
+    if near is not None and far is not None and base.depth - near.depth == near.depth - far.depth:
+        return far
+    return base

@@ -14,11 +14,11 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from threading import RLock
-from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit import clock
-from sennit.containers.element import Element, Ref, checked_name, key_of, uid_of
+from sennit.containers.element import Element, Ref, checked_name, key_of
 from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
@@ -28,13 +28,22 @@ from sennit.errors import (
     NotFoundError,
     OutOfRangeError,
     ValidationError,
+    shown,
 )
 from sennit.messages.content import SystemContent
-from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.message import Message, SenderRecipient, party
 from sennit.messages.parts import GroupRole, MessageGroup, Part, split
-from sennit.sessions.access import NO_GRANTS, Grants, capability_names, resource_names
+from sennit.messages.plain import text
+from sennit.sessions.access import (
+    NO_GRANTS,
+    Capabilities,
+    Grants,
+    Resources,
+    capability_names,
+    resource_names,
+)
 from sennit.sessions.branch import Branch
-from sennit.sessions.segments import Segment
+from sennit.sessions.segments import Segment, erase
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -56,9 +65,11 @@ class MessagePile(Pile[Message]):
 
     def add(self, item: Message) -> None:
         """Store a message on no branch; raises ExistsError if its id is taken."""
+        if not isinstance(item, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise self._wrong_type(item)
         with self._session.lock:
             if item in self:
-                raise ExistsError(f"The session already has message {uid_of(item)}.")
+                raise ExistsError(f"The session already has message {item.id}.")
             self._session.add_message(item)
 
     def remove(self, ref: Ref) -> Message:
@@ -85,7 +96,19 @@ class BranchPile(Pile[Branch]):
 
     def add(self, item: Branch) -> None:
         """Always refused: a branch is made by its session."""
-        raise ValidationError(f"Cannot add {item!r}: use session.create_branch() or fork().")
+        raise ValidationError(f"Cannot add {shown(item)}: use session.create_branch() or fork().")
+
+    def __contains__(self, ref: object) -> bool:
+        """Whether the branch, its id or its name is here."""
+        return (isinstance(ref, str) and ref in self._session._named) or super().__contains__(ref)
+
+    def get(self, ref: Any, default: Any = _RAISE) -> Any:
+        """The branch with an id or a name, or the default; raises NotFoundError without."""
+        return self._session.get_branch(ref, default)
+
+    def by_key(self, key: int) -> Branch | None:
+        """The branch with that id, as an int."""
+        return self._items.get(key)
 
     def remove(self, ref: Ref) -> Branch:
         """Take a branch out of the session; its messages stay. Raises NotFoundError."""
@@ -126,7 +149,7 @@ class SessionCore(Element):
         """`user` sends what is added by role; each of `conversations` becomes a branch."""
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self.lock = RLock()
-        self._user = user
+        self._user = party(user, "user")
         self._messages = MessagePile(self)
         self._branches = BranchPile(self)
         self._named: dict[str, Branch] = {}
@@ -159,15 +182,16 @@ class SessionCore(Element):
     def default_branch(self) -> Branch:
         """The branch named "main", made when first needed."""
         with self.lock:
-            return self._named.get(DEFAULT_BRANCH) or self.create_branch(DEFAULT_BRANCH)
+            found = self._named.get(DEFAULT_BRANCH)  # an empty branch is falsy, like a list
+            return self.create_branch(DEFAULT_BRANCH) if found is None else found
 
     def create_branch(
         self,
         name: str | None = None,
         *,
         system: Message | UUID | None = None,
-        capabilities: Any = None,
-        resources: Any = None,
+        capabilities: Capabilities | None = None,
+        resources: Resources | None = None,
     ) -> Branch:
         """A new, empty branch.
 
@@ -176,8 +200,8 @@ class SessionCore(Element):
         """
         grants = Grants(resource_names(resources), capability_names(capabilities))
         with self.lock:
-            chosen = self._free_name(name, "branch")
-            return self._new_branch(chosen, Segment(), self._system_of(system), grants)
+            kept = self._system_of(system)
+            return self._new_branch(self._free_name(name, "branch"), Segment(), kept, grants)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
@@ -191,7 +215,8 @@ class SessionCore(Element):
             elif isinstance(branch, str) and branch in self._named:
                 found = self._named[branch]
             else:
-                found = self._branches.get(branch, None) if key_of(branch) is not None else None
+                key = key_of(branch)
+                found = None if key is None else self._branches.by_key(key)
         if found is not None:
             return found
         if default is not _RAISE:
@@ -221,8 +246,8 @@ class SessionCore(Element):
         *,
         at: Ref | int | None = None,
         name: str | None = None,
-        capabilities: Any = None,
-        resources: Any = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
         system: Message | UUID | Literal[True] | None = None,
     ) -> Branch:
         """A new branch that shares the history of another: the same cost at any length.
@@ -282,9 +307,15 @@ class SessionCore(Element):
             if parts is not None:
                 raise InvalidTypeError("A Message has its parts already; name branches= instead.")
             return self._add(message, branches)
-        group = split(message, parts, sender=self._user if message == "user" else message)
+        if not isinstance(message, str):
+            raise InvalidTypeError(
+                f"add_message takes a Message, or a role and parts, got {shown(message)}."
+            )
+        group = split(
+            cast("GroupRole", message), parts, sender=self._user if message == "user" else message
+        )
         with self.lock:
-            targets = self._targets(branches) or [self.default_branch]
+            targets = [self.default_branch] if branches is None else self._targets(branches)
             for one in group.messages:
                 self._store(one, targets)
         return group
@@ -293,8 +324,12 @@ class SessionCore(Element):
         """Take a message off all branches and out of the session; raises NotFoundError."""
         with self.lock:
             found = self._messages.get(message)
+            held = erase(found.id, (branch._tail for branch in self._branches))
             for branch in self._branches:
-                branch._drop(found.id)
+                if branch._is_system(found.id):
+                    branch._set_system(None)
+                elif branch._tail.id.int in held:
+                    branch._changed()
             self._messages._discard(found)
             return found
 
@@ -304,7 +339,7 @@ class SessionCore(Element):
             stored = self._messages.get(message, None)
             if stored is None:
                 return self._store(message, targets)
-            if stored is not message and stored.content != message.content:
+            if stored is not message and not stored.content.says_the_same(message.content):
                 raise ExistsError(
                     f"The session already has message {message.id} with another content; "
                     f"clone() it to get a new id."
@@ -328,7 +363,7 @@ class SessionCore(Element):
             return [self.get_branch(branches)]
         if not isinstance(branches, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
-                f"branches must be a branch or a list of them, got {branches!r}."
+                f"branches must be a branch or a list of them, got {shown(branches)}."
             )
         found = [self.get_branch(branch) for branch in branches]
         return list({branch.id.int: branch for branch in found}.values())
@@ -340,6 +375,7 @@ class SessionCore(Element):
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
+        id: UUID | None = None,
     ) -> Branch:
         branch = Branch(
             self,
@@ -348,6 +384,7 @@ class SessionCore(Element):
             system=self._stored_system(system),
             grants=grants if grants.resources or grants.capabilities else NO_GRANTS,
             metadata=metadata,
+            id=id,
         )
         self._branches._insert(branch)
         self._named[name] = branch
@@ -356,7 +393,7 @@ class SessionCore(Element):
     def _free_name(self, name: str | None, stem: str) -> str:
         """`name` if it is free, or the next free automatic one."""
         if name is not None:
-            chosen = cast("str", checked_name(name))
+            chosen = text(checked_name(name), "A branch's name")
             if chosen in self._named:
                 raise ExistsError(
                     f"There is already a branch named {chosen!r}; choose another name."
@@ -372,11 +409,15 @@ class SessionCore(Element):
         """Check what is to become a system message; nothing is stored yet."""
         if system is None:
             return None
-        message = system if isinstance(system, Message) else self._messages.get(system)
-        if not isinstance(message.content, SystemContent):
-            raise InvalidTypeError(f"A system message holds a SystemContent, got {message!r}.")
+        named = not isinstance(system, Message) and key_of(system) is not None
+        message = self._messages.get(system) if named else system
+        if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
+            raise InvalidTypeError(
+                f"A system message is a Message that holds a SystemContent, got {shown(system)}; "
+                f"use Message(SystemContent(system_message=...))."
+            )
         known = self._messages.get(message, message)
-        if known.content != message.content:
+        if known is not message and not known.content.says_the_same(message.content):
             raise ExistsError(f"The session has message {message.id} with another content.")
         return message
 
@@ -392,7 +433,7 @@ class SessionCore(Element):
         if at is None:
             return branch._tail.total
         try:
-            index = branch._position(at) if isinstance(at, int) else branch.index(at)
+            index = branch._position(at) if type(at) is int else branch.index(cast("Ref", at))
         except OutOfRangeError as error:
             raise OutOfRangeError(f"Cannot fork branch {branch.name!r} there. {error}") from None
         return index + (branch._system is None)
@@ -407,11 +448,17 @@ class SessionCore(Element):
         return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
 
     def _take_over(self, conversations: Flow[Message, Progression]) -> None:
-        for message in conversations.items:
+        if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
+        for message in Pile(conversations.items, item_type=Message):
             self._messages._insert(message)
         for progression in conversations.progressions:
-            branch = self.create_branch(progression.name)
-            branch.extend(progression)
+            name = self._free_name(progression.name, "branch")
+            self._new_branch(name, Segment(), None, NO_GRANTS, id=progression.id)
+            self._named[name].extend(list(progression))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")
 
     def __repr__(self) -> str:
         return (

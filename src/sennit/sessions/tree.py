@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from sennit.sessions.branch import Branch
 
+_WIDEST = 120
+
 
 @dataclass(frozen=True, slots=True)
 class BranchNode:
@@ -42,6 +44,7 @@ class BranchTree:
         while waiting:
             node, before, below = waiting.pop()
             lines.append(before + _label(node))
+            below = below[-_WIDEST:]  # past that, deeper branches stand no further to the right
             for child in node.children[::-1]:
                 last = child is node.children[-1]
                 waiting.append(

@@ -1,0 +1,49 @@
+"""Every example in README and docs runs, and prints what the page says it prints."""
+
+from __future__ import annotations
+
+import re
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    """Language, text and the line just before, of every fenced block."""
+    text = page.read_text(encoding="utf-8")
+    found: list[tuple[str, str, str]] = []
+    for match in _BLOCK.finditer(text):
+        before = text[: match.start()].rstrip().rsplit("\n", 1)[-1]
+        found.append((match[2], match[3], before))
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_examples_of_a_page_run_as_written(page: Path) -> None:
+    names: dict[str, Any] = {"__name__": "example"}
+    printed = ""
+    for language, text, before in blocks(page):
+        if language == "python":
+            out = StringIO()
+            with redirect_stdout(out):
+                exec(compile(text, str(page), "exec"), names)
+            printed = out.getvalue()
+        elif language == "text" and before == "prints":
+            assert printed == text
+
+
+def test_there_are_examples_to_run() -> None:
+    assert sum(language == "python" for page in PAGES for language, _, _ in blocks(page)) >= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
