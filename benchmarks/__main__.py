@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from itertools import chain
 from pathlib import Path
 
-from benchmarks import foundation
+from benchmarks import foundation, stores
 from benchmarks.harness import Result, machine, save, show
 
 OUTPUT = Path(__file__).parent / "results" / "latest.json"
@@ -14,7 +15,7 @@ OUTPUT = Path(__file__).parent / "results" / "latest.json"
 def main() -> int:
     """Measure; the exit code says whether all bars were held."""
     results: list[Result] = []
-    for result in foundation.run():
+    for result in chain(foundation.run(), stores.run()):
         results.append(result)
         print(f"  {result.name}: {result.ratio:.2f} × {result.floor_name}", file=sys.stderr)
     print(show(results))

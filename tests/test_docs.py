@@ -26,7 +26,10 @@ def blocks(page: Path) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_examples_of_a_page_run_as_written(page: Path) -> None:
+def test_the_examples_of_a_page_run_as_written(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "example"}
     printed = ""
     for language, text, before in blocks(page):

@@ -17,7 +17,7 @@ PROMISED = {
     *{"Session", "Branch", "Message", "MessageContent", "MessageRole", "SenderRecipient"},
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
     *{"ActionRequestContent", "ActionResponseContent"},
-    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup"},
+    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client", "open"},
     *{"prepare_messages_for_chat", "to_model_messages", "Unset"},
     *{"Pile", "Progression", "Flow", "Element"},
     *{

@@ -10,6 +10,8 @@ One Session holds many branches of typed messages:
     other = session.fork(main, name="other")
 """
 
+from sennit.api.client import Client
+from sennit.api.open import open
 from sennit.api.session import Session
 from sennit.containers.element import Element
 from sennit.containers.flow import Flow
@@ -18,11 +20,13 @@ from sennit.containers.progression import Progression
 from sennit.errors import (
     AccessError,
     CodecError,
+    ConflictError,
     ExistsError,
     InvalidTypeError,
     NotFoundError,
     OutOfRangeError,
     SennitError,
+    StoreError,
     ValidationError,
 )
 from sennit.messages.content import (
@@ -47,7 +51,9 @@ __all__ = [
     "ActionResponseContent",
     "AssistantResponseContent",
     "Branch",
+    "Client",
     "CodecError",
+    "ConflictError",
     "ContextPart",
     "Element",
     "ExistsError",
@@ -66,11 +72,13 @@ __all__ = [
     "SenderRecipient",
     "SennitError",
     "Session",
+    "StoreError",
     "SystemContent",
     "TextPart",
     "ToolPart",
     "Unset",
     "ValidationError",
+    "open",
     "prepare_messages_for_chat",
     "to_model_messages",
 ]

@@ -7,7 +7,9 @@
     ├── NotFoundError (KeyError)          nothing has that id or name
     ├── OutOfRangeError (IndexError)      a position past either end
     ├── ExistsError (ValueError)          that id or name is taken by something else
-    └── AccessError (PermissionError)     the branch was not granted it
+    ├── AccessError (PermissionError)     the branch was not granted it
+    └── StoreError                        the store cannot: look at the disk, the file, the lock
+        └── ConflictError                 someone else was faster: refresh and decide again
 
 Each also derives from the built-in that people already catch, so `except KeyError` and
 `except PermissionError` keep working. A message names the value, what was expected and the way out.
@@ -59,3 +61,11 @@ class ExistsError(SennitError, ValueError):
 
 class AccessError(SennitError, PermissionError):
     """The branch was not granted what was asked for."""
+
+
+class StoreError(SennitError):
+    """The store could not do it (a full disk, a lock, a foreign file); nothing was done."""
+
+
+class ConflictError(StoreError):
+    """Someone else changed it first, or holds it; nothing was done."""

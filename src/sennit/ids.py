@@ -36,3 +36,11 @@ def new_id() -> UUID:
     _set(uid, "int", ((tick >> 12) << 80) | ((tick & 0xFFF) << 64) | _MARKS | _draw(62))
     _set(uid, "is_safe", _UNKNOWN)
     return uid
+
+
+def id_from_bytes(data: bytes) -> UUID:
+    """The UUID in 16 bytes, as stores keep it."""
+    uid = UUID.__new__(UUID)
+    _set(uid, "int", int.from_bytes(data, "big"))
+    _set(uid, "is_safe", _UNKNOWN)
+    return uid

@@ -545,3 +545,33 @@ def test_the_stand_in_would_have_been_noticed(tmp_path: Path) -> None:
         check=False,
     )
     assert "imported" in ran.stderr
+
+
+def test_a_kept_message_is_read_when_someone_looks() -> None:
+    message = Message(InstructionContent("x", ["a"]), sender="ada", metadata={"n": 1})
+    body = json.dumps(message.to_record()).encode()
+    kept = Message.kept(message.id, 1_000_000, body)
+    assert kept == message
+    assert copy.deepcopy(kept).to_dict() == kept.to_dict()
+    assert kept.content == message.content
+    assert (kept.sender, kept.metadata) == ("ada", {"n": 1})
+    assert kept.created_at.timestamp() == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not json",
+        b"[]",
+        b'{"type": "nothing", "content": {}}',
+        b'{"type": "instruction", "content": {"instruction": 5}}',
+        b'{"type": "instruction", "content": {"images": ["file:///etc/passwd"]}}',
+        b'{"type": "instruction", "content": {"function": "x"}}',
+        b'{"type": "instruction", "content": {}, "role": "user"}',
+    ],
+)
+def test_a_kept_message_that_is_not_sound_says_so_when_read(body: bytes) -> None:
+    message = Message.kept(Message(InstructionContent()).id, 1, body)
+    with pytest.raises(SennitError):
+        message.content  # noqa: B018

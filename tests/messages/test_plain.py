@@ -79,11 +79,10 @@ def test_json_values_stay_what_they_are(value: Any) -> None:
 @given(json_values)
 def test_no_container_is_shared_with_what_was_given(value: Any) -> None:
     def containers(value: Any) -> list[int]:
-        if isinstance(value, dict):
-            value = list(value.values())
-        elif not isinstance(value, list):
+        if not isinstance(value, (dict, list)):
             return []
-        return [id(value), *(found for item in value for found in containers(item))]
+        inner = value.values() if isinstance(value, dict) else value
+        return [id(value), *(found for item in inner for found in containers(item))]
 
     copied = plain([value], "it")
     assert not set(containers(copied)) & set(containers(value))

@@ -697,7 +697,7 @@ class PreparingABranch(RuleBasedStateMachine):
 
 
 PreparingABranch.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=30, deadline=None
+    max_examples=80, stateful_step_count=40, deadline=None
 )
 TestPreparingABranch = PreparingABranch.TestCase
 

@@ -529,7 +529,8 @@ def test_readers_never_see_a_half_removed_message() -> None:
                 assert len(branch.messages) >= 0
                 prepare_messages_for_chat(session.messages, branch, to_chat=True)
                 to_model_messages(session.messages, branch)
-                assert branch.system is None or branch.system.role is MessageRole.SYSTEM
+                prompt = branch.system
+                assert prompt is None or prompt.role is MessageRole.SYSTEM
         except BaseException as error:
             failures.append(error)
 

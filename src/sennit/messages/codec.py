@@ -36,11 +36,12 @@ def loads(data: bytes | str) -> Any:
     """The value in JSON bytes or text; raises CodecError if it is not sound JSON."""
     if not isinstance(data, (bytes, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise CodecError(f"JSON is text or bytes, got {shown(data)}.")
-    if len(data) > MAX_BYTES:
-        raise CodecError(
-            f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
-        )
     try:
+        data = data.encode() if isinstance(data, str) else data
+        if len(data) > MAX_BYTES:
+            raise CodecError(
+                f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
+            )
         return _decoder.decode(data)
     except RecursionError as error:
         raise CodecError("This JSON is nested too deeply to be a message.") from error

@@ -133,6 +133,23 @@ class MessageContent:
         del models
         return values
 
+    @classmethod
+    def restored(cls, record: dict[str, Any]) -> Self:
+        """The content whose `record` a store kept; what has its proper shape is not copied.
+
+        Anything else, and what needs more than a glance (images, schemas), is checked as if new.
+        """
+        for name, value in record.items():
+            if type(value) is not _SHAPES.get(name) and name != "result":
+                return cls.from_dict(record)
+        made = object.__new__(cls)
+        known = 0
+        for name in cls.checks:
+            value = record.get(name, Unset)
+            known += value is not Unset
+            _set(made, name, value)
+        return made if known == len(record) else cls.from_dict(record)
+
     def with_updates(
         self,
         copy_containers: Literal["none", "shallow", "deep"] = "none",
@@ -201,6 +218,21 @@ def _shallow(value: Any) -> Any:
 def _deep(value: Any) -> Any:
     return deepcopy(value) if type(value) in (list, dict) else value
 
+
+# What the JSON of a field is, where looking at its type is enough.
+_SHAPES: dict[str, type] = {
+    "system_message": str,
+    "system_datetime": str,
+    "instruction": str,
+    "context": list,
+    "assistant_response": str,
+    "reasoning": str,
+    "function": str,
+    "arguments": dict,
+    "call_id": str,
+    "request_id": str,
+    "error": str,
+}
 
 _COPIES: dict[str, Callable[[Any], Any]] = {"none": _same, "shallow": _shallow, "deep": _deep}
 

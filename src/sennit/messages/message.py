@@ -28,9 +28,11 @@ SenderRecipient: TypeAlias = MessageRole | str | UUID
 """Who sent or gets a message: a role, a name, or the id of a branch, session or agent."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
+_RECORD_KEYS = _KEYS - {"id", "created_at"}
+_IN_BODY = ("_content", "_sender", "_recipient", "_metadata")
 _CONTENTS = frozenset(CONTENT_KINDS.values())
 _ROLES = {role.value: role for role in MessageRole}
-_KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
 
 
 class Message(Element):
@@ -40,7 +42,13 @@ class Message(Element):
     Raises InvalidTypeError or ValidationError for anything else.
     """
 
-    __slots__ = ("_content", "_recipient", "_sender")
+    __slots__ = ("_body", "_content", "_recipient", "_sender")
+
+    _body: bytes
+    """What is left to be read of a message that a store kept."""
+    _content: MessageContent
+    _sender: SenderRecipient | None
+    _recipient: SenderRecipient | None
 
     def __init__(
         self,
@@ -60,6 +68,7 @@ class Message(Element):
             created_at=created_at,
             metadata=None if metadata is None else plain_dict(metadata, "metadata"),
         )
+        self._body = b""
         if isinstance(content, MessageContent) and type(content) in _CONTENTS:
             self._content = content
         else:
@@ -106,11 +115,13 @@ class Message(Element):
 
     def clone(self, sender: SenderRecipient | None = None) -> Message:
         """A copy under a new id; its metadata records `clone_from`."""
+        from sennit.messages.parts import regrouped  # parts are built on messages
+
         return Message(
             self._content,
             sender=self._sender if sender is None else sender,
             recipient=self._recipient,
-            metadata={**self.metadata, "clone_from": str(self.id)},
+            metadata={**regrouped(self.metadata), "clone_from": str(self.id)},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -132,17 +143,12 @@ class Message(Element):
             raise CodecError(
                 f"A stored message has wrong or missing keys: {sorted(map(str, wrong))}."
             )
-        kind = CONTENT_KINDS.get(data["type"]) if isinstance(data["type"], str) else None
-        if kind is None:
-            raise CodecError(
-                f"Unknown content type {shown(data['type'])}; known are {sorted(CONTENT_KINDS)}."
-            )
         if not isinstance(data["content"], Mapping):
             raise CodecError(
                 f"The content of a stored message is a dict, got {shown(data['content'])}."
             )
         return cls(
-            kind.from_dict(cast("Mapping[str, Any]", data["content"]), models),
+            _kind(data["type"]).from_dict(cast("Mapping[str, Any]", data["content"]), models),
             sender=data.get("sender"),
             recipient=data.get("recipient"),
             id=text(data["id"], "id"),
@@ -161,13 +167,63 @@ class Message(Element):
         """The message that `to_json` wrote; raises CodecError if it is not sound."""
         return cls.from_dict(loads(data), models)
 
+    def to_record(self) -> dict[str, Any]:
+        """All but the id and the time, as stores keep it; shared with this message, to be read."""
+        return self._said(self._content.record(), dict(self._metadata))
+
+    @classmethod
+    def kept(cls, id: UUID, created: int, body: bytes) -> Message:
+        """The message a store kept: its id, microseconds, and the JSON of its `to_record`.
+
+        The body is read when someone looks at it, so a long session opens fast; one that is not
+        sound raises CodecError then.
+        """
+        message = object.__new__(cls)
+        message._id, message._created, message._body = id, created, body
+        return message
+
+    @classmethod
+    def from_record(cls, id: UUID, created: int, record: Mapping[str, Any]) -> Message:
+        """The message in a record from outside, checked in full; raises as from_dict does."""
+        return cls.from_dict({**record, "id": str(id), "created_at": clock.to_iso(created)})
+
+    def __getattr__(self, name: str) -> Any:
+        # Only asked for what is not there: the rest of a kept message, until it is read.
+        if name not in _IN_BODY:
+            raise AttributeError(f"Message has no attribute {name!r}.")
+        record: Any = loads(self._body)
+        if not isinstance(record, dict) or cast("dict[str, Any]", record).keys() - _RECORD_KEYS:
+            raise CodecError(f"The stored message {self._id} is not sound.")
+        self._take(cast("dict[str, Any]", record))
+        return object.__getattribute__(self, name)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        content = _kind(record.get("type")).restored(record.get("content", {}))
+        whole = Message(
+            content,
+            sender=record.get("sender"),
+            recipient=record.get("recipient"),
+            id=self._id,
+            metadata=record.get("metadata"),
+        )
+        for name in _IN_BODY:
+            setattr(self, name, getattr(whole, name))
+        self._body = b""
+
+    def __getstate__(self) -> Any:
+        if self._body:
+            self.__getattr__("_content")
+        return super().__getstate__()
+
     def _record(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-        record: dict[str, Any] = {
+        return {
             "id": str(self._id),
             "created_at": clock.to_iso(self._created),
-            "type": self._content.kind,
-            "content": fields,
+            **self._said(fields, metadata),
         }
+
+    def _said(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+        record: dict[str, Any] = {"type": self._content.kind, "content": fields}
         if self._sender is not None:
             record["sender"] = _written(self._sender)
         if self._recipient is not None:
@@ -179,6 +235,13 @@ class Message(Element):
     def __repr__(self) -> str:
         said = " ".join(self._content.words.split())
         return f"Message({self.role.value}, {said[:40]!r}, id={self._id})"
+
+
+def _kind(name: object) -> type[MessageContent]:
+    kind = CONTENT_KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise CodecError(f"Unknown content type {shown(name)}; known are {sorted(CONTENT_KINDS)}.")
+    return kind
 
 
 def _content_from(content: Any) -> MessageContent:

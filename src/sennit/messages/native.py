@@ -75,9 +75,8 @@ def _other(content: MessageContent, newest: bool) -> Iterable[dict[str, Any]]:
 
 def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
     """An instruction that is only text goes as it was typed; anything more, under its headings."""
-    alone = content.context is Unset and content.tool_schemas is Unset
-    typed = alone and content.response_model is Unset
-    said = (content.instruction or "") if typed else content.text
+    more = content.context or content.tool_schemas or content.response_model is not Unset
+    said = content.text if more else content.instruction or ""
     return content.blocks(said) if content.images else said
 
 

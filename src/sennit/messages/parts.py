@@ -133,6 +133,8 @@ class MessageGroup:
             raise ValidationError(f"Expected the messages of one group, got {len(marks)} groups.")
         [(id, role)] = marks
         ordered = tuple(sorted(messages, key=lambda message: _mark(message)[2]))
+        if [_mark(message)[2] for message in ordered] != list(range(len(ordered))):
+            raise ValidationError(f"Of group {id}, messages are missing or there twice.")
         return cls(id, role, tuple(_joined(ordered)), ordered[0].created_at, ordered)
 
     def to_json(self) -> str:

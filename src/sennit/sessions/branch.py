@@ -55,7 +55,14 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_grants", "_session", "_system", "_tail")
+    __slots__ = ("_grants", "_session", "_system", "_tail", "version")
+
+    _session: SessionCore
+    _tail: Segment
+    _system: UUID | None
+    _grants: Grants
+    version: int
+    """Which version of it the store has, if there is one."""
 
     def __init__(
         self,
@@ -66,10 +73,11 @@ class Branch(Progression):
         system: UUID | None,
         grants: Grants,
         id: UUID | None = None,
+        created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
         # The order is in the segments, so the plain progression's own storage is left out.
-        Element.__init__(self, id=id, metadata=metadata)
+        Element.__init__(self, id=id, created_at=created_at, metadata=metadata)
         self._name = name
         self._guard = self._memo = None
         self._revision = 0
@@ -77,6 +85,7 @@ class Branch(Progression):
         self._tail = tail
         self._system = system
         self._grants = grants
+        self.version = 0
 
     @property
     def name(self) -> str:
@@ -121,7 +130,7 @@ class Branch(Progression):
         more = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
             self._still_there()
-            self._grants = self._grants.plus(more)
+            self._become(grants=self._grants.plus(more))
 
     def revoke(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
@@ -133,7 +142,7 @@ class Branch(Progression):
         less = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
             self._still_there()
-            self._grants = self._grants.minus(less)
+            self._become(grants=self._grants.minus(less))
 
     def require(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
@@ -299,6 +308,15 @@ class Branch(Progression):
         first = 1 if self._system is not None else 0
         self._rewrite([*self[:first], *self[first:][::-1]], first)
 
+    def _lose(self, uid: UUID, held: set[int]) -> None:
+        """Be without a message that was erased from the segments `held`, or was the system's."""
+        if not self._is_system(uid) and self._tail.id.int not in held:
+            return
+        if self._is_system(uid):
+            self._system = None
+        self.version += 1
+        self._changed()
+
     def _is_system(self, uid: UUID) -> bool:
         return self._system is not None and self._system.int == uid.int
 
@@ -320,18 +338,25 @@ class Branch(Progression):
             raise ValidationError(f"Branch {self.name!r} can take one system message at a time.")
 
     def _extend(self, ids: list[UUID]) -> None:
-        for uid in ids:
-            self._put(self._session.messages.get(uid))
-
-    def _put(self, message: Message) -> None:
-        """Set the system message, or append: the one way in for what has been checked."""
-        if isinstance(message.content, SystemContent):
-            self._set_system(message.id)
-        else:
-            self._tail.append(message.id)
+        self._session.place(self._session.messages.pick(ids), [self])
 
     def _set_system(self, uid: UUID | None) -> None:
-        self._system = uid
+        self._become(system=uid, keep_system=False)
+
+    def _become(
+        self,
+        *,
+        tail: Segment | None = None,
+        system: UUID | None = None,
+        keep_system: bool = True,
+        grants: Grants | None = None,
+    ) -> None:
+        """Have another history, system message or grants: the store first, then memory."""
+        tail = self._tail if tail is None else tail
+        system = self._system if keep_system else system
+        grants = self._grants if grants is None else grants
+        self._session.keep_branch(self, tail, system, grants)
+        self._tail, self._system, self._grants = tail, system, grants
         self._changed()
 
     def _at(self, index: int) -> UUID:
@@ -343,22 +368,21 @@ class Branch(Progression):
         if self._is_system(uid):
             self._set_system(None)
             return True
-        if self._tail.shared == 0 and uid in self._tail:
+        if self._tail.shared == 0 and not self._tail.kept and uid in self._tail:
             self._tail.remove(uid)  # its own alone: no need to know where it stands
-        elif (position := self._tail.position(uid)) is not None:
-            self._tail = self._tail.without(position)
-        else:
-            return False
-        self._changed()
-        return True
+            self._changed()
+            return True
+        position = self._tail.position(uid)
+        if position is not None:
+            self._become(tail=self._tail.without(position))
+        return position is not None
 
     def _delete(self, index: int) -> UUID:
         uid = self._at(index)
         if self._is_system(uid):
             self._set_system(None)
         else:
-            self._tail = self._tail.without(index - (self._system is not None))
-            self._changed()
+            self._become(tail=self._tail.without(index - (self._system is not None)))
         return uid
 
     def _rewrite(self, order: list[UUID], first: int) -> None:
@@ -377,8 +401,8 @@ class Branch(Progression):
             for uid in order[first:]
         ):
             raise ValidationError("A system message stands first; append() or set_branch_system().")
-        self._tail = self._tail.rewritten(order[first:], first)
-        self._set_system(kept)
+        tail = self._tail.rewritten(order[first:], first)
+        self._become(tail=tail, system=kept, keep_system=False)
 
 
 def _under_lock(change: Callable[..., Any]) -> Callable[..., Any]:

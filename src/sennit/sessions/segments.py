@@ -23,7 +23,7 @@ from sennit.containers.progression import Progression
 class Segment(Progression):
     """Ids of one branch's own, on top of the first `offset` ids of a base."""
 
-    __slots__ = ("base", "depth", "jump", "offset", "shared")
+    __slots__ = ("base", "depth", "jump", "kept", "offset", "shared")
 
     base: Segment | None
     offset: int
@@ -31,11 +31,20 @@ class Segment(Progression):
     shared: int
     """How many own ids other segments build on."""
 
+    kept: bool
+    """Whether a store has it too: then it only grows, as others may be reading it."""
+
     def __init__(
-        self, order: Iterable[UUID] = (), base: Segment | None = None, offset: int = 0
+        self,
+        order: Iterable[UUID] = (),
+        base: Segment | None = None,
+        offset: int = 0,
+        *,
+        kept: bool = False,
+        id: UUID | None = None,
     ) -> None:
-        super().__init__(order)
-        self.base, self.offset, self.shared = base, offset, 0
+        super().__init__(order, id=id)
+        self.base, self.offset, self.shared, self.kept = base, offset, 0, kept
         self.depth = 0 if base is None else base.depth + 1
         self.jump = None if base is None else _jump_from(base)
 
@@ -43,6 +52,11 @@ class Segment(Progression):
     def total(self) -> int:
         """How many ids there are, the base's included."""
         return self.offset + len(self)
+
+    @property
+    def _own_from(self) -> int:
+        """The position from which on this history may be rewritten in place."""
+        return self.total + 1 if self.kept else self.offset + self.shared
 
     def holder(self, position: int) -> Segment:
         """The segment in which a position counted from the root stands."""
@@ -56,10 +70,10 @@ class Segment(Progression):
     def on_top(self, length: int, order: Iterable[UUID] = ()) -> Segment:
         """A new segment sharing the first `length` ids, followed by `order`."""
         if length == 0:
-            return Segment(order)
+            return Segment(order, kept=self.kept)
         base = self.holder(length - 1)
         base.shared = max(base.shared, length - base.offset)
-        return Segment(order, base, length)
+        return Segment(order, base, length, kept=self.kept)
 
     def chain(self) -> list[tuple[Segment, int]]:
         """The segments from the root up, each with the number of its own ids that count."""
@@ -95,14 +109,14 @@ class Segment(Progression):
 
     def without(self, position: int) -> Segment:
         """This history less one id: in place where it is the branch's own, else a new segment."""
-        if position >= self.offset + self.shared:
+        if position >= self._own_from:
             del self[position - self.offset]
             return self
         return self.rewritten(self.between(position + 1, self.total), position)
 
     def rewritten(self, order: list[UUID], first: int) -> Segment:
         """This history with all from position `first` replaced by `order`."""
-        if first >= self.offset + self.shared:
+        if first >= self._own_from:
             self[first - self.offset :] = order
             return self
         if order:

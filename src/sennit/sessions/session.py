@@ -11,10 +11,10 @@ before any of it is made, so that whatever is refused leaves no trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import RLock
-from typing import Any, Literal, SupportsIndex, TypeAlias, TypeVar, cast, overload
+from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit import clock
@@ -23,6 +23,7 @@ from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import (
+    ConflictError,
     ExistsError,
     InvalidTypeError,
     NotFoundError,
@@ -43,7 +44,29 @@ from sennit.sessions.access import (
     resource_names,
 )
 from sennit.sessions.branch import Branch
+from sennit.sessions.keeper import (
+    Keeper,
+    branch_record,
+    message_from,
+    message_record,
+    segment_record,
+    segments_from,
+)
+from sennit.sessions.placement import Placement
 from sennit.sessions.segments import Segment, erase
+from sennit.sessions.twins import async_twin
+from sennit.stores.records import (
+    AddBranch,
+    AddMessages,
+    BranchRecord,
+    Change,
+    ChangeBranch,
+    Head,
+    RemoveBranch,
+    RemoveMessages,
+    SessionRecord,
+    Snapshot,
+)
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -79,10 +102,8 @@ class MessagePile(Pile[Message]):
     def clear(self) -> None:
         """Take all messages off all branches and out of the session."""
         with self._session.lock:
-            for branch in self._session.branches:
-                branch.clear()
             for message in self:
-                self._discard(message)
+                self._session.remove_message(message)
 
 
 class BranchPile(Pile[Branch]):
@@ -155,8 +176,28 @@ class SessionCore(Element):
         self._named: dict[str, Branch] = {}
         self._numbers: dict[str, int] = {}
         self._conversations = Conversations(self._messages, self._branches, self._named)
+        self._keeper: Keeper | None = None
+        self._key: str | None = None
         if conversations is not None:
             self._take_over(conversations)
+
+    @classmethod
+    def opened(cls, record: SessionRecord, keeper: Keeper) -> Self:
+        """The session a store has, as it is now."""
+        session = cls(
+            record.user,
+            id=record.id,
+            created_at=clock.to_datetime(record.created),
+            metadata=record.metadata,
+        )
+        session._key, session._keeper = record.key, keeper
+        session._absorb(keeper.load(), {})
+        return session
+
+    @property
+    def key(self) -> str | None:
+        """The name it was opened by, if it has one."""
+        return self._key
 
     @property
     def user(self) -> SenderRecipient:
@@ -182,8 +223,13 @@ class SessionCore(Element):
     def default_branch(self) -> Branch:
         """The branch named "main", made when first needed."""
         with self.lock:
-            found = self._named.get(DEFAULT_BRANCH)  # an empty branch is falsy, like a list
-            return self.create_branch(DEFAULT_BRANCH) if found is None else found
+            found = self._named.get(DEFAULT_BRANCH)
+            if found is not None:  # an empty branch is falsy, like a list
+                return found
+            try:
+                return self.create_branch(DEFAULT_BRANCH)
+            except ExistsError:  # another process was faster
+                return self.get_branch(DEFAULT_BRANCH)
 
     def create_branch(
         self,
@@ -201,7 +247,8 @@ class SessionCore(Element):
         grants = Grants(resource_names(resources), capability_names(capabilities))
         with self.lock:
             kept = self._system_of(system)
-            return self._new_branch(self._free_name(name, "branch"), Segment(), kept, grants)
+            tail = Segment(kept=self._keeper is not None)
+            return self._new_branch(self._free_name(name, "branch"), tail, kept, grants)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
@@ -227,9 +274,14 @@ class SessionCore(Element):
         """Take a branch out of the session; messages and other branches stay. NotFoundError."""
         with self.lock:
             found = self.get_branch(branch)
-            self._branches._discard(found)
-            del self._named[found.name]
+            if self._keeper is not None:
+                self._keeper.write([RemoveBranch(found.id)])
+            self._forget_branch(found)
             return found
+
+    def _forget_branch(self, branch: Branch) -> None:
+        self._branches._discard(branch)
+        del self._named[branch.name]
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
         """The branch's system message, if it has one."""
@@ -238,7 +290,10 @@ class SessionCore(Element):
     def set_branch_system(self, branch: BranchRef, system: Message | UUID | None) -> None:
         """Give the branch this system message, or none; the history is not touched."""
         with self.lock:
-            self.get_branch(branch)._set_system(self._stored_system(self._system_of(system)))
+            found, message = self.get_branch(branch), self._system_of(system)
+            if isinstance(message, Message) and message not in self._messages:
+                self.place((message,), [])
+            found._set_system(message.id if isinstance(message, Message) else message)
 
     def fork(
         self,
@@ -303,58 +358,192 @@ class SessionCore(Element):
         it is on none. Its id with another content raises ExistsError. A role ("user", "assistant")
         and parts go to the default branch unless told otherwise, and come back as a MessageGroup.
         """
+        with self.lock:
+            result, new, targets = self._resolve(message, parts, branches)
+            if new:
+                self.place(new, targets)
+        return result
+
+    @overload
+    async def aadd_message(
+        self, message: Message, *, branches: Branches | None = None
+    ) -> Message: ...
+    @overload
+    async def aadd_message(
+        self,
+        message: GroupRole,
+        parts: str | Part | Iterable[Part],
+        branches: Branches | None = None,
+    ) -> MessageGroup: ...
+    async def aadd_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
+        """`add_message` for async callers: many at once share one wait for the disk."""
+        with self.lock:
+            result, new, targets = self._resolve(message, parts, branches)
+        if new:
+            await self._aplace(new, targets)
+        return result
+
+    def _resolve(
+        self, message: Any, parts: Any, branches: Any
+    ) -> tuple[Any, Sequence[Message], list[Branch]]:
+        """What to give back, what to add, and where; all checked, nothing done."""
         if isinstance(message, Message):
             if parts is not None:
                 raise InvalidTypeError("A Message has its parts already; name branches= instead.")
-            return self._add(message, branches)
+            return self._resolve_message(message, branches)
         if not isinstance(message, str):
             raise InvalidTypeError(
                 f"add_message takes a Message, or a role and parts, got {shown(message)}."
             )
-        group = split(
-            cast("GroupRole", message), parts, sender=self._user if message == "user" else message
-        )
-        with self.lock:
-            targets = [self.default_branch] if branches is None else self._targets(branches)
-            for one in group.messages:
-                self._store(one, targets)
-        return group
+        sender = self._user if message == "user" else message
+        group = split(cast("GroupRole", message), parts, sender=sender)
+        targets = [self.default_branch] if branches is None else self._targets(branches)
+        return group, group.messages, targets
+
+    def _resolve_message(
+        self, message: Message, branches: Branches | None
+    ) -> tuple[Message, Sequence[Message], list[Branch]]:
+        targets = self._targets(branches)
+        stored = self._messages.get(message, None)
+        if stored is None:
+            return message, (message,), targets
+        if stored is not message and not stored.content.says_the_same(message.content):
+            raise ExistsError(
+                f"The session already has message {message.id} with another content; "
+                f"clone() it to get a new id."
+            )
+        lacking = [branch for branch in targets if stored.id not in branch]
+        return stored, (stored,) if lacking else (), lacking
 
     def remove_message(self, message: Ref) -> Message:
         """Take a message off all branches and out of the session; raises NotFoundError."""
         with self.lock:
             found = self._messages.get(message)
+            if self._keeper is not None:
+                self._keeper.write([RemoveMessages((found.id,))])
             held = erase(found.id, (branch._tail for branch in self._branches))
             for branch in self._branches:
-                if branch._is_system(found.id):
-                    branch._set_system(None)
-                elif branch._tail.id.int in held:
-                    branch._changed()
+                branch._lose(found.id, held)
             self._messages._discard(found)
             return found
 
-    def _add(self, message: Message, branches: Branches | None) -> Message:
-        with self.lock:
-            targets = self._targets(branches)
-            stored = self._messages.get(message, None)
-            if stored is None:
-                return self._store(message, targets)
-            if stored is not message and not stored.content.says_the_same(message.content):
-                raise ExistsError(
-                    f"The session already has message {message.id} with another content; "
-                    f"clone() it to get a new id."
-                )
-            for branch in targets:
-                if stored.id not in branch:
-                    branch._put(stored)
-            return stored
+    def place(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """Keep messages and put them at the end of branches that lack them: store, then memory."""
+        if self._keeper is None:
+            for message in messages:
+                self._place_in_memory(message, branches)
+            return
+        placement = Placement.of(messages, branches, self._messages)
+        self._apply(placement, self._keeper.write(placement.changes))
 
-    def _store(self, message: Message, targets: list[Branch]) -> Message:
-        """Put a message the session has not seen where it belongs."""
+    def _place_in_memory(self, message: Message, branches: Sequence[Branch]) -> None:
         self._messages._insert(message)
-        for branch in targets:
-            branch._put(message)
-        return message
+        for branch in branches:
+            if isinstance(message.content, SystemContent):
+                branch._set_system(message.id)
+            else:
+                branch._tail.append(message.id)
+
+    async def _aplace(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """The same, without blocking the caller's loop."""
+        if self._keeper is None:
+            with self.lock:
+                self.place(messages, branches)
+            return
+        with self.lock:
+            placement = Placement.of(messages, branches, self._messages)
+
+        def apply(heads: list[Head]) -> None:
+            with self.lock:
+                self._apply(placement, heads)
+
+        await self._keeper.awrite(placement.changes, apply)
+
+    def _apply(self, placement: Placement, heads: list[Head]) -> None:
+        """Have in memory what the store has; what others put there meanwhile comes along."""
+        for message in placement.new:
+            self._messages._insert(message)
+        stale = False
+        for branch, head in zip(placement.branches, heads, strict=False):
+            tail = branch._tail
+            if head.segment == tail.id and head.length == len(tail):
+                tail.extend(placement.ids)
+                stale = stale or head.version != branch.version
+            else:
+                stale = True
+        if stale:
+            self.refresh()
+        if placement.system is not None:
+            for branch in placement.branches:
+                branch._set_system(placement.system)
+
+    def keep_branch(
+        self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
+    ) -> None:
+        """Make a change of a branch durable; raises ConflictError if someone else was faster."""
+        if self._keeper is None:
+            return
+        record = branch_record(branch, tail, system, grants)
+        segment = None if tail is branch._tail else segment_record(tail)
+        try:
+            self._keeper.write([ChangeBranch(record, segment)])
+        except ConflictError:
+            self.refresh()
+            raise
+        branch.version += 1
+
+    def refresh(self) -> None:
+        """Take in what others have written to the store; without a store there is nothing to do."""
+        with self.lock:
+            if self._keeper is None:
+                return
+            known = {one.id: one for branch in self._branches for one, _ in branch._tail.chain()}
+            found = self._keeper.changes({uid: len(one) for uid, one in known.items()})
+            versions = {one.id: one.version for one in found.branches}
+            # Appends and new branches come as they are; after anything else all is read anew.
+            if any(versions.get(branch.id) != branch.version for branch in self._branches):
+                known, found = {}, self._keeper.load()
+                self._drop_messages_except({record.id.int for record in found.messages})
+            self._absorb(found, known)
+
+    def _drop_messages_except(self, stored: set[int]) -> None:
+        for message in self._messages:
+            if message.id.int not in stored:
+                self._messages._discard(message)
+
+    def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
+        """Be as the store says."""
+        for record in found.messages:
+            if record.id not in self._messages:
+                self._messages._insert(message_from(record))
+        segments_from(found.segments, known)
+        kept = {record.id for record in found.branches}
+        for branch in self._branches:
+            if branch.id not in kept:
+                self._forget_branch(branch)
+        for record in found.branches:
+            self._absorb_branch(record, known[record.segment])
+
+    def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
+        grants = Grants(record.resources, record.capabilities)
+        branch = self._branches.by_key(record.id.int)
+        if branch is None:
+            branch = Branch(
+                self,
+                record.name,
+                tail=tail,
+                system=record.system,
+                grants=grants,
+                id=record.id,
+                created_at=clock.to_datetime(record.created),
+                metadata=record.metadata,
+            )
+            self._branches._insert(branch)
+            self._named[record.name] = branch
+        elif branch.version != record.version or branch._tail is not tail:
+            branch._tail, branch._system, branch._grants = tail, record.system, grants
+            branch._changed()
+        branch.version = record.version
 
     def _targets(self, branches: Branches | None) -> list[Branch]:
         if branches is None:
@@ -381,11 +570,15 @@ class SessionCore(Element):
             self,
             name,
             tail=tail,
-            system=self._stored_system(system),
+            system=system.id if isinstance(system, Message) else system,
             grants=grants if grants.resources or grants.capabilities else NO_GRANTS,
             metadata=metadata,
             id=id,
         )
+        if self._keeper is not None:
+            self._keep_new_branch(self._keeper, branch, system)
+        if isinstance(system, Message) and system not in self._messages:
+            self._messages._insert(system)
         self._branches._insert(branch)
         self._named[name] = branch
         return branch
@@ -421,12 +614,20 @@ class SessionCore(Element):
             raise ExistsError(f"The session has message {message.id} with another content.")
         return message
 
-    def _stored_system(self, system: Message | UUID | None) -> UUID | None:
-        if isinstance(system, Message):
-            if system not in self._messages:
-                self._messages._insert(system)
-            return system.id
-        return system
+    def _keep_new_branch(
+        self, keeper: Keeper, branch: Branch, system: Message | UUID | None
+    ) -> None:
+        """Make a new branch durable, with its system message where that is new too."""
+        changes: list[Change] = []
+        if isinstance(system, Message) and system not in self._messages:
+            changes.append(AddMessages((message_record(system),)))
+        tail = branch._tail
+        record = branch_record(branch, tail, branch._system, branch._grants)
+        try:
+            keeper.write([*changes, AddBranch(record, segment_record(tail))])
+        except ExistsError:
+            self.refresh()  # someone else took the name
+            raise
 
     def _length_through(self, branch: Branch, at: Ref | int | None) -> int:
         """How many messages of the history come up to and including `at`."""
@@ -456,6 +657,13 @@ class SessionCore(Element):
             name = self._free_name(progression.name, "branch")
             self._new_branch(name, Segment(), None, NO_GRANTS, id=progression.id)
             self._named[name].extend(list(progression))
+
+    acreate_branch = async_twin(create_branch)
+    afork = async_twin(fork)
+    aremove_branch = async_twin(remove_branch)
+    aremove_message = async_twin(remove_message)
+    aset_branch_system = async_twin(set_branch_system)
+    arefresh = async_twin(refresh)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")

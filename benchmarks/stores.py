@@ -1,0 +1,240 @@
+"""Stores: append, group commit, load, fork, bytes, open; beside bare sqlite3, same pragmas."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+import sennit
+from benchmarks.foundation import contents
+from benchmarks.harness import Result, Work, compare
+from sennit import Branch, Message, Session
+
+_TABLE = "CREATE TABLE rows (id INTEGER PRIMARY KEY, body BLOB)"
+_INSERT = "INSERT INTO rows (body) VALUES (?)"
+
+
+def run() -> Iterator[Result]:
+    """All results of this step, one after another."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = _Places(Path(folder))
+        yield append(place)
+        yield group_commit(place)
+        yield load(place)
+        yield fork_time(place)
+        yield fork_bytes(place)
+        yield message_bytes(place)
+        yield opening(place)
+
+
+class _Places:
+    """A new file name each time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def new(self) -> Path:
+        return self._folder / f"{uuid4()}.db"
+
+
+def _bare(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(_TABLE)
+    return connection
+
+
+def _bodies(count: int) -> list[bytes]:
+    return [json.dumps(Message(one).to_dict()).encode() for one in contents(count)]
+
+
+def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
+    session = sennit.open(path).session("bench")
+    branch = session.default_branch
+    session.place([Message(content) for content in contents(size)], [branch])
+    return session, branch
+
+
+def _inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> None:
+    for start in range(0, len(bodies), each):
+        connection.execute("BEGIN IMMEDIATE")
+        for body in bodies[start : start + each]:
+            connection.execute(_INSERT, (body,))
+        connection.execute("COMMIT")
+
+
+def append(place: _Places) -> Result:
+    count = 300
+    given = contents(count)
+
+    def ours(pair: tuple[Session, Branch]) -> None:
+        session, branch = pair
+        for content in given:
+            session.add_message(Message(content), branches=branch)
+
+    bodies = _bodies(count)
+    return compare(
+        "durable append",
+        Work(ours, lambda: _session(place.new())),
+        Work(lambda bare: _inserts(bare, bodies, 1), lambda: _bare(place.new())),
+        floor_name="one insert per commit",
+        count=count,
+        bar=1 / 0.7,
+    )
+
+
+def group_commit(place: _Places) -> Result:
+    tasks, each = 16, 50
+    count = tasks * each
+    given = contents(count)
+
+    async def write(session: Session, branch: Branch) -> None:
+        async def one(first: int) -> None:
+            for content in given[first : first + each]:
+                await session.aadd_message(Message(content), branches=branch)
+
+        await asyncio.gather(*(one(number * each) for number in range(tasks)))
+
+    bodies = _bodies(count)
+
+    async def floor(path: Path) -> None:
+        await _AsyncFloor(path).write_all(bodies, tasks)
+
+    return compare(
+        "durable append, 16 async tasks",
+        Work(lambda pair: asyncio.run(write(*pair)), lambda: _session(place.new())),
+        Work(lambda path: asyncio.run(floor(path)), place.new),
+        floor_name="bare group commit",
+        count=count,
+        bar=1 / 0.6,
+    )
+
+
+class _AsyncFloor:
+    """The least an async group commit needs: a queue, a worker thread, one future per write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+
+    async def write_all(self, bodies: list[bytes], tasks: int) -> None:
+        loop = asyncio.get_running_loop()
+        news = asyncio.Event()
+        bare = await asyncio.to_thread(self._open)
+
+        async def one(mine: list[bytes]) -> None:
+            for body in mine:
+                finished: asyncio.Future[None] = loop.create_future()
+                self._waiting.append((body, finished))
+                news.set()
+                await finished
+
+        async def writer() -> None:
+            while True:
+                await news.wait()
+                news.clear()
+                group, self._waiting = self._waiting, []
+                await asyncio.to_thread(_inserts, bare, [body for body, _ in group], len(group))
+                for _, finished in group:
+                    finished.set_result(None)
+
+        working = asyncio.create_task(writer())
+        await asyncio.gather(*(one(bodies[number::tasks]) for number in range(tasks)))
+        working.cancel()
+
+    def _open(self) -> sqlite3.Connection:
+        _bare(self._path).close()
+        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+
+
+def load(place: _Places) -> Result:
+    size = 10_000
+    path = place.new()
+    _session(path, size)
+    bare = sqlite3.connect(path)
+    decode = msgspec.json.Decoder().decode
+
+    def ours(client: sennit.Client) -> object:
+        return client.session("bench").default_branch.messages
+
+    def floor(_: object) -> object:
+        rows = bare.execute("SELECT id, body FROM messages ORDER BY no")
+        return [(uid, decode(body)) for uid, body in rows]
+
+    return compare(
+        f"load {size:,} messages",
+        Work(ours, lambda: sennit.open(path)),
+        Work(floor),
+        floor_name="read and decode the rows",
+        count=size,
+        bar=2.5,
+    )
+
+
+def fork_time(place: _Places) -> Result:
+    def forks(size: int) -> Work:
+        session, branch = _session(place.new(), size)
+        return Work(lambda _: [session.fork(branch) for _number in range(50)])
+
+    return compare(
+        "durable fork, 10,000 messages",
+        forks(10_000),
+        forks(100),
+        floor_name="fork at 100",
+        count=50,
+        bar=1.5,
+    )
+
+
+def fork_bytes(place: _Places) -> Result:
+    path = place.new()
+    session, branch = _session(path, 10_000)
+    before = _size(path)
+    for _ in range(1000):
+        session.fork(branch)
+    grown = (_size(path) - before) / 1000
+    return Result("bytes of a fork", grown, 1024, "1 KB", unit="B", bar=1)
+
+
+def message_bytes(place: _Places) -> Result:
+    path = place.new()
+    session, _ = _session(path, 5_000)
+    size = _size(path)
+    plain = sum(len(message.to_json()) for message in session.messages)
+    return Result("bytes of 5,000 messages", size, plain, "their JSON", unit="B", bar=1.6)
+
+
+def _size(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    return path.stat().st_size
+
+
+def opening(place: _Places) -> Result:
+    path = place.new()
+    _session(path, 100)
+
+    def ours(_: object) -> None:
+        sennit.open(path).close()
+
+    def floor(_: object) -> Any:
+        connection = sqlite3.connect(path)
+        connection.execute("SELECT no FROM sessions LIMIT 1").fetchone()
+        connection.close()
+
+    def many(once: Callable[[object], object]) -> Work:
+        return Work(lambda _: [once(None) for _number in range(50)])
+
+    return compare(
+        "open a client", many(ours), many(floor), floor_name="open and read a row", count=50, bar=3
+    )

@@ -1,0 +1,40 @@
+"""`sennit.open`: from an address to a client."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+
+from sennit import settings
+from sennit.api.client import Client
+from sennit.errors import ValidationError, shown
+from sennit.stores.base import Store
+from sennit.stores.memory import MemoryStore
+from sennit.stores.sqlite import Durability, SQLiteStore
+
+
+def open(
+    url: str | PathLike[str] | None = None,
+    *,
+    tenant: str | None = None,
+    user: str | None = None,
+    durability: Durability = "full",
+) -> Client:
+    """A client for one user's sessions in a store.
+
+    `url` is the path of a file, ":memory:" for a store that ends with the program, or None for
+    SENNIT_URL or else a file in the user's data folder. `durability="normal"` waits less for the
+    disk: what was acknowledged then survives the program, but perhaps not the machine.
+    Raises StoreError if the file cannot be used, ValidationError for an address of no known kind.
+    """
+    return Client(_store(url, durability), tenant=tenant, user=user)
+
+
+def _store(url: str | PathLike[str] | None, durability: Durability) -> Store:
+    address = fspath(settings.default_url() if url is None else url)
+    if address == ":memory:":
+        return MemoryStore()
+    if not address or "://" in address:
+        raise ValidationError(
+            f"{shown(address)} is no store known here; give the path of a file, or ':memory:'."
+        )
+    return SQLiteStore(address, durability=durability)

@@ -1,0 +1,198 @@
+"""A client: one owner's way to a store.
+
+It opens, lists, searches and deletes the owner's sessions and reaches nothing else. A session's id
+follows from its owner and key, so two processes that say "chat_001" mean the same session, and two
+users who say it do not. Opening a session twice gives the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from threading import RLock
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid5
+from weakref import WeakValueDictionary
+
+from sennit import clock
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.ids import id_from_bytes
+from sennit.messages.plain import plain_dict, text
+from sennit.sessions.access import Capabilities, Resources
+from sennit.sessions.keeper import Keeper
+from sennit.sessions.session import SessionCore
+from sennit.sessions.twins import async_twin
+from sennit.stores.base import Store
+from sennit.stores.group import GroupWriter
+from sennit.stores.records import Owner, SessionRecord
+
+_NAMESPACE = id_from_bytes(bytes.fromhex("01a1e0d5e6da7422bcb7dce1d1ae1244"))
+_S = TypeVar("_S", bound=SessionCore)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """What a list of sessions says of each."""
+
+    id: UUID
+    key: str | None
+    created_at: datetime
+    updated_at: datetime
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHit:
+    """A message that a search found."""
+
+    session: UUID
+    message: UUID
+    snippet: str
+    """The words around the first match."""
+    score: float
+    """Higher is better; comparable within one search only."""
+
+
+class ClientCore(Generic[_S]):
+    """One owner's sessions in one store."""
+
+    def __init__(self, store: Store, *, session_type: type[_S], tenant: str, user: str) -> None:
+        self._store = store
+        self._group = GroupWriter(store)
+        self._session_type = session_type
+        self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
+        self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
+        self._lock = RLock()
+
+    @property
+    def tenant(self) -> str:
+        """Whose tenant this client belongs to."""
+        return self._owner.tenant
+
+    @property
+    def user(self) -> str:
+        """Whose sessions this client reaches."""
+        return self._owner.name
+
+    def session(
+        self,
+        session_id: str | UUID,
+        *,
+        resources: Resources | None = None,
+        capabilities: Capabilities | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> _S:
+        """Create or open the session with that key or id.
+
+        `resources` and `capabilities` are granted to its branch "main"; `metadata` is kept when the
+        session is new.
+        """
+        uid, key = self._identify(session_id)
+        with self._lock:
+            found = self._open.get(uid)
+            if found is None:
+                record = self._store.find_session(self._owner, uid)
+                if record is None:
+                    record = self._store.create_session(self._owner, _new(uid, key, metadata))
+                found = self._session_type.opened(record, self._keeper(uid))
+                self._open[uid] = found
+            else:
+                found.refresh()
+        if resources is not None or capabilities is not None:
+            found.default_branch.grant(resources=resources, capabilities=capabilities)
+        return found
+
+    def sessions(
+        self,
+        *,
+        contains: str | None = None,
+        before: SessionInfo | None = None,
+        limit: int = 50,
+    ) -> list[SessionInfo]:
+        """The owner's sessions, the one changed last first.
+
+        `contains` filters by a part of the key; `before` is the last one of the page before.
+        """
+        page = None if before is None else (clock.from_datetime(before.updated_at), before.id)
+        found = self._store.list_sessions(
+            self._owner, contains=contains, before=page, limit=_positive(limit)
+        )
+        return [_info(record) for record in found]
+
+    def delete_session(self, session_id: str | UUID) -> bool:
+        """Erase a session and everything in it; False if there was none."""
+        uid, _ = self._identify(session_id)
+        with self._lock:
+            self._open.pop(uid, None)
+            return self._store.delete_session(self._owner, uid)
+
+    def search_messages(
+        self, text: str, *, session: str | UUID | None = None, limit: int = 10
+    ) -> list[MessageHit]:
+        """Messages that hold words of `text`, in all sessions or in one, the best first."""
+        inside = None if session is None else self._identify(session)[0]
+        found = self._store.search(
+            self._owner, _asked(text), session=inside, limit=_positive(limit)
+        )
+        return [MessageHit(one.session, one.message, one.snippet, one.score) for one in found]
+
+    def close(self) -> None:
+        """Finish what async callers have under way, then close the store."""
+        self._group.close()
+        self._store.close()
+
+    asession = async_twin(session)
+    asessions = async_twin(sessions)
+    adelete_session = async_twin(delete_session)
+    asearch_messages = async_twin(search_messages)
+    aclose = async_twin(close)
+
+    def _keeper(self, session: UUID) -> Keeper:
+        return Keeper(self._store, self._group, self._owner, session)
+
+    def _identify(self, session: Any) -> tuple[UUID, str | None]:
+        """The id a key stands for; an id stands for itself."""
+        if isinstance(session, UUID):
+            return session, None
+        key = _named(session, "session key")
+        try:
+            return UUID(key), None
+        except ValueError:
+            owner = self._owner
+            # NUL can stand in none of them, so no two owners and keys run together.
+            return uuid5(_NAMESPACE, "\0".join((owner.tenant, owner.name, key))), key
+
+
+def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:
+    now = clock.now_us()
+    kept = plain_dict(metadata, "metadata") if metadata is not None else {}
+    return SessionRecord(uid, key, "user", now, now, kept)
+
+
+def _info(record: SessionRecord) -> SessionInfo:
+    return SessionInfo(
+        record.id,
+        record.key,
+        clock.to_datetime(record.created),
+        clock.to_datetime(record.updated),
+        record.metadata,
+    )
+
+
+def _named(given: Any, name: str) -> str:
+    if not text(given, name):
+        raise ValidationError(f"{name} must not be empty.")
+    return given
+
+
+def _asked(question: Any) -> str:
+    return text(question, "the text to search for")
+
+
+def _positive(limit: Any) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
+    if limit < 1:
+        raise ValidationError(f"limit must be at least 1, got {limit}.")
+    return limit

@@ -1,0 +1,167 @@
+"""A session's line to its store.
+
+Sessions think in messages, branches and segments, stores in records. The keeper turns one into the
+other, for one session of one owner, and knows nothing of either's rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from sennit import clock
+from sennit.errors import SennitError
+from sennit.messages.codec import dumps
+from sennit.messages.message import Message
+from sennit.sessions.access import Grants
+from sennit.sessions.segments import Segment
+from sennit.stores.base import Store
+from sennit.stores.group import GroupWriter, Outcome
+from sennit.stores.records import (
+    BranchRecord,
+    Change,
+    Head,
+    MessageRecord,
+    Owner,
+    SegmentRecord,
+    Snapshot,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
+
+
+class Mailbox:
+    """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
+
+    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
+        self._woken = False
+
+    @classmethod
+    def of(cls, loop: asyncio.AbstractEventLoop) -> Mailbox:
+        """The loop's own mailbox; called in the loop's thread."""
+        found = cls._all.get(loop)
+        if found is None:
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
+        """Tell whoever waits; called in the writer's thread."""
+        self._letters.append((finished, error))
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # before looking: a letter that comes now wakes the loop again
+        while self._letters:
+            finished, error = self._letters.popleft()
+            if finished.cancelled():
+                continue
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
+
+
+class Keeper:
+    """Keeps one session in a store."""
+
+    def __init__(self, store: Store, group: GroupWriter, owner: Owner, session: UUID) -> None:
+        self.store, self.group, self.owner, self.session = store, group, owner, session
+
+    def write(self, changes: Sequence[Change]) -> list[Head]:
+        """Make changes durable, all or none."""
+        return self.store.write(self.owner, self.session, changes)
+
+    async def awrite(self, changes: Sequence[Change], apply: Callable[[list[Head]], None]) -> None:
+        """The same together with others; `apply` is called in the order of commits."""
+        mailbox = Mailbox.of(asyncio.get_running_loop())
+        finished: asyncio.Future[None] = mailbox.loop.create_future()
+
+        def done(outcome: Outcome) -> None:
+            error = outcome if isinstance(outcome, SennitError) else None
+            try:
+                if not isinstance(outcome, SennitError):
+                    apply(outcome)
+            except SennitError as failed:
+                error = failed
+            mailbox.put(finished, error)
+
+        self.group.submit(Write(self.owner, self.session, tuple(changes)), done)
+        await finished
+
+    def load(self) -> Snapshot:
+        """All there is."""
+        return self.store.load(self.owner, self.session)
+
+    def changes(self, known: Mapping[UUID, int]) -> Snapshot:
+        """What is new beyond these segments and lengths."""
+        return self.store.changes(self.owner, self.session, known)
+
+
+def message_record(message: Message) -> MessageRecord:
+    """A message as a store keeps it."""
+    record = message.to_record()
+    return MessageRecord(message.id, clock.from_datetime(message.created_at), dumps(record))
+
+
+def message_from(record: MessageRecord) -> Message:
+    """The message a store kept."""
+    return Message.kept(record.id, record.created, record.body)
+
+
+def segment_record(segment: Segment) -> SegmentRecord:
+    """A segment as a store keeps it."""
+    base = None if segment.base is None else segment.base.id
+    return SegmentRecord(segment.id, base, segment.offset, tuple(segment))
+
+
+def branch_record(
+    branch: Branch, tail: Segment, system: UUID | None, grants: Grants
+) -> BranchRecord:
+    """A branch as it shall be kept, with the version it was last seen in."""
+    return BranchRecord(
+        id=branch.id,
+        name=branch.name,
+        created=clock.from_datetime(branch.created_at),
+        system=system,
+        segment=tail.id,
+        length=len(branch.tail),
+        resources=grants.resources,
+        capabilities=grants.capabilities,
+        metadata=dict(branch.metadata),
+        version=branch.version,
+    )
+
+
+def segments_from(records: Iterable[SegmentRecord], known: dict[UUID, Segment]) -> None:
+    """Put the recorded segments among the known ones: new ones whole, known ones longer."""
+    waiting = {record.id: record for record in records}
+    while waiting:
+        chain = [next(iter(waiting.values()))]
+        while (base := chain[-1].base) is not None and base in waiting:
+            chain.append(waiting[base])
+        for record in reversed(chain):
+            del waiting[record.id]
+            _put(record, known)
+
+
+def _put(record: SegmentRecord, known: dict[UUID, Segment]) -> None:
+    found = known.get(record.id)
+    if found is not None:
+        found.extend(record.entries)
+        return
+    base = None if record.base is None else known[record.base]
+    if base is not None:
+        base.shared = max(base.shared, record.offset - base.offset)
+    known[record.id] = Segment(record.entries, base, record.offset, kept=True, id=record.id)

@@ -1,0 +1,52 @@
+"""What it takes to put messages on branches, worked out before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sennit.containers.pile import Pile
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.keeper import message_record
+from sennit.stores.records import AddMessages, Append, Change
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Messages on their way to the end of branches."""
+
+    branches: Sequence[Branch]
+    new: Sequence[Message]
+    """Those the session does not have yet."""
+    ids: tuple[UUID, ...]
+    """What is appended to each branch."""
+    system: UUID | None
+    """What becomes the system message of each branch."""
+
+    @classmethod
+    def of(
+        cls, messages: Sequence[Message], branches: Sequence[Branch], stored: Pile[Message]
+    ) -> Placement:
+        """How these messages go on these branches, which lack them."""
+        system = None
+        ids: list[UUID] = []
+        for message in messages:
+            if isinstance(message.content, SystemContent):
+                system = message.id
+            else:
+                ids.append(message.id)
+        new = [message for message in messages if message not in stored]
+        return cls(branches, new, tuple(ids), system)
+
+    @property
+    def changes(self) -> list[Change]:
+        """The same for a store; the system message is set afterwards."""
+        changes: list[Change] = []
+        if self.new:
+            changes.append(AddMessages(tuple(map(message_record, self.new))))
+        if self.ids:
+            changes += [Append(branch.id, self.ids) for branch in self.branches]
+        return changes

@@ -1,0 +1,18 @@
+"""Where things are when nobody says otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+
+def default_url() -> str:
+    """The store that `sennit.open()` opens: SENNIT_URL, or a file in the user's data folder."""
+    return os.environ.get("SENNIT_URL") or str(data_folder() / "sennit.db")
+
+
+def data_folder() -> Path:
+    """The folder for the user's own data."""
+    return user_data_path("sennit", appauthor=False)

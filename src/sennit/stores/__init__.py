@@ -1,0 +1,1 @@
+"""Where it is kept: the Store and its promises, in memory and on SQLite."""

@@ -1,0 +1,105 @@
+"""The Store: one small, synchronous edge to everything that keeps data.
+
+What every store promises:
+
+1. Acknowledged is durable. When `write` returns, its changes survive the process, and on stores
+   that have a disk, the machine.
+2. All or nothing. The changes of one `write` are seen together or not at all.
+3. Appends never conflict. Writers on one branch, in any number of processes, all land; each one's
+   own order is kept. Other changes of a branch are refused with ConflictError if someone else
+   changed it since it was read.
+4. Twice is once. Ids are the writer's, so repeating a write whose acknowledgement was lost changes
+   nothing.
+5. Nobody else. The owner is part of every key; what belongs to another owner does not exist.
+6. Delete deletes: no row, no index entry, no orphan stays.
+
+A store may be used from any thread. It speaks records and knows nothing of sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from sennit.errors import SennitError
+from sennit.stores.records import (
+    Change,
+    Found,
+    Head,
+    Lease,
+    Owner,
+    SessionRecord,
+    Snapshot,
+    Write,
+)
+
+
+class Store(Protocol):
+    """Where sessions are kept."""
+
+    def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
+        """Keep a new session; if its id is there already, what is there is returned."""
+        ...
+
+    def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
+        """The session with that id, if the owner has it."""
+        ...
+
+    def list_sessions(
+        self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
+    ) -> list[SessionRecord]:
+        """Sessions, the one changed last first; `before` is the last one of the page before."""
+        ...
+
+    def delete_session(self, owner: Owner, session: UUID) -> bool:
+        """Erase a session and all that is in it; False if it was not there."""
+        ...
+
+    def load(self, owner: Owner, session: UUID) -> Snapshot:
+        """All of a session; raises NotFoundError."""
+        ...
+
+    def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
+        """What is new beyond the `known` segments and their lengths; raises NotFoundError.
+
+        All branches are listed. The segments given are those a branch needs and `known` lacks, and
+        of a known one only its entries past the known length; the messages are those of the entries
+        given and of the branches' system messages. Rewrites and erasures cannot be told this way:
+        whoever finds a branch gone, or in another version, has to `load`.
+        """
+        ...
+
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+        """Make changes, all or none; gives the head before each Append, in order.
+
+        An Append whose messages all stand on the branch already is taken for one whose
+        acknowledgement was lost: nothing is added, and the head says where they begin.
+        Raises NotFoundError if the session, a branch or a message is not there, ConflictError if a
+        branch was changed by someone else, ExistsError if an id or a name is taken by another.
+        """
+        ...
+
+    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+        """Make several writes with one wait for the disk; each succeeds or fails alone."""
+        ...
+
+    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+        """Messages that hold the words of `text`, the best first."""
+        ...
+
+    def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
+        """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
+        ...
+
+    def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
+        """Keep a lease longer; raises ConflictError if it was lost."""
+        ...
+
+    def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
+        """Give a lease back; one that was lost is left alone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections; a closed store refuses everything else."""
+        ...

@@ -1,0 +1,71 @@
+"""Group commit: many writers, one wait for the disk.
+
+An async caller must not block its loop while a disk turns, and a thread per write costs more than
+the write. So async writes go to one thread per store, which takes all that has come in, makes it
+durable in one transaction, and tells everyone. While it waits for the disk, the next group gathers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import TypeAlias
+
+from sennit.errors import SennitError, StoreError
+from sennit.stores.base import Store
+from sennit.stores.records import Head, Write
+
+Outcome: TypeAlias = "list[Head] | SennitError"
+Done: TypeAlias = Callable[[Outcome], None]
+
+_LARGEST = 1000
+
+
+class GroupWriter:
+    """Writes for those who do not want to wait; each is told when its write is durable."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: deque[tuple[Write, Done]] = deque()
+        self._news = Condition()
+        self._thread: Thread | None = None
+        self._closed = False
+
+    def submit(self, write: Write, done: Done) -> None:
+        """Have a write made; `done` is called in the writer's thread, in the order of commits."""
+        with self._news:
+            if self._closed:
+                raise StoreError("The store is closed; open it again.")
+            self._waiting.append((write, done))
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
+                self._thread.start()
+            self._news.notify()
+
+    def close(self) -> None:
+        """Finish what was submitted, then stop."""
+        with self._news:
+            self._closed = True
+            self._news.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while group := self._next_group():
+            for (_, done), outcome in zip(group, self._written(group), strict=True):
+                done(outcome)
+
+    def _next_group(self) -> list[tuple[Write, Done]]:
+        with self._news:
+            while not self._waiting and not self._closed:
+                self._news.wait()
+            count = min(len(self._waiting), _LARGEST)
+            return [self._waiting.popleft() for _ in range(count)]
+
+    def _written(self, group: list[tuple[Write, Done]]) -> list[Outcome]:
+        try:
+            return list(self._store.write_many([write for write, _ in group]))
+        except SennitError as error:
+            return [error] * len(group)

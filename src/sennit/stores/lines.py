@@ -1,0 +1,279 @@
+"""A session as lines of JSON, and back.
+
+First the session, then its messages, segments and branches; each line says its kind, and whatever a
+line refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
+
+Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
+be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
+is given as a whole, or an ArchiveError names the line that is wrong.
+
+What a branch may use is written for whoever reads the file, and dropped when it is read back: an
+archive grants nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.containers.element import checked_name
+from sennit.errors import SennitError, ValidationError, shown
+from sennit.messages.codec import dumps, loads
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message, party
+from sennit.messages.plain import plain_dict, text
+from sennit.stores.archive import ArchiveError, Count
+from sennit.stores.keys import session_id
+from sennit.stores.records import (
+    BranchRecord,
+    MessageRecord,
+    Owner,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+)
+
+# The years 1 to 9999, in microseconds: what a datetime can show.
+_Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_800_000_000)]
+
+
+class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
+    id: UUID
+    key: str | None
+    user: str
+    created: _Moment
+    metadata: dict[str, Any]
+
+
+class _MessageLine(msgspec.Struct, tag_field="kind", tag="message", forbid_unknown_fields=True):
+    id: UUID
+    created: _Moment
+    body: dict[str, Any]
+
+
+class _SegmentLine(msgspec.Struct, tag_field="kind", tag="segment", forbid_unknown_fields=True):
+    id: UUID
+    base: UUID | None
+    offset: Count
+    entries: list[UUID]
+
+
+class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown_fields=True):
+    id: UUID
+    name: str
+    created: _Moment
+    system: UUID | None
+    segment: UUID
+    resources: list[str]
+    capabilities: list[str]
+    metadata: dict[str, Any]
+
+
+_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine
+_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine)
+
+
+def written(snapshot: Snapshot) -> Iterator[bytes]:
+    """The lines of a session; the segments must stand after their bases."""
+    one = snapshot.session
+    yield _line(_SessionLine(one.id, one.key, one.user, one.created, one.metadata))
+    for message in snapshot.messages:
+        yield _line(_MessageLine(message.id, message.created, loads(message.body)))
+    for segment in snapshot.segments:
+        entries = list(segment.entries)
+        yield _line(_SegmentLine(segment.id, segment.base, segment.offset, entries))
+    for branch in snapshot.branches:
+        yield _line(_branch_line(branch))
+
+
+def _branch_line(branch: BranchRecord) -> _BranchLine:
+    return _BranchLine(
+        id=branch.id,
+        name=branch.name,
+        created=branch.created,
+        system=branch.system,
+        segment=branch.segment,
+        resources=sorted(branch.resources),
+        capabilities=sorted(branch.capabilities),
+        metadata=branch.metadata,
+    )
+
+
+def _line(line: _Line) -> bytes:
+    return dumps(line) + b"\n"
+
+
+def read(lines: Iterable[bytes], owner: Owner) -> Snapshot:
+    """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
+    reader = _Reader(owner)
+    number = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            reader.take(msgspec.convert(loads(line), _Line))
+        except (SennitError, msgspec.ValidationError) as error:
+            raise ArchiveError(f"Line {number} of a session is not sound: {error}") from error
+    try:
+        return reader.finished()
+    except ValidationError as error:
+        raise ArchiveError(f"A session of {number} lines is not sound: {error}") from error
+
+
+class _Reader:
+    """Takes in one line after the other and refuses what does not fit those before."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._kind = 0
+        self._session: SessionRecord | None = None
+        self._messages: dict[UUID, MessageRecord] = {}
+        self._systems: set[UUID] = set()
+        self._segments: dict[UUID, SegmentRecord] = {}
+        self._branches: dict[UUID, BranchRecord] = {}
+        self._names: set[str] = set()
+        self._tails: set[UUID] = set()
+
+    def take(self, line: _Line) -> None:
+        """Add what a line says; raises ValidationError."""
+        kind = _ORDER.index(type(line))
+        if kind < self._kind or (kind > 0) == (self._session is None):
+            raise ValidationError("Lines come in the order session, messages, segments, branches.")
+        self._kind = kind
+        match line:
+            case _SessionLine():
+                self._session = self._take_session(line)
+            case _MessageLine():
+                self._take_message(line)
+            case _SegmentLine():
+                self._take_segment(line)
+            case _BranchLine():
+                self._take_branch(line)
+
+    def finished(self) -> Snapshot:
+        """The whole session, when no more lines come; raises ValidationError."""
+        if self._session is None:
+            raise ValidationError("It is empty.")
+        segments = list(self._segments.values())
+        _refuse_unused(segments, self._tails)
+        _refuse_repeats(segments)
+        return Snapshot(
+            self._session, list(self._messages.values()), segments, list(self._branches.values())
+        )
+
+    def _take_session(self, line: _SessionLine) -> SessionRecord:
+        uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
+        party(line.user, "user")
+        metadata = plain_dict(line.metadata, "metadata")
+        return SessionRecord(uid, line.key, line.user, line.created, line.created, metadata)
+
+    def _take_message(self, line: _MessageLine) -> None:
+        _refuse_taken(line.id, self._messages, "message")
+        if line.body.keys() & {"id", "created_at"}:
+            raise ValidationError("A message's body has neither 'id' nor 'created_at'.")
+        # from_record would trust it: what a store gives back was checked when it was made.
+        checked = Message.from_dict(
+            {**line.body, "id": str(line.id), "created_at": clock.to_iso(line.created)}
+        )
+        if isinstance(checked.content, SystemContent):
+            self._systems.add(line.id)
+        self._messages[line.id] = MessageRecord(line.id, line.created, dumps(line.body))
+
+    def _take_segment(self, line: _SegmentLine) -> None:
+        _refuse_taken(line.id, self._segments, "segment")
+        lowest, highest = 0, 0
+        if line.base is not None:
+            base = self._segments.get(line.base)
+            if base is None:
+                raise ValidationError(f"No segment {line.base} to build on stands before it.")
+            lowest, highest = base.offset, base.offset + len(base.entries)
+        if not lowest <= line.offset <= highest:
+            raise ValidationError(
+                f"Offset {line.offset} is not within its base, {lowest} to {highest}."
+            )
+        for entry in line.entries:
+            if entry not in self._messages:
+                raise ValidationError(f"There is no message {entry}.")
+        entries = tuple(line.entries)
+        self._segments[line.id] = SegmentRecord(line.id, line.base, line.offset, entries)
+
+    def _take_branch(self, line: _BranchLine) -> None:
+        _refuse_taken(line.id, self._branches, "branch")
+        name = text(checked_name(line.name), "A branch's name")
+        if name in self._names:
+            raise ValidationError(f"Two branches are named {shown(name)}.")
+        if line.system is not None and line.system not in self._systems:
+            raise ValidationError(f"There is no system message {line.system}.")
+        if line.segment not in self._segments or line.segment in self._tails:
+            raise ValidationError(f"There is no segment {line.segment} of its own.")
+        self._names.add(name)
+        self._tails.add(line.segment)
+        self._branches[line.id] = BranchRecord(
+            id=line.id,
+            name=name,
+            created=line.created,
+            system=line.system,
+            segment=line.segment,
+            length=len(self._segments[line.segment].entries),
+            resources=frozenset(),
+            capabilities=frozenset(),
+            metadata=plain_dict(line.metadata, "metadata"),
+        )
+
+
+def _key(key: str) -> str:
+    if not text(key, "The session's key"):
+        raise ValidationError("The session's key is empty.")
+    try:
+        UUID(key)
+    except ValueError:
+        return key
+    raise ValidationError(f"The session's key {shown(key)} is an id.")
+
+
+def _refuse_taken(uid: UUID, among: dict[UUID, Any], what: str) -> None:
+    if uid in among:
+        raise ValidationError(f"There are two of {what} {uid}.")
+
+
+def _refuse_unused(segments: list[SegmentRecord], tails: set[UUID]) -> None:
+    """A segment that no branch stands on would vanish when it is stored."""
+    used = set(tails)
+    for segment in reversed(segments):
+        if segment.id not in used:
+            raise ValidationError(f"No branch needs segment {segment.id}.")
+        if segment.base is not None:
+            used.add(segment.base)
+
+
+def _refuse_repeats(segments: list[SegmentRecord]) -> None:
+    """No history may hold a message twice.
+
+    Walks the tree of segments once, with the places where each message stands on the way from the
+    root. Offsets never shrink on the way up, so a place is seen from above if the next segment
+    after its own lets it through.
+    """
+    above: dict[UUID | None, list[SegmentRecord]] = {}
+    for segment in segments:
+        above.setdefault(segment.base, []).append(segment)
+    offsets: list[int] = []
+    places: dict[UUID, list[tuple[int, int]]] = {}
+    todo: list[tuple[SegmentRecord, bool]] = [(root, True) for root in above.get(None, [])]
+    while todo:
+        segment, enter = todo.pop()
+        if not enter:
+            offsets.pop()
+            for entry in segment.entries:
+                places[entry].pop()
+            continue
+        offsets.append(segment.offset)
+        depth = len(offsets) - 1
+        for place, entry in enumerate(segment.entries, segment.offset):
+            stack = places.setdefault(entry, [])
+            if stack and (stack[-1][0] == depth or stack[-1][1] < offsets[stack[-1][0] + 1]):
+                raise ValidationError(f"A history holds message {entry} twice.")
+            stack.append((depth, place))
+        todo.append((segment, False))
+        todo.extend((child, True) for child in above.get(segment.id, []))

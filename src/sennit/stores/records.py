@@ -1,0 +1,172 @@
+"""What a store keeps, as plain values.
+
+A store never sees a Session: it is handed records and gives records back. Ids are made by whoever
+writes, so that writing the same record again is recognised and changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a session is; nobody else can reach it."""
+
+    tenant: str
+    kind: Literal["user", "agent", "tenant"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A session: its id, and the key people know it by."""
+
+    id: UUID
+    key: str | None
+    user: str
+    """The sender of what is added with the role "user"."""
+    created: int
+    updated: int
+    """When it last changed, in microseconds like all times here."""
+    metadata: dict[str, Any]
+
+
+@dataclass(slots=True)  # not frozen: ten thousand are made when a long session is opened
+class MessageRecord:
+    """A message; `body` is the JSON of all but its id and time."""
+
+    id: UUID
+    created: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """A run of message ids on top of the first `offset` ids below it."""
+
+    id: UUID
+    base: UUID | None
+    offset: int
+    entries: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BranchRecord:
+    """A branch: where its history ends, its system message, and what it may use."""
+
+    id: UUID
+    name: str
+    created: int
+    system: UUID | None
+    segment: UUID
+    length: int
+    """How many entries its segment has."""
+    resources: frozenset[str]
+    capabilities: frozenset[str]
+    metadata: dict[str, Any]
+    version: int = 0
+    """Counts every change of it except appends, which `length` shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A session as it is stored, or what has changed in it."""
+
+    session: SessionRecord
+    messages: list[MessageRecord]
+    segments: list[SegmentRecord]
+    branches: list[BranchRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A message that a search found."""
+
+    session: UUID
+    message: UUID
+    snippet: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class AddMessages:
+    """Keep messages; one that is already there with the same body is left alone."""
+
+    messages: tuple[MessageRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Put messages at the end of a branch, after whatever others have put there."""
+
+    branch: UUID
+    entries: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AddBranch:
+    """Create a branch together with its segment."""
+
+    branch: BranchRecord
+    segment: SegmentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBranch:
+    """Give a branch another system message, history or grants, if nobody else has meanwhile."""
+
+    branch: BranchRecord
+    """How it shall be; its `version` and `length` are those it was last seen with."""
+    segment: SegmentRecord | None = None
+    """The new segment, where the history was rewritten."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveBranch:
+    """Forget a branch, and the segments nobody needs any more."""
+
+    branch: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveMessages:
+    """Erase messages wherever they stand; the branches that showed one get a new version."""
+
+    messages: tuple[UUID, ...]
+
+
+Change: TypeAlias = AddMessages | Append | AddBranch | ChangeBranch | RemoveBranch | RemoveMessages
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Changes to one session that belong together."""
+
+    owner: Owner
+    session: UUID
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a branch stood just before an append: what the writer compares with what it knew."""
+
+    branch: UUID
+    segment: UUID
+    length: int
+    """Where the append begins in the segment; negative if it was made before, below it."""
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run a turn on a branch, until it expires."""
+
+    branch: UUID
+    holder: str
+    token: int
+    """Grows with every new holder: a store refuses what an older one still sends."""
+    expires: int

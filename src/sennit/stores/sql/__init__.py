@@ -1,0 +1,1 @@
+"""SQL: numbered migrations as files, statements as named constants."""

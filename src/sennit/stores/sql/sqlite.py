@@ -1,0 +1,136 @@
+"""Every statement the SQLite store sends, by name. Values are only ever parameters."""
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
+
+FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
+ADD_OWNER = "INSERT INTO owners (tenant, kind, name) VALUES (?, ?, ?) RETURNING no"
+
+ADD_SESSION = """
+    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)
+    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, id) DO NOTHING"""
+FIND_SESSION = """
+    SELECT no, id, key, sender, created, updated, metadata FROM sessions
+    WHERE owner = ? AND id = ?"""
+LIST_SESSIONS = """
+    SELECT no, id, key, sender, created, updated, metadata FROM sessions
+    WHERE owner = :owner AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0)
+      AND (:updated IS NULL OR (updated, id) < (:updated, :id))
+    ORDER BY updated DESC, id DESC LIMIT :limit"""
+TOUCH_SESSION = """
+    UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND id = ? RETURNING no"""
+DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
+
+ADD_MESSAGE = """
+    INSERT INTO messages (owner, session, id, created, body) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (owner, session, id) DO NOTHING RETURNING no"""
+FIND_MESSAGE = """
+    SELECT no, created, body FROM messages WHERE owner = ? AND session = ? AND id = ?"""
+ALL_MESSAGES = """
+    SELECT no, id, created, body FROM messages WHERE owner = ? AND session = ? ORDER BY no"""
+MESSAGE_BY_NO = "SELECT no, id, created, body FROM messages WHERE owner = ? AND no = ?"
+DELETE_MESSAGE = "DELETE FROM messages WHERE owner = ? AND no = ?"
+DELETE_MESSAGES = "DELETE FROM messages WHERE owner = ? AND session = ?"
+
+ADD_SEGMENT = """
+    INSERT INTO segments (owner, session, id, base, start) VALUES (?, ?, ?, ?, ?) RETURNING no"""
+FIND_SEGMENT = "SELECT no FROM segments WHERE owner = ? AND session = ? AND id = ?"
+SEGMENT_SIZE = """
+    SELECT s.no, s.start + coalesce(
+        (SELECT max(e.pos) + 1 FROM entries e WHERE e.owner = s.owner AND e.segment = s.no), 0)
+    FROM segments s WHERE s.owner = ? AND s.session = ? AND s.id = ?"""
+ALL_SEGMENTS = "SELECT no, id, base, start FROM segments WHERE owner = ? AND session = ?"
+SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
+DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
+UNUSED_SEGMENTS = """
+    WITH RECURSIVE used (no) AS (
+        SELECT segment FROM branches WHERE owner = :owner AND session = :session
+        UNION
+        SELECT s.base FROM segments s JOIN used u ON s.no = u.no WHERE s.base IS NOT NULL
+    )
+    SELECT no FROM segments
+    WHERE owner = :owner AND session = :session AND no NOT IN (SELECT no FROM used)"""
+
+ADD_ENTRY = "INSERT INTO entries (owner, segment, pos, message) VALUES (?, ?, ?, ?)"
+ALL_ENTRIES = """
+    SELECT e.segment, e.message FROM segments s
+    JOIN entries e ON e.owner = s.owner AND e.segment = s.no
+    WHERE s.owner = ? AND s.session = ? ORDER BY e.segment, e.pos"""
+ENTRIES_FROM = """
+    SELECT m.no, m.id, m.created, m.body FROM entries e JOIN messages m ON m.no = e.message
+    WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
+FIND_ENTRY = """
+    SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
+ENTRIES_OF_MESSAGE = """
+    SELECT e.segment, e.pos FROM segments s JOIN entries e ON e.owner = s.owner AND e.segment = s.no
+    WHERE s.owner = ? AND s.session = ? AND e.message = ?"""
+DELETE_ENTRY = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
+# Closing a gap takes two steps: a key must stay unique after each row.
+LIFT_ENTRIES = "UPDATE entries SET pos = -pos WHERE owner = ? AND segment = ? AND pos > ?"
+LOWER_ENTRIES = "UPDATE entries SET pos = -pos - 1 WHERE owner = ? AND segment = ? AND pos < 0"
+SHRINK_BRANCH = """
+    UPDATE branches SET length = length - 1 WHERE owner = ? AND session = ? AND segment = ?"""
+MOVE_STARTS = """
+    WITH RECURSIVE above (no, place) AS (
+        SELECT no, :place FROM segments
+        WHERE owner = :owner AND session = :session AND base = :segment AND start > :place
+        UNION
+        SELECT s.no, a.place FROM segments s JOIN above a ON s.base = a.no
+        WHERE s.owner = :owner AND s.session = :session
+    )
+    UPDATE segments SET start = start - 1 WHERE no IN (SELECT no FROM above) RETURNING no"""
+TOUCH_BRANCHES = """
+    UPDATE branches SET version = version + 1
+    WHERE owner = ? AND session = ? AND segment = ?"""
+FORGET_SYSTEM = """
+    UPDATE branches SET system = NULL, version = version + 1
+    WHERE owner = ? AND session = ? AND system = ?"""
+DELETE_ENTRIES = "DELETE FROM entries WHERE owner = ? AND segment = ?"
+
+ADD_BRANCH = """
+    INSERT INTO branches (owner, session, id, name, created, system, segment, length, resources,
+                          capabilities, metadata, version)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
+ALL_BRANCHES = """
+    SELECT b.id, b.name, b.created, b.system, b.segment, b.length, b.resources, b.capabilities,
+           b.metadata, b.version
+    FROM branches b WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
+FIND_BRANCH = """
+    SELECT b.segment, s.id, b.length, b.version FROM branches b JOIN segments s ON s.no = b.segment
+    WHERE b.owner = ? AND b.session = ? AND b.id = ?"""
+BRANCHES_LIKE = """
+    SELECT id, name, segment FROM branches
+    WHERE owner = ? AND session = ? AND (id = ? OR name = ?)"""
+GROW_BRANCH = """
+    UPDATE branches SET length = length + ? WHERE owner = ? AND session = ? AND id = ?"""
+CHANGE_BRANCH = """
+    UPDATE branches SET system = ?, segment = ?, length = ?, resources = ?, capabilities = ?,
+                        version = version + 1
+    WHERE owner = ? AND session = ? AND id = ?"""
+DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?"
+DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
+
+FIND_LEASE = """
+    SELECT holder, token, expires FROM leases WHERE owner = ? AND session = ? AND branch = ?"""
+PUT_LEASE = """
+    INSERT INTO leases (owner, session, branch, holder, token, expires) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (owner, session, branch)
+    DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires"""
+END_LEASE = "UPDATE leases SET expires = 0 WHERE owner = ? AND session = ? AND branch = ?"
+DELETE_LEASES = "DELETE FROM leases WHERE owner = ? AND session = ?"
+DELETE_LEASE = "DELETE FROM leases WHERE owner = ? AND session = ? AND branch = ?"
+
+MARK = "SELECT mark FROM indexed"
+SET_MARK = "UPDATE indexed SET mark = ?"
+LOWER_MARK = """
+    UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
+UNINDEXED = "SELECT no, owner, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
+ADD_WORDS = "INSERT INTO words (rowid, owner, said) VALUES (?, ?, ?)"
+DROP_WORDS = "INSERT INTO words (words, rowid, owner, said) VALUES ('delete', ?, ?, ?)"
+SEARCH = """
+    SELECT s.id, m.id, m.body, -bm25(words, 0.0, 1.0) AS score
+    FROM words JOIN messages m ON m.no = words.rowid
+    JOIN sessions s ON s.no = m.session
+    WHERE words MATCH :query AND m.owner = :owner AND s.owner = :owner
+      AND (:session IS NULL OR s.id = :session)
+    ORDER BY bm25(words, 0.0, 1.0), m.no DESC LIMIT :limit"""

@@ -1,0 +1,403 @@
+"""The SQLite store: one file, no set-up, the default.
+
+WAL with `synchronous=FULL`, so what was acknowledged survives the machine. One connection writes,
+under one lock, always with BEGIN IMMEDIATE (a transaction that reads first and writes later would
+fail at once when another process writes); readers have connections of their own and see a snapshot.
+The full-text index is written behind a durable mark, and a search first brings it up to date.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from threading import Lock
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from sennit import clock
+from sennit.errors import (
+    ConflictError,
+    SennitError,
+    StoreError,
+    ValidationError,
+)
+from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
+from sennit.stores import words
+from sennit.stores.records import (
+    Change,
+    Found,
+    Head,
+    Lease,
+    Owner,
+    SessionRecord,
+    Snapshot,
+    Write,
+)
+from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_session import (
+    SessionReader,
+    SessionWriter,
+    index_words,
+    no_branch,
+    no_session,
+    session_from,
+    session_row,
+)
+
+Durability: TypeAlias = Literal["full", "normal"]
+
+_BUSY_SECONDS = 30.0
+_BATCH = 500
+
+
+class SQLiteStore:
+    """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
+
+    def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
+        """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
+        if durability not in ("full", "normal"):
+            raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
+        self._path = Path(path)
+        self._durability = durability
+        self._lock = Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._owners: dict[Owner, int] = {}
+        self._closed = False
+        with _translated(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = self._connect()
+            _bring_up_to_date(self._writer, self._path)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute(f"PRAGMA synchronous = {self._durability}")
+            connection.execute("PRAGMA secure_delete = ON")
+            connection.create_function("folded", 1, _folded, deterministic=True)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _writing(self) -> Generator[sqlite3.Connection]:
+        """One transaction; whatever is raised inside undoes all of it."""
+        with self._lock, _translated(self._path):
+            self._refuse_if_closed()
+            connection = self._writer
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                self._owners.clear()  # one that was added here is gone again
+                raise
+
+    @contextmanager
+    def _reading(self) -> Generator[sqlite3.Connection]:
+        """A snapshot, on a connection that nobody else uses meanwhile."""
+        self._refuse_if_closed()
+        with _translated(self._path):
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._connect()
+            try:
+                connection.execute("BEGIN")
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
+                self._idle.append(connection)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError(f"The store {str(self._path)!r} is closed; open it again.")
+
+    def close(self) -> None:
+        """Let go of the file; a closed store refuses everything else."""
+        with self._lock:
+            self._closed = True
+            for connection in (self._writer, *self._idle):
+                connection.close()
+            self._idle.clear()
+
+    def _owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
+        """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
+        known = self._owners.get(owner)
+        if known is None:
+            found = connection.execute(sql.FIND_OWNER, _owner_key(owner)).fetchone()
+            known = found[0] if found else 0
+            if known:
+                self._owners[owner] = known
+        return known
+
+    def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
+        """Keep a new session; if its id is there already, what is there is returned."""
+        with self._writing() as connection:
+            number = self._owner(connection, owner)
+            if not number:
+                number = connection.execute(sql.ADD_OWNER, _owner_key(owner)).fetchone()[0]
+            connection.execute(
+                sql.ADD_SESSION,
+                (
+                    number,
+                    session.id.bytes,
+                    session.key,
+                    session.user,
+                    session.created,
+                    session.updated,
+                    dumps(session.metadata).decode(),
+                ),
+            )
+            return session_from(session_row(connection, number, session.id))
+
+    def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
+        """The session with that id, if the owner has it."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
+            return session_from(row) if row else None
+
+    def list_sessions(
+        self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
+    ) -> list[SessionRecord]:
+        """Sessions, the one changed last first; `before` is the last one of the page before."""
+        with self._reading() as connection:
+            rows = connection.execute(
+                sql.LIST_SESSIONS,
+                {
+                    "owner": self._owner(connection, owner),
+                    "contains": contains,
+                    "updated": before[0] if before else None,
+                    "id": before[1].bytes if before else None,
+                    "limit": limit,
+                },
+            )
+            return [session_from(row) for row in rows]
+
+    def delete_session(self, owner: Owner, session: UUID) -> bool:
+        """Erase a session and all that is in it; False if it was not there."""
+        with self._writing() as connection:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
+            if row is None:
+                return False
+            SessionWriter(connection, number, row[0]).erase_all()
+            return True
+
+    def load(self, owner: Owner, session: UUID) -> Snapshot:
+        """All of a session; raises NotFoundError."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            return SessionReader(connection, number, session_row(connection, number, session)).all()
+
+    def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
+        """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return SessionReader(connection, number, row).beyond(known)
+
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+        """Make changes, all or none; gives the head before each Append, in order."""
+        with self._writing() as connection:
+            return self._apply(connection, Write(owner, session, tuple(changes)))
+
+    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+        """Make several writes with one wait for the disk; each succeeds or fails alone."""
+        results: list[list[Head] | SennitError] = []
+        with self._writing() as connection:
+            for write in writes:
+                connection.execute("SAVEPOINT one")
+                try:
+                    results.append(self._apply(connection, write))
+                except SennitError as error:
+                    connection.execute("ROLLBACK TO one")
+                    results.append(error)
+                connection.execute("RELEASE one")
+        return results
+
+    def _apply(self, connection: sqlite3.Connection, write: Write) -> list[Head]:
+        number = self._owner(connection, write.owner)
+        touched = connection.execute(
+            sql.TOUCH_SESSION, (clock.now_us(), number, write.session.bytes)
+        ).fetchone()
+        if touched is None:
+            raise no_session(write.session)
+        return SessionWriter(connection, number, touched[0]).apply(write.changes)
+
+    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+        """Messages that hold the words of `text`, the best first."""
+        asked = words.asked(text)
+        if not asked:
+            return []
+        self._index_the_rest()
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            quoted = " OR ".join(f'"{word}"' for word in asked)
+            rows = connection.execute(
+                sql.SEARCH,
+                {
+                    "query": f'owner : "o{number}" AND said : ({quoted})',
+                    "owner": number,
+                    "session": session.bytes if session else None,
+                    "limit": limit,
+                },
+            )
+            return [
+                Found(
+                    id_from_bytes(row[0]),
+                    id_from_bytes(row[1]),
+                    words.snippet(words.said(row[2]), asked),
+                    row[3],
+                )
+                for row in rows
+            ]
+
+    def _index_the_rest(self) -> None:
+        """Bring the index up to date, in batches, so that no writer waits long."""
+        while True:
+            with self._reading() as connection:
+                mark = connection.execute(sql.MARK).fetchone()[0]
+                if not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone():
+                    return
+            with self._writing() as connection:
+                mark = connection.execute(sql.MARK).fetchone()[0]
+                rows = connection.execute(sql.UNINDEXED, (mark, _BATCH)).fetchall()
+                connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
+                if rows:
+                    connection.execute(sql.SET_MARK, (rows[-1][0],))
+
+    def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
+        """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
+        with self._writing() as connection:
+            number = self._owner(connection, owner)
+            session_no = session_row(connection, number, session)[0]
+            key = (number, session_no, branch.bytes)
+            if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
+                raise no_branch(branch)
+            held = connection.execute(sql.FIND_LEASE, key).fetchone()
+            now = clock.now_us()
+            if held and held[0] != holder and held[2] > now:
+                raise ConflictError(
+                    f"Branch {branch} is held by {held[0]!r} until {clock.to_iso(held[2])}."
+                )
+            lease = Lease(branch, holder, held[1] + 1 if held else 1, now + ttl)
+            connection.execute(sql.PUT_LEASE, (*key, holder, lease.token, lease.expires))
+            return lease
+
+    def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
+        """Keep a lease longer; raises ConflictError if it was lost."""
+        with self._writing() as connection:
+            key = self._lease_key(connection, owner, session, lease)
+            held = connection.execute(sql.FIND_LEASE, key).fetchone()
+            if held is None or held[1] != lease.token or held[2] == 0:
+                raise ConflictError(f"The lease of branch {lease.branch} was lost; stop writing.")
+            renewed = Lease(lease.branch, lease.holder, lease.token, clock.now_us() + ttl)
+            connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
+            return renewed
+
+    def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
+        """Give a lease back; one that was lost is left alone."""
+        with self._writing() as connection:
+            key = self._lease_key(connection, owner, session, lease)
+            held = connection.execute(sql.FIND_LEASE, key).fetchone()
+            if held is not None and held[1] == lease.token:
+                connection.execute(sql.END_LEASE, key)
+
+    def _lease_key(
+        self, connection: sqlite3.Connection, owner: Owner, session: UUID, lease: Lease
+    ) -> tuple[int, int, bytes]:
+        number = self._owner(connection, owner)
+        return number, session_row(connection, number, session)[0], lease.branch.bytes
+
+
+def _folded(text: str | None) -> str | None:
+    """What SQLite's own lower() does for ASCII alone."""
+    return None if text is None else text.casefold()
+
+
+def _owner_key(owner: Owner) -> tuple[str, str, str]:
+    return owner.tenant, owner.kind, owner.name
+
+
+@contextmanager
+def _translated(path: Path) -> Generator[None]:
+    """Turn what the driver raises into errors of ours that say what to look at."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnicodeError) as error:
+        raise StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).") from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).lower()
+    reasons = {
+        "locked": "is busy with another process; try again",
+        "not a database": "is not a SQLite database",
+        "malformed": "is damaged; restore a backup",
+        "readonly": "cannot be written to; check its permissions",
+        "unable to open": "cannot be opened; check the folder and its permissions",
+        "full": "has no room left on its disk; free some and try again",
+        "disk i/o": "could not reach its disk; check that it is there and not full",
+    }
+    return next((said for sign, said in reasons.items() if sign in text), "could not be used")
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Check whose file it is, and create or migrate the tables."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == sql.SCHEMA_VERSION and _is_ours(connection):
+        return
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _migrate(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    return connection.execute("PRAGMA application_id").fetchone()[0] == sql.APPLICATION_ID
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    # Asked again inside the transaction: two processes may open a new file at once.
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if tables and not _is_ours(connection):
+        raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
+    if version > sql.SCHEMA_VERSION:
+        raise StoreError(
+            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
+            f"{sql.SCHEMA_VERSION}); update Sennit."
+        )
+    for number in range(version + 1, sql.SCHEMA_VERSION + 1):
+        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql").read_text()
+        for statement in _statements(script):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION}")
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a migration, one by one: executescript would end the transaction."""
+    found: list[str] = []
+    rest = ""
+    for line in script.splitlines():
+        rest += line + "\n"
+        if sqlite3.complete_statement(rest):
+            found.append(rest)
+            rest = ""
+    return found

@@ -1,0 +1,69 @@
+"""Files that appear whole or not at all.
+
+What takes long to write is written under another name beside its target, brought to the disk, and
+only then given its name. Whoever sees the name sees all of it: a crash leaves at most a file that
+begins with a dot and ends with ".part", which may be deleted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sennit.errors import ExistsError, StoreError
+from sennit.ids import new_id
+
+
+@contextmanager
+def whole(path: Path) -> Generator[Path]:
+    """Where to write a file or folder that becomes `path` when the block ends well.
+
+    Raises ExistsError if something is there already, StoreError if the disk refuses.
+    """
+    _refuse_existing(path)
+    part = path.with_name(f".{path.name}.{new_id().hex}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield part
+        _bring_to_disk(part)
+        _refuse_existing(path)
+        part.rename(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} could not be written ({error}).") from error
+    finally:
+        _remove(part)
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise ExistsError(f"{str(path)!r} is there already; choose another name or remove it.")
+
+
+def _bring_to_disk(path: Path) -> None:
+    for folder, _, names in os.walk(path):
+        for name in names:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
+    if path.is_file():
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():
+        return  # Windows knows no such thing for folders
+    descriptor = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,74 @@
+"""What is searched: the words of a message, and the words of a question.
+
+One place decides what of a message is text, for every store: what was said, asked, found and
+called, not ids or settings. Words too common to tell messages apart are left out of questions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from sennit.messages.codec import loads
+
+_WORD = re.compile(r"\w+", re.UNICODE)
+_SAID = (
+    "system_message",
+    "instruction",
+    "context",
+    "assistant_response",
+    "function",
+    "arguments",
+    "result",
+    "error",
+)
+_STOP = """
+    a about an and any are as at be been but by can could did do does for from had has have he
+    her his how i if in into is it its just me my no not of on or our she so some than that the
+    their them then there these they this to too up us was we were what when where which who why
+    will with would you your
+"""
+STOP_WORDS = frozenset(_STOP.split())
+_AROUND = 8
+
+
+def said(body: bytes) -> str:
+    """All the text in a stored message."""
+    content = loads(body)["content"]
+    return "\n".join(piece for name in _SAID for piece in _texts(content.get(name)))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in cast("dict[str, Any]", value).items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in cast("list[Any]", value):
+            yield from _texts(item)
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)
+
+
+def asked(text: str) -> list[str]:
+    """The words of a question that can tell messages apart; all of them if none can."""
+    words = [word.lower() for word in _WORD.findall(text)]
+    return [word for word in words if word not in STOP_WORDS] or words
+
+
+def snippet(text: str, words: list[str]) -> str:
+    """The part of a text around the first place where one of the words stands."""
+    pieces = text.split()
+    wanted = tuple(word[: max(4, len(word) - 3)] for word in words)
+    at = next((n for n, piece in enumerate(pieces) if _begins(piece, wanted)), 0)
+    first, last = max(0, at - _AROUND), at + _AROUND + 1
+    shown = " ".join(pieces[first:last])
+    return f"{'…' if first else ''}{shown}{'…' if last < len(pieces) else ''}"
+
+
+def _begins(piece: str, wanted: tuple[str, ...]) -> bool:
+    found = _WORD.search(piece.lower())
+    return found is not None and found.group().startswith(wanted)

@@ -1,0 +1,1 @@
+"""What tests need: Sennit's own use it, and so can yours."""

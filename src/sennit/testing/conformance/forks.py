@@ -1,0 +1,124 @@
+"""Forks: history shared, never copied, and nobody writes into another's."""
+
+from __future__ import annotations
+
+from sennit.stores.base import Store
+from sennit.stores.records import AddBranch, RemoveBranch
+from sennit.testing.conformance.scene import Scene, branch, same, segment
+
+
+def a_fork_shows_the_history_of_its_source(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    scene.fork(main.id, "fork")
+    same(scene.said("fork"), [*"abc"], "The fork")
+
+
+def a_fork_copies_no_entries(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    fork = scene.fork(main.id, "fork")
+    same(scene.load().segments[fork.segment].entries, (), "Entries of the fork's own")
+    same(scene.stored(fork.id).length, 0, "Length of the fork's own segment")
+
+
+def a_fork_and_its_source_grow_apart(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "a")
+    fork = scene.fork(main.id, "fork")
+    scene.append(main.id, "mine")
+    scene.append(fork.id, "yours")
+    same((scene.said(), scene.said("fork")), (["a", "mine"], ["a", "yours"]), "The branches")
+
+
+def a_fork_may_begin_anywhere(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abcd")
+    for at in range(5):
+        scene.fork(main.id, f"at {at}", at=at)
+        same(scene.said(f"at {at}"), [*"abcd"][:at], f"The fork at {at}")
+
+
+def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abcd")
+    fork = scene.fork(main.id, "fork", at=3)
+    scene.append(fork.id, "x", "y")
+    scene.fork(fork.id, "inside", at=2)
+    scene.fork(fork.id, "across", at=4)
+    same(scene.said("inside"), ["a", "b"], "A fork within the shared part")
+    same(scene.said("across"), ["a", "b", "c", "x"], "A fork beyond the shared part")
+
+
+def a_segment_may_end_below_its_base(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abcd")
+    fork = scene.fork(main.id, "fork", at=3)
+    scene.append(fork.id, "x")
+    on = segment((), fork.segment, 2)
+    low = branch("low", on)
+    scene.write(AddBranch(low, on))
+    scene.append(low.id, "y")
+    same(scene.said("low"), ["a", "b", "y"], "A branch cut below the segment it is based on")
+
+
+def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"ab")
+    extra = scene.say("x")[0]
+    on = segment((extra.id,), main.segment, 1)
+    scene.write(AddBranch(branch("fork", on), on))
+    same(scene.said("fork"), ["a", "x"], "The fork")
+
+
+def rewriting_the_source_leaves_the_fork(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    scene.fork(main.id, "fork", at=2)
+    scene.rewrite(main.id, scene.load().history(main.id)[2:])
+    same((scene.said(), scene.said("fork")), (["c"], ["a", "b"]), "The branches")
+
+
+def rewriting_the_fork_leaves_the_source(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    fork = scene.fork(main.id, "fork")
+    scene.rewrite(fork.id, scene.load().history(fork.id)[::-1])
+    same((scene.said(), scene.said("fork")), ([*"abc"], [*"cba"]), "The branches")
+
+
+def removing_the_source_leaves_the_fork(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    fork = scene.fork(main.id, "fork", at=2)
+    scene.write(RemoveBranch(main.id))
+    scene.append(fork.id, "x")
+    same(scene.said("fork"), ["a", "b", "x"], "The fork")
+
+
+def removing_the_last_branch_forgets_its_segments(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    fork = scene.fork(main.id, "fork")
+    scene.write(RemoveBranch(main.id))
+    same(len(scene.load().segments), 2, "Segments the fork still needs")
+    scene.write(RemoveBranch(fork.id))
+    same(len(scene.load().segments), 0, "Segments that nobody needs")
+
+
+def a_rewritten_segment_nobody_needs_is_not_given(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    scene.rewrite(main.id, scene.load().history(main.id))
+    assert main.segment not in scene.load().segments, "A segment nobody needs was given."
+
+
+def many_forks_of_one_source_are_kept_apart(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "a")
+    for n in range(100):
+        fork = scene.fork(main.id, f"fork {n}")
+        scene.append(fork.id, f"only {n}")
+    view = scene.load()
+    found = [view.said(f"fork {n}") for n in range(100)]
+    same(found, [["a", f"only {n}"] for n in range(100)], "A hundred forks")

@@ -1,0 +1,210 @@
+"""Leases: one holder at a time, until it expires; tokens only grow."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sennit import clock
+from sennit.errors import ConflictError, NotFoundError
+from sennit.ids import new_id
+from sennit.stores.base import Store
+from sennit.stores.records import Lease, RemoveBranch
+from sennit.testing.conformance.scene import NOON, Hands, Scene, raises, same
+
+_TTL = 60_000_000
+
+
+class _Door:
+    """One branch to lease, and hands to move the time with."""
+
+    def __init__(self, store: Store, hands: Hands) -> None:
+        self.store, self.hands = store, hands
+        self.scene = Scene(store)
+        self.main = self.scene.branch("main", "one")
+
+    def acquire(self, holder: str) -> Lease:
+        return self.store.acquire(self.scene.owner, self.scene.id, self.main.id, holder, _TTL)
+
+    def renew(self, lease: Lease) -> Lease:
+        return self.store.renew(self.scene.owner, self.scene.id, lease, _TTL)
+
+    def release(self, lease: Lease) -> None:
+        self.store.release(self.scene.owner, self.scene.id, lease)
+
+
+@contextmanager
+def _door(store: Store) -> Generator[_Door]:
+    hands = Hands()
+    with clock.using(hands):
+        yield _Door(store, hands)
+
+
+def a_free_branch_can_be_leased(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        same((lease.branch, lease.holder), (door.main.id, "ada"), "Branch and holder")
+        same(lease.expires, NOON + _TTL, "When the lease ends")
+
+
+def a_held_branch_is_refused_to_others(store: Store) -> None:
+    with _door(store) as door:
+        door.acquire("ada")
+        door.hands.now += _TTL - 1
+        raises(ConflictError, lambda: door.acquire("bob"), "Acquiring a held branch")
+
+
+def the_refusal_names_the_holder(store: Store) -> None:
+    with _door(store) as door:
+        door.acquire("worker-7@host")
+        error = raises(ConflictError, lambda: door.acquire("bob"), "Acquiring a held branch")
+        assert "worker-7@host" in str(error), f"It does not say who holds the branch: {error}"
+
+
+def an_expired_lease_can_be_taken_over(store: Store) -> None:
+    with _door(store) as door:
+        first = door.acquire("ada")
+        door.hands.now += _TTL + 1
+        second = door.acquire("bob")
+        same(second.holder, "bob", "Who holds the branch")
+        assert second.token > first.token, f"Tokens must grow: {first.token}, {second.token}"
+
+
+def a_released_lease_can_be_taken_over(store: Store) -> None:
+    with _door(store) as door:
+        first = door.acquire("ada")
+        door.release(first)
+        second = door.acquire("bob")
+        assert second.token > first.token, f"Tokens must grow: {first.token}, {second.token}"
+
+
+def the_same_holder_may_acquire_again(store: Store) -> None:
+    with _door(store) as door:
+        first = door.acquire("ada")
+        door.hands.now += 5
+        second = door.acquire("ada")
+        assert second.token > first.token, f"Tokens must grow: {first.token}, {second.token}"
+        same(second.expires, NOON + 5 + _TTL, "When the new lease ends")
+
+
+def tokens_grow_over_many_holders(store: Store) -> None:
+    with _door(store) as door:
+        tokens: list[int] = []
+        for n in range(20):
+            lease = door.acquire(f"holder {n}")
+            tokens.append(lease.token)
+            if n % 2:
+                door.release(lease)
+            door.hands.now += _TTL + 1
+        same(tokens, sorted(set(tokens)), "Tokens, each larger than those before")
+
+
+def a_lease_can_be_renewed(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        door.hands.now += _TTL // 2
+        renewed = door.renew(lease)
+        same(renewed, replace(lease, expires=door.hands.now + _TTL), "The renewed lease")
+
+
+def a_renewed_lease_holds_longer(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        for _ in range(5):
+            door.hands.now += _TTL - 1
+            lease = door.renew(lease)
+        door.hands.now += _TTL - 1
+        raises(ConflictError, lambda: door.acquire("bob"), "Acquiring a renewed branch")
+
+
+def a_lease_may_be_renewed_from_any_of_its_copies(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        door.renew(lease)
+        door.hands.now += 1
+        same(door.renew(lease).token, lease.token, "Token after renewing an older copy")
+
+
+def a_lease_that_was_taken_over_is_not_renewed(store: Store) -> None:
+    with _door(store) as door:
+        old = door.acquire("ada")
+        door.hands.now += _TTL + 1
+        door.acquire("bob")
+        raises(ConflictError, lambda: door.renew(old), "Renewing a lost lease")
+
+
+def a_lost_lease_is_not_renewed_after_the_next_one_ended(store: Store) -> None:
+    with _door(store) as door:
+        old = door.acquire("ada")
+        door.hands.now += _TTL + 1
+        door.release(door.acquire("bob"))
+        raises(ConflictError, lambda: door.renew(old), "Renewing a lost lease")
+
+
+def an_older_token_of_the_same_holder_is_not_renewed(store: Store) -> None:
+    with _door(store) as door:
+        old = door.acquire("ada")
+        door.acquire("ada")
+        raises(ConflictError, lambda: door.renew(old), "Renewing an older token")
+
+
+def releasing_a_lost_lease_leaves_the_new_one(store: Store) -> None:
+    with _door(store) as door:
+        old = door.acquire("ada")
+        door.hands.now += _TTL + 1
+        new = door.acquire("bob")
+        door.release(old)
+        raises(ConflictError, lambda: door.acquire("eve"), "Acquiring a held branch")
+        door.renew(new)
+
+
+def releasing_twice_is_quiet(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        door.release(lease)
+        door.release(lease)
+        door.acquire("bob")
+
+
+def branches_are_leased_apart(store: Store) -> None:
+    with _door(store) as door:
+        side = door.scene.branch("side")
+        door.acquire("ada")
+        store.acquire(door.scene.owner, door.scene.id, side.id, "bob", _TTL)
+
+
+def an_unknown_branch_cannot_be_leased(store: Store) -> None:
+    with _door(store) as door:
+        owner, uid = door.scene.owner, door.scene.id
+        raises(
+            NotFoundError,
+            lambda: store.acquire(owner, uid, new_id(), "ada", _TTL),
+            "Acquiring an unknown branch",
+        )
+        raises(
+            NotFoundError,
+            lambda: store.acquire(owner, new_id(), door.main.id, "ada", _TTL),
+            "Acquiring a branch of an unknown session",
+        )
+
+
+def a_removed_branch_cannot_be_leased(store: Store) -> None:
+    with _door(store) as door:
+        door.acquire("ada")
+        door.scene.write(RemoveBranch(door.main.id))
+        raises(NotFoundError, lambda: door.acquire("ada"), "Acquiring a removed branch")
+
+
+def a_lease_does_not_stop_appends(store: Store) -> None:
+    with _door(store) as door:
+        door.acquire("ada")
+        door.scene.append(door.main.id, "two")
+        same(door.scene.said(), ["one", "two"], "The branch")
+
+
+def a_lease_changes_nothing_in_the_branch(store: Store) -> None:
+    with _door(store) as door:
+        before = door.scene.stored(door.main.id)
+        door.release(door.renew(door.acquire("ada")))
+        same(door.scene.stored(door.main.id), before, "The branch")

@@ -1,0 +1,144 @@
+"""Owners: what belongs to another does not exist, whichever way one asks."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sennit.errors import NotFoundError, SennitError
+from sennit.stores.base import Store
+from sennit.stores.records import AddMessages, Append, Owner, RemoveBranch
+from sennit.testing.conformance.scene import (
+    OWNER,
+    STRANGER,
+    Scene,
+    message,
+    raises,
+    same,
+    session,
+)
+
+_MINUTE = 60_000_000
+
+
+def a_session_of_another_owner_is_not_found(store: Store) -> None:
+    scene = Scene(store)
+    same(store.find_session(STRANGER, scene.id), None, "Another owner's session")
+
+
+def sessions_of_another_owner_are_not_listed(store: Store) -> None:
+    store.create_session(OWNER, session(key="secret"))
+    for contains in (None, "secret"):
+        found = store.list_sessions(STRANGER, contains=contains, before=None, limit=10)
+        same(found, [], "Sessions listed for someone else")
+
+
+def a_session_of_another_owner_is_not_deleted(store: Store) -> None:
+    scene = Scene(store)
+    scene.branch("main", "one")
+    same(store.delete_session(STRANGER, scene.id), False, "Deleting another owner's session")
+    same(scene.said(), ["one"], "The branch")
+
+
+def a_session_of_another_owner_is_not_loaded(store: Store) -> None:
+    scene = Scene(store)
+    raises(NotFoundError, lambda: store.load(STRANGER, scene.id), "Loading it")
+    raises(NotFoundError, lambda: store.changes(STRANGER, scene.id, {}), "Asking for changes")
+
+
+def a_session_of_another_owner_is_not_written_to(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    for change in (AddMessages((message("x"),)), Append(main.id, ()), RemoveBranch(main.id)):
+        raises(
+            NotFoundError,
+            lambda change=change: store.write(STRANGER, scene.id, [change]),
+            "Writing to another owner's session",
+        )
+    same(scene.said(), ["one"], "The branch")
+    same(len(scene.load().messages), 1, "Messages in the session")
+
+
+def messages_of_another_owner_are_not_searched(store: Store) -> None:
+    scene = Scene(store)
+    scene.branch("main", "a secret parrot")
+    for uid in (None, scene.id):
+        found = store.search(STRANGER, "parrot", session=uid, limit=10)
+        same(found, [], "Messages found by someone else")
+
+
+def a_branch_of_another_owner_is_not_leased(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main")
+    raises(
+        NotFoundError,
+        lambda: store.acquire(STRANGER, scene.id, main.id, "eve", _MINUTE),
+        "Acquiring another owner's branch",
+    )
+
+
+def a_lease_of_another_owner_is_not_renewed(store: Store) -> None:
+    scene = Scene(store)
+    lease = store.acquire(OWNER, scene.id, scene.branch("main").id, "ada", _MINUTE)
+    raises(
+        NotFoundError,
+        lambda: store.renew(STRANGER, scene.id, lease, _MINUTE),
+        "Renewing another owner's lease",
+    )
+
+
+def a_lease_of_another_owner_is_not_released(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main")
+    lease = store.acquire(OWNER, scene.id, main.id, "ada", _MINUTE)
+    # A store may say that it is not there; what counts is that the lease is still held.
+    with suppress(NotFoundError):
+        store.release(STRANGER, scene.id, lease)
+    raises(
+        SennitError,
+        lambda: store.acquire(OWNER, scene.id, main.id, "bob", _MINUTE),
+        "Acquiring a branch whose lease a stranger tried to release",
+    )
+
+
+def owners_may_have_sessions_of_one_id(store: Store) -> None:
+    mine = Scene(store)
+    theirs = Scene(store, STRANGER, mine.id)
+    mine.branch("main", "mine")
+    theirs.branch("main", "theirs")
+    same((mine.said(), theirs.said()), (["mine"], ["theirs"]), "The two branches")
+    store.delete_session(STRANGER, mine.id)
+    same(mine.said(), ["mine"], "The branch after the other was deleted")
+
+
+def owners_may_have_messages_of_one_id(store: Store) -> None:
+    mine, one = Scene(store), message("mine")
+    theirs = Scene(store, STRANGER, mine.id)
+    mine.write(AddMessages((one,)))
+    theirs.write(AddMessages((message("theirs", one.id),)))
+    same(mine.load().messages, {one.id: one}, "My message")
+
+
+def creating_a_session_another_owner_has_makes_a_new_one(store: Store) -> None:
+    mine = session(key="mine", metadata={"secret": 1})
+    theirs = session(mine.id, key="theirs")
+    store.create_session(OWNER, mine)
+    same(store.create_session(STRANGER, theirs), theirs, "What the other owner got")
+    same(store.find_session(OWNER, mine.id), mine, "My session")
+
+
+def owners_differ_by_tenant_kind_and_name(store: Store) -> None:
+    owners = [
+        Owner("acme", "user", "ada"),
+        Owner("acme", "agent", "ada"),
+        Owner("acme", "tenant", "ada"),
+        Owner("acme", "user", "Ada"),
+        Owner("acme", "user", ""),
+        Owner("", "user", "ada"),
+        Owner("acmeuser", "user", "ada"),
+        Owner("acme' OR '1'='1", "user", "ada"),
+    ]
+    for n, owner in enumerate(owners):
+        store.create_session(owner, session(key=f"of {n}"))
+    for n, owner in enumerate(owners):
+        found = store.list_sessions(owner, contains=None, before=None, limit=100)
+        same([record.key for record in found], [f"of {n}"], f"Sessions of {owner}")

@@ -1,0 +1,186 @@
+"""Search: every message at once, by its words, and none that is gone."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sennit.errors import ExistsError
+from sennit.ids import new_id
+from sennit.messages.codec import dumps
+from sennit.stores.base import Store
+from sennit.stores.records import AddMessages, Found, MessageRecord, RemoveBranch
+from sennit.testing.conformance.scene import NOON, OWNER, Scene, empty, message, raises, same
+
+
+def _search(store: Store, text: str, session: UUID | None = None, limit: int = 50) -> list[Found]:
+    return store.search(OWNER, text, session=session, limit=limit)
+
+
+def _found(store: Store, text: str, session: UUID | None = None) -> set[UUID]:
+    return {hit.message for hit in _search(store, text, session)}
+
+
+def a_message_is_found_by_a_word(store: Store) -> None:
+    scene = Scene(store)
+    parrot, _ = scene.say("the parrot sleeps", "the cat hunts")
+    same(_found(store, "parrot"), {parrot.id}, "Messages about a parrot")
+
+
+def a_found_message_names_its_session(store: Store) -> None:
+    scene = Scene(store)
+    parrot = scene.say("the parrot sleeps")[0]
+    hit = _search(store, "parrot")[0]
+    same((hit.session, hit.message), (scene.id, parrot.id), "Session and message")
+
+
+def a_message_is_found_right_after_it_was_written(store: Store) -> None:
+    scene = Scene(store)
+    for n in range(20):
+        word = chr(ord("a") + n) * 5
+        one = scene.say(f"parrot {word}")[0]
+        same(_found(store, word), {one.id}, f"The message written last, of {n + 1}")
+
+
+def a_search_ignores_case(store: Store) -> None:
+    one = Scene(store).say("The PARROT sleeps")[0]
+    same(_found(store, "pArRoT"), {one.id}, "Messages about a parrot, whatever its case")
+
+
+def a_search_finds_other_forms_of_a_word(store: Store) -> None:
+    one, many = Scene(store).say("a parrot", "some parrots")
+    same(_found(store, "parrot"), {one.id, many.id}, "Messages about a parrot")
+    same(_found(store, "parrots"), {one.id, many.id}, "Messages about parrots")
+
+
+def a_search_finds_words_beyond_ascii(store: Store) -> None:
+    russian, greek = Scene(store).say("привет попугай", "καλημέρα παπαγάλε")
+    same(_found(store, "попугай"), {russian.id}, "A Russian word")
+    same(_found(store, "καλημέρα"), {greek.id}, "A Greek word")
+
+
+def a_message_that_holds_more_of_the_words_comes_first(store: Store) -> None:
+    _, both, _ = Scene(store).say("a parrot sleeps", "a parrot with a hat", "the hat is red")
+    same(_search(store, "parrot hat")[0].message, both.id, "The first message found")
+
+
+def scores_go_downwards(store: Store) -> None:
+    Scene(store).say("parrot", "parrot hat", "parrot hat shoe", "hat", "nothing of it")
+    scores = [hit.score for hit in _search(store, "parrot hat shoe")]
+    same(scores, sorted(scores, reverse=True), "Scores of the messages found")
+
+
+def a_snippet_shows_the_word(store: Store) -> None:
+    text = " ".join(["before"] * 100 + ["parrot"] + ["after"] * 100)
+    Scene(store).say(text)
+    snippet = _search(store, "parrot")[0].snippet
+    assert "parrot" in snippet, f"The snippet does not show the word: {snippet!r}"
+    assert len(snippet) < len(text) / 2, f"The snippet is no shorter than it should: {snippet!r}"
+
+
+def a_search_for_nothing_finds_nothing(store: Store) -> None:
+    Scene(store).say("the parrot sleeps")
+    for text in ("", "   ", "?!", "\n"):
+        same(_search(store, text), [], f"Messages found for {text!r}")
+
+
+def a_search_for_an_unsaid_word_finds_nothing(store: Store) -> None:
+    Scene(store).say("the parrot sleeps")
+    same(_search(store, "elephant"), [], "Messages about an elephant")
+
+
+def signs_in_a_question_are_only_text(store: Store) -> None:
+    one = Scene(store).say("the parrot sleeps")[0]
+    signs = ('"parrot', "parrot*", "parrot'; --", "(parrot", "-parrot", "^parrot:", "{parrot}", "%")
+    for text in signs[:-1]:
+        same(_found(store, text), {one.id}, f"Messages found for {text!r}")
+    same(_search(store, signs[-1]), [], "Messages found for a sign")
+
+
+def operators_in_a_question_are_only_words(store: Store) -> None:
+    one = Scene(store).say("the parrot sleeps")[0]
+    for text in ("parrot AND", "OR parrot", "NOT parrot", "NEAR parrot", "said: parrot", "a & b |"):
+        found = _found(store, text)
+        assert found <= {one.id}, f"Found something odd for {text!r}: {found!r}"
+
+
+def a_search_can_be_kept_to_one_session(store: Store) -> None:
+    here, there = Scene(store), Scene(store)
+    mine, theirs = here.say("my parrot")[0], there.say("their parrot")[0]
+    same(_found(store, "parrot", here.id), {mine.id}, "Messages of one session")
+    same(_found(store, "parrot"), {mine.id, theirs.id}, "Messages of all sessions")
+    empty("Messages of an unknown session", _found(store, "parrot", new_id()))
+
+
+def a_search_keeps_its_limit(store: Store) -> None:
+    Scene(store).say(*(f"parrot {n}" for n in range(20)))
+    same(len(_search(store, "parrot", limit=5)), 5, "Messages with limit=5")
+
+
+def what_was_called_and_answered_is_searched_too(store: Store) -> None:
+    body = dumps(
+        {
+            "type": "action_request",
+            "content": {"function": "weather", "arguments": {"city": "Lisbon"}},
+        }
+    )
+    scene, call = Scene(store), MessageRecord(new_id(), NOON, body)
+    scene.write(AddMessages((call,)))
+    same(_found(store, "weather"), {call.id}, "The call of a function")
+    same(_found(store, "lisbon"), {call.id}, "An argument of a call")
+
+
+def field_names_of_a_record_are_not_searched(store: Store) -> None:
+    Scene(store).say("the parrot sleeps")
+    same(_search(store, "instruction content type"), [], "Names of fields")
+
+
+def an_erased_message_is_not_found(store: Store) -> None:
+    scene = Scene(store)
+    gone, stays = scene.say("gone parrot", "parrot that stays")
+    same(len(_search(store, "parrot")), 2, "Messages found before")
+    scene.forget(gone)
+    same(_found(store, "parrot"), {stays.id}, "Messages found after one was erased")
+    same(_search(store, "gone"), [], "The erased message")
+
+
+def messages_of_a_deleted_session_are_not_found(store: Store) -> None:
+    gone, stays = Scene(store), Scene(store)
+    gone.say("gone parrot")
+    kept = stays.say("parrot that stays")[0]
+    same(len(_search(store, "parrot")), 2, "Messages found before")
+    store.delete_session(OWNER, gone.id)
+    same(_found(store, "parrot"), {kept.id}, "Messages found after a session was deleted")
+
+
+def a_message_added_anew_is_found_by_its_new_words(store: Store) -> None:
+    scene = Scene(store)
+    old = scene.say("a parrot")[0]
+    _search(store, "parrot")
+    scene.forget(old)
+    body = dumps({"type": "instruction", "content": {"instruction": "an elephant"}})
+    scene.write(AddMessages((MessageRecord(old.id, NOON, body),)))
+    same(_found(store, "elephant"), {old.id}, "The new words")
+    same(_search(store, "parrot"), [], "The old words")
+
+
+def a_message_stays_searchable_without_its_branch(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "the parrot sleeps")
+    scene.write(RemoveBranch(main.id))
+    same(len(_search(store, "parrot")), 1, "Messages about a parrot")
+
+
+def a_message_on_many_branches_is_found_once(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "the parrot sleeps")
+    for n in range(5):
+        scene.fork(main.id, f"fork {n}")
+    same(len(_search(store, "parrot")), 1, "Messages about a parrot")
+
+
+def a_refused_write_leaves_nothing_to_find(store: Store) -> None:
+    scene = Scene(store)
+    kept = scene.say("a cat")[0]
+    bad = AddMessages((message("a parrot"), message("a dog", kept.id)))
+    raises(ExistsError, lambda: scene.write(bad), "A taken message id")
+    same(_search(store, "parrot"), [], "Messages of a refused write")

@@ -1,0 +1,66 @@
+"""`sennit.open`: addresses, defaults, and the client as a context manager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import sennit
+from sennit import Client, ValidationError
+
+
+def test_memory_ends_with_the_client() -> None:
+    with sennit.open(":memory:") as client:
+        client.session("chat").add_message("user", "hi")
+        assert len(client.session("chat").messages) == 1
+    assert sennit.open(":memory:").sessions() == []
+
+
+def test_the_default_is_a_file_in_the_users_data_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SENNIT_URL", raising=False)
+    monkeypatch.setattr("sennit.settings.data_folder", lambda: tmp_path / "data")
+    with sennit.open() as client:
+        client.session("chat")
+    assert (tmp_path / "data" / "sennit.db").exists()
+
+
+def test_sennit_url_sets_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENNIT_URL", str(tmp_path / "mine.db"))
+    sennit.open().close()
+    assert (tmp_path / "mine.db").exists()
+
+
+@pytest.mark.parametrize("url", ["", "mysql://host/db", "http://example.com"])
+def test_an_address_of_no_known_kind_names_the_way_out(url: str) -> None:
+    with pytest.raises(ValidationError, match="path of a file"):
+        sennit.open(url)
+
+
+@pytest.mark.parametrize("owner", [{"tenant": "a\0b"}, {"user": 5}, {"user": "\ud800"}])
+def test_an_owner_no_store_could_keep_is_refused(owner: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        sennit.open(":memory:", **owner)  # pyright: ignore
+
+
+@pytest.mark.parametrize("key", ["", None, 5, "a\0b"])
+def test_a_bad_session_key_is_refused(key: object) -> None:
+    client = sennit.open(":memory:")
+    with pytest.raises(ValidationError, match="session key"):
+        client.session(key)  # pyright: ignore
+    assert client.sessions() == []
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "5", None])
+def test_a_bad_limit_is_refused(limit: object) -> None:
+    client = sennit.open(":memory:")
+    with pytest.raises(ValidationError, match="limit"):
+        client.sessions(limit=limit)  # pyright: ignore
+
+
+def test_a_client_knows_whose_it_is() -> None:
+    client = sennit.open(":memory:", tenant="acme", user="ada")
+    assert isinstance(client, Client)
+    assert (client.tenant, client.user) == ("acme", "ada")

@@ -1,0 +1,131 @@
+"""The async doors: the same results, many writers at once, nothing lost on cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import Message, NotFoundError, Session, StoreError, TextPart
+from tests.sessions.test_session import said, system, user
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(work)
+
+
+@pytest.mark.parametrize("url", [":memory:", "sennit.db"])
+def test_many_tasks_on_one_branch_lose_and_reorder_nothing(tmp_path: Path, url: str) -> None:
+    address = url if url == ":memory:" else str(tmp_path / url)
+
+    async def work() -> Session:
+        client = await asyncio.to_thread(sennit.open, address)
+        session = await client.asession("chat")
+        main = await session.acreate_branch("main")
+
+        async def writer(number: int) -> None:
+            for count in range(20):
+                await session.aadd_message(user(f"{number} {count}"), branches=main)
+
+        await asyncio.gather(*(writer(number) for number in range(16)))
+        fresh = sennit.Client(client._store).session("chat")
+        assert list(fresh.default_branch) == list(main)
+        await client.aclose()
+        return session
+
+    words = said(run(work()).default_branch)
+    assert len(words) == 320
+    for number in range(16):
+        assert [w for w in words if w.startswith(f"{number} ")] == [
+            f"{number} {count}" for count in range(20)
+        ]
+
+
+def test_async_and_sync_writers_mix(tmp_path: Path) -> None:
+    async def work() -> None:
+        session = sennit.open(tmp_path / "sennit.db").session("chat")
+        tasks = [asyncio.create_task(session.aadd_message("user", f"a{n}")) for n in range(20)]
+        for number in range(20):
+            session.add_message("user", f"s{number}")
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        words = said(session.default_branch)
+        assert sorted(words) == sorted([f"a{n}" for n in range(20)] + [f"s{n}" for n in range(20)])
+        assert said(sennit.open(tmp_path / "sennit.db").session("chat").default_branch) == words
+
+    run(work())
+
+
+def test_the_twins_do_what_the_originals_do(tmp_path: Path) -> None:
+    async def work() -> None:
+        client = sennit.open(tmp_path / "sennit.db")
+        session = await client.asession("chat")
+        group = await session.aadd_message("user", [TextPart("find the bowline")])
+        fork = await session.afork("main", name="fork")
+        await session.aset_branch_system(fork, system("S"))
+        await session.arefresh()
+        assert said(fork) == ["S", "find the bowline"]
+        assert len(await client.asearch_messages("bowline")) == 1
+        await session.aremove_message(group.messages[0])
+        await session.aremove_branch("fork")
+        assert [info.key for info in await client.asessions()] == ["chat"]
+        assert await client.adelete_session("chat") is True
+        await client.aclose()
+
+    run(work())
+
+
+def test_an_async_write_that_is_refused_raises_and_changes_nothing(tmp_path: Path) -> None:
+    async def work() -> None:
+        client = sennit.open(tmp_path / "sennit.db")
+        session = client.session("chat")
+        with pytest.raises(NotFoundError):
+            await session.aadd_message(user("x"), branches="unknown")
+        main = session.default_branch
+        client.delete_session("chat")
+        with pytest.raises(NotFoundError, match="deleted"):
+            await session.aadd_message(user("x"), branches=main)
+        assert len(session.messages) == 0
+        client.close()
+        with pytest.raises(StoreError, match="closed"):
+            await session.aadd_message(user("x"), branches=main)
+
+    run(work())
+
+
+def test_a_cancelled_caller_does_not_lose_what_was_submitted(tmp_path: Path) -> None:
+    async def work() -> None:
+        client = sennit.open(tmp_path / "sennit.db")
+        session = client.session("chat")
+        main = session.default_branch
+        task = asyncio.create_task(session.aadd_message(user("kept"), branches=main))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await session.aadd_message(user("after"), branches=main)
+        assert said(main) == ["kept", "after"]
+        client.close()
+
+    run(work())
+    assert said(sennit.open(tmp_path / "sennit.db").session("chat").default_branch) == [
+        "kept",
+        "after",
+    ]
+
+
+def test_a_session_without_a_store_has_the_same_doors() -> None:
+    async def work() -> None:
+        session = Session()
+        group = await session.aadd_message("user", "hi")
+        main = session.default_branch
+        again = await session.aadd_message(group.messages[0], branches=main)
+        assert again is group.messages[0]
+        assert isinstance(again, Message)
+        assert said(main) == ["hi"]
+
+    run(work())

@@ -1,0 +1,204 @@
+"""The SQLite store: what it refuses, what it survives."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+import sennit
+from sennit import StoreError, ValidationError
+from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite import SQLiteStore
+from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_sqlite_keeps_what_every_store_promises(check: Check, tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "sennit.db", durability="normal")
+    check(store)
+    store.close()
+
+
+@pytest.mark.parametrize("check", DURABLE_CHECKS, ids=lambda check: check.__name__)
+def test_sqlite_keeps_it_across_openings(check: DurableCheck, tmp_path: Path) -> None:
+    opened: list[SQLiteStore] = []
+
+    def open_again() -> SQLiteStore:
+        opened.append(SQLiteStore(tmp_path / "sennit.db", durability="normal"))
+        return opened[-1]
+
+    check(open_again)
+    for store in opened:
+        store.close()
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"these are my notes, not a database. " * 100)
+    with pytest.raises(StoreError, match="not a SQLite database"):
+        sennit.open(path)
+    assert path.read_bytes().startswith(b"these are my notes")
+
+
+def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE theirs (a)")
+    other.commit()
+    with pytest.raises(StoreError, match="another program"):
+        sennit.open(path)
+    assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+    other.close()
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    sennit.open(path).close()
+    changed = sqlite3.connect(path)
+    changed.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION + 1}")
+    changed.close()
+    with pytest.raises(StoreError, match="newer Sennit"):
+        sennit.open(path)
+
+
+def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot be opened"):
+        sennit.open(tmp_path)
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError):
+        sennit.open(tmp_path / "file" / "sennit.db")
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    sennit.open(tmp_path / "a" / "b" / "sennit.db").close()
+    assert (tmp_path / "a" / "b" / "sennit.db").exists()
+
+
+def test_a_closed_store_refuses_everything_and_closes_twice(tmp_path: Path) -> None:
+    client = sennit.open(tmp_path / "sennit.db")
+    session = client.session("chat")
+    client.close()
+    client.close()
+    with pytest.raises(StoreError, match="closed"):
+        session.add_message("user", "x")
+    with pytest.raises(StoreError, match="closed"):
+        client.sessions()
+    assert len(session.messages) == 0
+
+
+def test_durability_is_full_unless_told_otherwise(tmp_path: Path) -> None:
+    def synchronous(store: SQLiteStore) -> int:
+        return store._connect().execute("PRAGMA synchronous").fetchone()[0]
+
+    assert synchronous(SQLiteStore(tmp_path / "a.db")) == 2
+    assert synchronous(SQLiteStore(tmp_path / "a.db", durability="normal")) == 1
+    with pytest.raises(ValidationError, match="'none'"):
+        SQLiteStore(tmp_path / "a.db", durability="none")  # pyright: ignore
+
+
+def test_a_full_disk_loses_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    client = sennit.open(path)
+    session = client.session("chat")
+    session.add_message("user", "before")
+    store = client._store
+    assert isinstance(store, SQLiteStore)
+    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StoreError, match="no room left"):
+        session.add_message("user", "x" * 40_000)
+    kept = len(session.messages)
+    store._writer.execute("PRAGMA max_page_count = 1000000")
+    session.add_message("user", "after")
+    client.close()
+    again = sennit.open(path).session("chat")
+    assert len(again.messages) == len(again.default_branch) == kept + 1
+
+
+def test_a_file_locked_by_another_program_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sennit.stores.sqlite._BUSY_SECONDS", 0.01)
+    path = tmp_path / "sennit.db"
+    session = sennit.open(path).session("chat")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="busy with another process"):
+        session.add_message("user", "x")
+    other.execute("ROLLBACK")
+    session.add_message("user", "x")
+    assert len(session.messages) == 1
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["'; DROP TABLE messages; --", '"', "a%_b", "é\u202e🦜"])
+def test_sql_in_names_is_only_text(tmp_path: Path, name: str) -> None:
+    with sennit.open(tmp_path / "sennit.db", user=name) as client:
+        session = client.session(name, metadata={name: name})
+        session.create_branch(name, resources={name})
+        session.add_message("user", f"find {name}", branches=name)
+        client.search_messages(name)
+        assert client.sessions(contains=name)[0].key == name
+    again = sennit.open(tmp_path / "sennit.db", user=name).session(name)
+    assert again.get_branch(name).resources == {name}
+    assert again.metadata == {name: name}
+
+
+def test_two_threads_opening_a_new_file_at_once_both_succeed(tmp_path: Path) -> None:
+    start = threading.Barrier(4)
+    failed: list[BaseException] = []
+
+    def work(number: int) -> None:
+        start.wait()
+        try:
+            with sennit.open(tmp_path / "sennit.db") as client:
+                client.session(f"chat {number}").add_message("user", "x")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(sennit.open(tmp_path / "sennit.db").sessions()) == 4
+
+
+def test_removed_history_leaves_no_rows_behind(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as client:
+        session = client.session("chat")
+        for number in range(5):
+            session.add_message("user", f"{number}")
+        main = session.default_branch
+        for _ in range(3):
+            session.fork(main).pop()
+        main.reverse()
+        for branch in list(session.branches):
+            session.remove_branch(branch)
+        session.messages.clear()
+    rows = sqlite3.connect(path)
+    for table in ("segments", "entries", "branches", "messages"):
+        assert rows.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    rows.close()
+
+
+def test_indexing_catches_up_in_batches_and_after_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sennit.stores.sqlite._BATCH", 3)
+    client = sennit.open(tmp_path / "sennit.db")
+    session = client.session("chat")
+    groups = [session.add_message("user", f"needle number {n}") for n in range(10)]
+    assert len(client.search_messages("needle", limit=50)) == 10
+    session.remove_message(groups[-1].messages[0])
+    session.add_message("user", "needle again")
+    assert len(client.search_messages("needle", limit=50)) == 10
+    assert client.search_messages("again")[0].snippet == "needle again"
