@@ -52,6 +52,10 @@ test: check ## Check everything, then run the tests
 test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
+.PHONY: torture
+torture: setup ## Kill a writing program 500 times and look at what is left
+	$(BIN)/python -m tests.torture --kills 500
+
 .PHONY: bench
 bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks

@@ -52,6 +52,11 @@ class Element:
         return to_datetime(self._created)
 
     @property
+    def created_us(self) -> int:
+        """The same in microseconds since 1970."""
+        return self._created
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """Whatever the creator noted about it; read-only."""
         return self._metadata

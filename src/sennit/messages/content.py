@@ -142,13 +142,12 @@ class MessageContent:
         for name, value in record.items():
             if type(value) is not _SHAPES.get(name) and name != "result":
                 return cls.from_dict(record)
+        if not record.keys() <= cls.checks.keys():
+            raise _unknown_fields(cls, record.keys() - cls.checks.keys())
         made = object.__new__(cls)
-        known = 0
         for name in cls.checks:
-            value = record.get(name, Unset)
-            known += value is not Unset
-            _set(made, name, value)
-        return made if known == len(record) else cls.from_dict(record)
+            _set(made, name, record.get(name, Unset))
+        return made
 
     def with_updates(
         self,

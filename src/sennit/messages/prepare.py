@@ -14,6 +14,7 @@ day, results nobody has picked up) is put in when the fold is read, and is never
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from threading import Lock
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from weakref import ref
@@ -41,6 +42,7 @@ NewInstruction: TypeAlias = Message | InstructionContent
 
 _T = TypeVar("_T")
 _NOTHING = InstructionContent()
+_content = attrgetter("content")
 _ROLES = {kind: kind.role.value for kind in CONTENT_KINDS.values()}
 
 
@@ -323,7 +325,7 @@ class _Kept:
     def catch_up(self, pile: Pile[Message], progression: Progression) -> None:
         """Take in what was added since."""
         added = progression.items_of(pile, self.consumed)
-        self.fold.feed([message.content for message in added])
+        self.fold.feed(map(_content, added))
         self.consumed += len(added)
 
 

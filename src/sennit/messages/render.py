@@ -35,9 +35,7 @@ _RESPONSE_FORMAT = """ResponseFormat:
 
 def instruction_text(content: InstructionContent) -> str:
     """The sections of an instruction, one blank line between them."""
-    sections: list[str] = []
-    if content.instruction:
-        sections.append(spoken(content.instruction))
+    sections = [spoken(content.instruction)] if content.instruction else []
     if content.context:
         lines = ["Context:"]
         _items(content.context, "  ", lines)

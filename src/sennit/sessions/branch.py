@@ -29,7 +29,9 @@ from sennit.sessions.access import (
     capability_names,
     resource_names,
 )
+from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
+from sennit.stores.records import BranchRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -342,6 +344,16 @@ class Branch(Progression):
 
     def _set_system(self, uid: UUID | None) -> None:
         self._become(system=uid, keep_system=False)
+
+    def _note_system(self, uid: UUID) -> None:
+        """Have a system message that the store has been told of."""
+        self._system = uid
+        self.version += 1
+        self._changed()
+
+    def record(self, *, system: UUID) -> BranchRecord:
+        """This branch as a store keeps it, with another system message."""
+        return branch_record(self, self._tail, system, self._grants)
 
     def _become(
         self,

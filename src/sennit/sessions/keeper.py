@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from sennit import clock
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
@@ -111,8 +110,7 @@ class Keeper:
 
 def message_record(message: Message) -> MessageRecord:
     """A message as a store keeps it."""
-    record = message.to_record()
-    return MessageRecord(message.id, clock.from_datetime(message.created_at), dumps(record))
+    return MessageRecord(message.id, message.created_us, dumps(message.to_record()))
 
 
 def message_from(record: MessageRecord) -> Message:
@@ -133,7 +131,7 @@ def branch_record(
     return BranchRecord(
         id=branch.id,
         name=branch.name,
-        created=clock.from_datetime(branch.created_at),
+        created=branch.created_us,
         system=system,
         segment=tail.id,
         length=len(branch.tail),

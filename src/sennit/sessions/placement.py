@@ -11,7 +11,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import message_record
-from sennit.stores.records import AddMessages, Append, Change
+from sennit.stores.records import AddMessages, Append, Change, ChangeBranch
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,12 @@ class Placement:
 
     @property
     def changes(self) -> list[Change]:
-        """The same for a store; the system message is set afterwards."""
+        """The same for a store."""
         changes: list[Change] = []
         if self.new:
             changes.append(AddMessages(tuple(map(message_record, self.new))))
         if self.ids:
             changes += [Append(branch.id, self.ids) for branch in self.branches]
+        if self.system is not None:
+            changes += [ChangeBranch(branch.record(system=self.system)) for branch in self.branches]
         return changes

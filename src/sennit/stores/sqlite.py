@@ -47,6 +47,7 @@ from sennit.stores.sqlite_session import (
     session_from,
     session_row,
 )
+from sennit.stores.whole import whole
 
 Durability: TypeAlias = Literal["full", "normal"]
 
@@ -130,6 +131,15 @@ class SQLiteStore:
                 connection.close()
             self._idle.clear()
 
+    def backup(self, path: str | Path) -> None:
+        """Copy all of it, as it is at this moment, to a new file; others may write meanwhile."""
+        with whole(Path(path)) as part, self._reading() as connection:
+            copy = sqlite3.connect(part)
+            try:
+                connection.backup(copy)
+            finally:
+                copy.close()
+
     def _owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
         """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
         known = self._owners.get(owner)
@@ -210,30 +220,49 @@ class SQLiteStore:
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
         """Make changes, all or none; gives the head before each Append, in order."""
         with self._writing() as connection:
-            return self._apply(connection, Write(owner, session, tuple(changes)))
+            return self._apply(connection, Write(owner, session, tuple(changes)), {})
 
     def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
+        try:
+            with self._writing() as connection:
+                writers: dict[tuple[Owner, UUID], SessionWriter] = {}
+                return [self._apply(connection, write, writers) for write in writes]
+        except SennitError:
+            # One of them is refused and has undone all: once more, each with a way back of its own.
+            return self._write_each(writes)
+
+    def _write_each(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
         results: list[list[Head] | SennitError] = []
         with self._writing() as connection:
             for write in writes:
                 connection.execute("SAVEPOINT one")
                 try:
-                    results.append(self._apply(connection, write))
+                    results.append(self._apply(connection, write, {}))
                 except SennitError as error:
                     connection.execute("ROLLBACK TO one")
                     results.append(error)
                 connection.execute("RELEASE one")
         return results
 
-    def _apply(self, connection: sqlite3.Connection, write: Write) -> list[Head]:
-        number = self._owner(connection, write.owner)
-        touched = connection.execute(
-            sql.TOUCH_SESSION, (clock.now_us(), number, write.session.bytes)
-        ).fetchone()
-        if touched is None:
-            raise no_session(write.session)
-        return SessionWriter(connection, number, touched[0]).apply(write.changes)
+    def _apply(
+        self,
+        connection: sqlite3.Connection,
+        write: Write,
+        writers: dict[tuple[Owner, UUID], SessionWriter],
+    ) -> list[Head]:
+        """Make one write; `writers` are those of sessions this transaction has touched already."""
+        key = (write.owner, write.session)
+        writer = writers.get(key)
+        if writer is None:
+            number = self._owner(connection, write.owner)
+            touched = connection.execute(
+                sql.TOUCH_SESSION, (clock.now_us(), number, write.session.bytes)
+            ).fetchone()
+            if touched is None:
+                raise no_session(write.session)
+            writer = writers[key] = SessionWriter(connection, number, touched[0])
+        return writer.apply(write.changes)
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""

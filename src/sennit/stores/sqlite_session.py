@@ -117,7 +117,8 @@ class SessionWriter:
         self._heads: list[Head] = []
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
-        """Make the changes; gives the head before each Append."""
+        """Make the changes of one write; gives the head before each Append."""
+        self._new, self._heads = {}, []
         for change in changes:
             match change:
                 case AddMessages():

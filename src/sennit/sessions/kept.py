@@ -1,0 +1,247 @@
+"""What a session has in memory, and the store that keeps it.
+
+Every change takes the same way: the store first, if there is one, then memory. What others have
+written meanwhile is noticed when the store answers, and taken in. All of it happens under the
+session's lock; callers check before they come here.
+"""
+
+# A session is the one friend that may change its branches and piles past their guards.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from threading import RLock
+from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
+
+from sennit import clock
+from sennit.containers.element import Element
+from sennit.errors import ConflictError, ExistsError
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message
+from sennit.sessions.access import NO_GRANTS, Grants
+from sennit.sessions.branch import Branch
+from sennit.sessions.keeper import (
+    Keeper,
+    branch_record,
+    message_from,
+    message_record,
+    segment_record,
+    segments_from,
+)
+from sennit.sessions.piles import BranchPile, Conversations, MessagePile
+from sennit.sessions.placement import Placement
+from sennit.sessions.segments import Segment
+from sennit.sessions.twins import async_twin
+from sennit.stores.records import (
+    AddBranch,
+    AddMessages,
+    BranchRecord,
+    Change,
+    ChangeBranch,
+    Head,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from sennit.sessions.session import SessionCore
+
+
+class Kept(Element):
+    """Messages and branches in memory, and the same in a store where there is one."""
+
+    def __init__(
+        self,
+        *,
+        id: UUID | str | None = None,
+        created_at: datetime | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(id=id, created_at=created_at, metadata=metadata)
+        self.lock = RLock()
+        self._messages = MessagePile(self._whole)
+        self._branches = BranchPile(self._whole)
+        self._named: dict[str, Branch] = {}
+        self._conversations = Conversations(self._messages, self._branches, self._named)
+        self._keeper: Keeper | None = None
+        self._key: str | None = None
+
+    @property
+    def _whole(self) -> SessionCore:
+        return cast("SessionCore", self)
+
+    def place(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """Keep messages and put them at the end of branches that lack them: store, then memory."""
+        if self._keeper is None:
+            for message in messages:
+                self._place_in_memory(message, branches)
+            return
+        placement = Placement.of(messages, branches, self._messages)
+        try:
+            heads = self._keeper.write(placement.changes)
+        except ConflictError:
+            self.refresh()
+            raise
+        self._apply(placement, heads)
+
+    def _place_in_memory(self, message: Message, branches: Sequence[Branch]) -> None:
+        self._messages._insert(message)
+        for branch in branches:
+            if isinstance(message.content, SystemContent):
+                branch._set_system(message.id)
+            else:
+                branch._tail.append(message.id)
+
+    async def _aplace(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """The same, without blocking the caller's loop."""
+        if self._keeper is None:
+            with self.lock:
+                self.place(messages, branches)
+            return
+        with self.lock:
+            placement = Placement.of(messages, branches, self._messages)
+
+        def apply(heads: list[Head]) -> None:
+            with self.lock:
+                self._apply(placement, heads)
+
+        try:
+            await self._keeper.awrite(placement.changes, apply)
+        except ConflictError:
+            await self.arefresh()
+            raise
+
+    def _apply(self, placement: Placement, heads: list[Head]) -> None:
+        """Have in memory what the store has; what others put there meanwhile comes along."""
+        for message in placement.new:
+            self._messages._insert(message)
+        stale = False
+        for branch, head in zip(placement.branches, heads, strict=False):
+            tail = branch._tail
+            if head.segment == tail.id and head.length == len(tail):
+                tail.extend(placement.ids)
+                stale = stale or head.version != branch.version
+            else:
+                stale = True
+        if stale:
+            self.refresh()
+        if placement.system is not None:
+            for branch in placement.branches:
+                branch._note_system(placement.system)
+
+    def keep_branch(
+        self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
+    ) -> None:
+        """Make a change of a branch durable; raises ConflictError if someone else was faster."""
+        if self._keeper is None:
+            return
+        record = branch_record(branch, tail, system, grants)
+        segment = None if tail is branch._tail else segment_record(tail)
+        try:
+            self._keeper.write([ChangeBranch(record, segment)])
+        except ConflictError:
+            self.refresh()
+            raise
+        branch.version += 1
+
+    def refresh(self) -> None:
+        """Take in what others have written to the store; without a store there is nothing to do."""
+        with self.lock:
+            if self._keeper is None:
+                return
+            known = {one.id: one for branch in self._branches for one, _ in branch._tail.chain()}
+            found = self._keeper.changes({uid: len(one) for uid, one in known.items()})
+            versions = {one.id: one.version for one in found.branches}
+            # Appends and new branches come as they are; after anything else all is read anew.
+            if any(versions.get(branch.id) != branch.version for branch in self._branches):
+                known, found = {}, self._keeper.load()
+                self._drop_messages_except({record.id.int for record in found.messages})
+            self._absorb(found, known)
+
+    def _drop_messages_except(self, stored: set[int]) -> None:
+        for message in self._messages:
+            if message.id.int not in stored:
+                self._messages._discard(message)
+
+    def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
+        """Be as the store says."""
+        for record in found.messages:
+            if record.id not in self._messages:
+                self._messages._insert(message_from(record))
+        segments_from(found.segments, known)
+        kept = {record.id for record in found.branches}
+        for branch in self._branches:
+            if branch.id not in kept:
+                self._forget_branch(branch)
+        for record in found.branches:
+            self._absorb_branch(record, known[record.segment])
+
+    def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
+        grants = Grants(record.resources, record.capabilities)
+        branch = self._branches.by_key(record.id.int)
+        if branch is None:
+            branch = Branch(
+                self._whole,
+                record.name,
+                tail=tail,
+                system=record.system,
+                grants=grants,
+                id=record.id,
+                created_at=clock.to_datetime(record.created),
+                metadata=record.metadata,
+            )
+            self._branches._insert(branch)
+            self._named[record.name] = branch
+        elif branch.version != record.version or branch._tail is not tail:
+            branch._tail, branch._system, branch._grants = tail, record.system, grants
+            branch._changed()
+        branch.version = record.version
+
+    arefresh = async_twin(refresh)
+
+    def _new_branch(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None = None,
+        id: UUID | None = None,
+    ) -> Branch:
+        branch = Branch(
+            self._whole,
+            name,
+            tail=tail,
+            system=system.id if isinstance(system, Message) else system,
+            grants=grants if grants.resources or grants.capabilities else NO_GRANTS,
+            metadata=metadata,
+            id=id,
+        )
+        if self._keeper is not None:
+            self._keep_new_branch(self._keeper, branch, system)
+        if isinstance(system, Message) and system not in self._messages:
+            self._messages._insert(system)
+        self._branches._insert(branch)
+        self._named[name] = branch
+        return branch
+
+    def _keep_new_branch(
+        self, keeper: Keeper, branch: Branch, system: Message | UUID | None
+    ) -> None:
+        """Make a new branch durable, with its system message where that is new too."""
+        changes: list[Change] = []
+        if isinstance(system, Message) and system not in self._messages:
+            changes.append(AddMessages((message_record(system),)))
+        tail = branch._tail
+        record = branch_record(branch, tail, branch._system, branch._grants)
+        try:
+            keeper.write([*changes, AddBranch(record, segment_record(tail))])
+        except ExistsError:
+            self.refresh()  # someone else took the name
+            raise
+
+    def _forget_branch(self, branch: Branch) -> None:
+        self._branches._discard(branch)
+        del self._named[branch.name]
