@@ -33,7 +33,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.render import action_response_fields, context_item
+from sennit.messages.render import action_response_fields, context_item, text_with_results
 from sennit.messages.unset import Unset
 
 Messages: TypeAlias = Pile[Message] | Iterable[Message]
@@ -138,8 +138,10 @@ class _Fold:
         "_first",
         "_hollow",
         "_lines",
+        "_merged",
         "_newest",
         "_out",
+        "_picked",
         "_pictured",
         "_results",
         "_run",
@@ -156,6 +158,10 @@ class _Fold:
         # The system message, and where the first instruction stands, which carries it.
         self._system: SystemContent | None = None
         self._first: int | None = None
+        # The tool results that instructions have picked up, by where these stand, and the two
+        # together, as far as asked for.
+        self._picked: dict[int, list[dict[str, Any]]] = {}
+        self._merged: dict[int, InstructionContent] = {}
         # The newest instruction as it was given, as long as nothing has answered it.
         self._newest: tuple[int, InstructionContent] | None = None
         # Tool results that no instruction has picked up, and how they read, as far as asked for.
@@ -185,20 +191,20 @@ class _Fold:
                 self._out.append(content)
 
     def _instruct(self, content: InstructionContent) -> None:
+        at = len(self._out)
         if self._results:
-            content = _with_results(content, self._results)
+            self._picked[at] = self._results
             self._results, self._lines = [], []
         elif not content.instruction and content.empty:
             return
         if self._run:
             self._close_run()
-        at = len(self._out)
         if self._first is None:
             self._first = at
         self._newest = (at, content)
         if content.tool_schemas is not Unset or content.response_model is not Unset:
             content = as_history(content)
-            if content.empty:
+            if content.empty and at not in self._picked:
                 self._hollow.append(at)
         if content.images is not Unset:
             self._pictured.append(at)
@@ -213,6 +219,8 @@ class _Fold:
         """What a prompt would hold now; the fold itself stays open."""
         changed, lead, tail = self._unsettled(newest)
         out = list(self._out)
+        for at in self._picked:
+            out[at] = self._with_picked(at)
         for at, content in changed.items():
             out[at] = content
         return [*lead, *self._solid(out, changed), *tail]
@@ -221,9 +229,8 @@ class _Fold:
         """The same as chat messages, which belong to the caller."""
         changed, lead, tail = self._unsettled(newest)
         # Whoever gets image blocks may change them, so they are made anew each time.
-        changed |= {at: self._out[at] for at in self._pictured if at not in changed}
-        settled = len(self._out) - bool(self._run)
-        self._texts += [content.rendered for content in self._out[len(self._texts) : settled]]
+        changed |= {at: self._with_picked(at) for at in self._pictured if at not in changed}
+        self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
             {"role": _ROLES[type(content)], "content": said}
             for content, said in zip(self._out, self._texts, strict=False)
@@ -233,6 +240,26 @@ class _Fold:
         for at, content in changed.items():
             chat[at] = content.chat_msg
         return [*_chat(lead), *self._solid(chat, changed), *_chat(tail)]
+
+    def _render(self, stop: int) -> None:
+        """Have the texts of `_out` up to `stop`."""
+        start = len(self._texts)
+        self._texts += [content.rendered for content in self._out[start:stop]]
+        for at in reversed(self._picked):
+            if at < start:
+                break
+            content = cast("InstructionContent", self._out[at])
+            self._texts[at] = text_with_results(content, self._picked[at])
+
+    def _with_picked(self, at: int) -> MessageContent:
+        """What stands there, with the results it has picked up."""
+        if at not in self._picked:
+            return self._out[at]
+        merged = self._merged.get(at)
+        if merged is None:
+            content = cast("InstructionContent", self._out[at])
+            merged = self._merged[at] = _with_results(content, self._picked[at])
+        return merged
 
     def _solid(self, prepared: list[_T], changed: dict[int, MessageContent]) -> list[_T]:
         for at in reversed(self._hollow):
@@ -254,9 +281,10 @@ class _Fold:
             if newest.empty:
                 newest = None
         elif self._newest is not None:
-            changed[self._newest[0]] = self._newest[1]
+            at, whole = self._newest
+            changed[at] = _with_results(whole, self._picked.get(at, []))
         if self._system is not None and self._first is not None:
-            carrier = changed.get(self._first, self._out[self._first])
+            carrier = changed.get(self._first) or self._with_picked(self._first)
             changed[self._first] = _with_system(carrier, self._system)
         elif self._system is not None and newest is not None:
             newest = _with_system(newest, self._system)

@@ -40,12 +40,22 @@ def instruction_text(content: InstructionContent) -> str:
         lines = ["Context:"]
         _items(content.context, "  ", lines)
         sections.append(_ended("\n".join(lines)))
-    if content.tool_schemas:
+    if content.tool_schemas is not Unset and content.tool_schemas:
         sections.append("\n".join(["Tools:", *_tools(content.tool_schemas)]))
     if content.response_model is not Unset:
         sections.append(_output_types(content.response_model))
         sections.append(_response_format(content.response_model))
     return "\n\n".join(sections)
+
+
+def text_with_results(content: InstructionContent, results: list[dict[str, Any]]) -> str:
+    """How an instruction of the past reads with tool results behind its context."""
+    lines = ["Context:"]
+    if content.context:
+        _items(content.context, "  ", lines)
+    _items(results, "  ", lines)
+    context = _ended("\n".join(lines))
+    return f"{spoken(content.instruction)}\n\n{context}" if content.instruction else context
 
 
 def spoken(instruction: str) -> str:

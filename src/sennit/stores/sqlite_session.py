@@ -46,7 +46,7 @@ class SessionReader:
         key = (self._owner, self._no)
         ids: dict[int, UUID] = {}
         messages: list[MessageRecord] = []
-        for number, uid, created, body in self._run(sql.ALL_MESSAGES, key):
+        for number, uid, created, body in sorted(self._run(sql.ALL_MESSAGES, key)):
             ids[number] = made = id_from_bytes(uid)
             messages.append(MessageRecord(made, created, body))
         entries: dict[int, list[UUID]] = {}
