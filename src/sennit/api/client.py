@@ -6,11 +6,22 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.sessions.client import ClientCore
+from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
+
+if TYPE_CHECKING:
+    from sennit.stores.doctor import Finding
+    from sennit.stores.portable import ExportSummary, ImportSummary, Progress
 
 
 class Client(ClientCore[Session]):
@@ -20,6 +31,56 @@ class Client(ClientCore[Session]):
         super().__init__(
             store, session_type=Session, tenant=tenant or "default", user=user or "default"
         )
+
+    def export(
+        self,
+        path: str | PathLike[str],
+        sessions: Iterable[str | UUID] | None = None,
+        progress: Progress | None = None,
+    ) -> ExportSummary:
+        """Write sessions, by default all, to a new archive: a ".zip" file, or else a folder.
+
+        Raises ExistsError if the path is taken, NotFoundError if a named session is not here.
+        """
+        from sennit.stores.portable import export_sessions
+
+        named = None if sessions is None else [self._identify(one)[0] for one in sessions]
+        return export_sessions(self._store, self._owner, Path(path), named, progress)
+
+    def import_(self, path: str | PathLike[str], progress: Progress | None = None) -> ImportSummary:
+        """Take in an archive as sessions of this user; what branches were granted is not taken in.
+
+        Doing it again changes nothing. Raises ArchiveError if the archive is not sound, ExistsError
+        if a session is here with another content; nothing is imported then.
+        """
+        from sennit.stores.portable import import_sessions
+
+        return import_sessions(self._store, self._owner, Path(path), progress)
+
+    def backup(self, path: str | PathLike[str]) -> None:
+        """Copy the whole store, of all users, to a new file while others go on using it."""
+        from sennit.stores.portable import backup
+
+        backup(self._store, Path(path))
+
+    def doctor(self, *, repair: bool = False) -> list[Finding]:
+        """What is wrong with the store's file; with `repair`, what can be mended is mended."""
+        from sennit.stores import doctor
+
+        return doctor.repair(self._store) if repair else doctor.examine(self._store)
+
+    def expire(self, older_than: datetime) -> int:
+        """Delete the sessions that were last changed before then; gives how many."""
+        from sennit.stores.retention import expired
+
+        old = expired(self._store, self._owner, older_than)
+        return sum(self.delete_session(session) for session in old)
+
+    aexport = async_twin(export)
+    aimport_ = async_twin(import_)
+    abackup = async_twin(backup)
+    adoctor = async_twin(doctor)
+    aexpire = async_twin(expire)
 
     def __enter__(self) -> Client:
         return self

@@ -6,7 +6,7 @@ from os import PathLike, fspath
 
 from sennit import settings
 from sennit.api.client import Client
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.stores.sqlite import Durability, SQLiteStore
@@ -29,12 +29,17 @@ def open(
     return Client(_store(url, durability), tenant=tenant, user=user)
 
 
+def _kind(address: str) -> str:
+    """The kind of an address; the rest may hold a password."""
+    return repr(f"{address.partition('://')[0]}://…" if address else address)
+
+
 def _store(url: str | PathLike[str] | None, durability: Durability) -> Store:
     address = fspath(settings.default_url() if url is None else url)
     if address == ":memory:":
         return MemoryStore()
     if not address or "://" in address:
         raise ValidationError(
-            f"{shown(address)} is no store known here; give the path of a file, or ':memory:'."
+            f"{_kind(address)} is no store known here; give the path of a file, or ':memory:'."
         )
     return SQLiteStore(address, durability=durability)

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from threading import RLock
 from typing import Any, Generic, TypeVar
-from uuid import UUID, uuid5
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.ids import id_from_bytes
 from sennit.messages.plain import plain_dict, text
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
@@ -25,9 +24,9 @@ from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
+from sennit.stores.keys import session_id
 from sennit.stores.records import Owner, SessionRecord
 
-_NAMESPACE = id_from_bytes(bytes.fromhex("01a1e0d5e6da7422bcb7dce1d1ae1244"))
 _S = TypeVar("_S", bound=SessionCore)
 
 
@@ -159,9 +158,7 @@ class ClientCore(Generic[_S]):
         try:
             return UUID(key), None
         except ValueError:
-            owner = self._owner
-            # NUL can stand in none of them, so no two owners and keys run together.
-            return uuid5(_NAMESPACE, "\0".join((owner.tenant, owner.name, key))), key
+            return session_id(self._owner, key), key
 
 
 def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:

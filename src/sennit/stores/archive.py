@@ -37,7 +37,15 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
 _CHUNK = 1 << 20
-_UNREADABLE = (OSError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 class ArchiveError(StoreError):
@@ -63,7 +71,7 @@ class Limits:
 
 LIMITS = Limits()
 
-Count = Annotated[int, msgspec.Meta(ge=0, lt=2**63)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -189,7 +197,7 @@ class Archive:
 
     def _verify(self, file: ArchivedFile) -> None:
         digest, size = hashlib.sha256(), 0
-        with self._source.open(file.name) as stream:
+        with self._source.open(file.name) as stream, _readable(file.name):
             while chunk := stream.read(_CHUNK):
                 size += len(chunk)
                 if size > file.bytes:
@@ -202,7 +210,7 @@ class Archive:
         """The lines of a file; raises ArchiveError if it is not as the manifest says."""
         digest, count = hashlib.sha256(), 0
         with self._source.open(file.name) as stream:
-            while line := stream.readline(MAX_BYTES + 1):
+            while line := _next_line(stream, file.name):
                 if not line.endswith(b"\n"):
                     raise ArchiveError(f"{file.name!r} has a line that is too long or cut short.")
                 digest.update(line)
@@ -214,52 +222,69 @@ class Archive:
             raise _changed(file)
 
 
+def _next_line(stream: IO[bytes], name: str) -> bytes:
+    with _readable(name):
+        return stream.readline(MAX_BYTES + 1)
+
+
 @contextmanager
 def reading(path: Path) -> Generator[Archive]:
     """The archive at `path`, checked; raises ArchiveError."""
-    with readable(path):
-        if path.is_dir():
-            yield Archive(_FolderSource(path))
-            return
+    if path.is_dir():
+        with _readable(path):
+            archive = Archive(_FolderSource(path))
+        yield archive
+        return
+    with _unzipped(path) as packed:
+        with _readable(path):
+            archive = Archive(_ZipSource(packed, path.stat().st_size))
+        yield archive
+
+
+def _unzipped(path: Path) -> zipfile.ZipFile:
+    with _readable(path):
         if not path.is_file():
             raise ArchiveError(f"There is no archive at {str(path)!r}.")
         _refuse_long_listing(path)
-        with zipfile.ZipFile(path) as packed:
-            yield Archive(_ZipSource(packed, path.stat().st_size))
+        return zipfile.ZipFile(path)
 
 
 @contextmanager
-def readable(path: Path) -> Generator[None]:
-    """Turn what reading raises into an error that names the archive."""
+def _readable(name: str | Path) -> Generator[None]:
+    """Turn what reading raises into an error that says which file it was."""
     try:
         yield
     except SennitError:
         raise
     except _UNREADABLE as error:
-        raise ArchiveError(f"The archive {str(path)!r} could not be read ({error}).") from error
+        raise ArchiveError(f"{str(name)!r} could not be read as an archive ({error}).") from error
 
 
 class _Source(Protocol):
     sizes: dict[str, int]
     """The files there are, and how large each says it is."""
-    packed: int | None
-    """How many bytes they take together where they are packed."""
+    packed: int
+    """How many bytes they take together as they are."""
 
     def open(self, name: str) -> IO[bytes]: ...
 
 
 class _FolderSource:
-    packed = None
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self.sizes: dict[str, int] = {}
-        for entry in os.scandir(path):
-            if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
-                for inner in os.scandir(entry):
-                    self._note(f"{_FOLDER}/{inner.name}", inner)
-            else:
-                self._note(entry.name, entry)
+        with os.scandir(path) as entries:
+            for entry in entries:
+                if entry.name == _FOLDER and entry.is_dir(follow_symlinks=False):
+                    self._look_into(entry)
+                else:
+                    self._note(entry.name, entry)
+        self.packed = sum(self.sizes.values())
+
+    def _look_into(self, folder: os.DirEntry[str]) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self._note(f"{_FOLDER}/{entry.name}", entry)
 
     def _note(self, name: str, entry: os.DirEntry[str]) -> None:
         if not entry.is_file(follow_symlinks=False):
@@ -324,11 +349,10 @@ def _refuse_oversize(source: _Source) -> None:
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
-    if source.packed is not None and total > LIMITS.ratio_from:
-        if total > source.packed * LIMITS.ratio:
-            raise ArchiveError(
-                f"{source.packed:,} bytes that unpack to {total:,} are a trap, not an archive."
-            )
+    if total > LIMITS.ratio_from and total > source.packed * LIMITS.ratio:
+        raise ArchiveError(
+            f"{source.packed:,} bytes that unpack to {total:,} are a trap, not an archive."
+        )
 
 
 def _manifest(source: _Source) -> Manifest:
@@ -350,7 +374,7 @@ def _refuse_other_format(found: Any) -> None:
     said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if said.get("format") != FORMAT:
         raise ArchiveError(f"Its {_MANIFEST} does not say it is a {FORMAT!r}.")
-    if said.get("version") != VERSION or said["version"] is True:
+    if said.get("version") != VERSION:
         raise ArchiveError(
             f"The archive has version {shown(said.get('version'))}, this Sennit reads {VERSION}; "
             f"update Sennit."

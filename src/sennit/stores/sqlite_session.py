@@ -115,10 +115,11 @@ class SessionWriter:
         self._owner, self._session = owner, session
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
         self._heads: list[Head] = []
+        self._rewritten = False  # whether some segments may be needed no more
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
-        self._new, self._heads = {}, []
+        self._new, self._heads, self._rewritten = {}, [], False
         for change in changes:
             match change:
                 case AddMessages():
@@ -133,8 +134,10 @@ class SessionWriter:
                 case RemoveBranch():
                     self._remove_branch(change.branch)
                 case RemoveMessages():
+                    self._drop_unused_segments()  # so that they need not be mended
                     for uid in change.messages:
                         self._erase(uid)
+        self._drop_unused_segments()
         return self._heads
 
     def _add_message(self, message: MessageRecord) -> None:
@@ -278,17 +281,19 @@ class SessionWriter:
                 *key,
             ),
         )
-        if change.segment is not None:
-            self._drop_unused_segments()
+        self._rewritten = self._rewritten or change.segment is not None
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (self._owner, self._session, uid.bytes)
         if not self._run(sql.DELETE_BRANCH, key).rowcount:
             raise no_branch(uid)
         self._run(sql.DELETE_LEASE, key)
-        self._drop_unused_segments()
+        self._rewritten = True
 
     def _drop_unused_segments(self) -> None:
+        if not self._rewritten:
+            return
+        self._rewritten = False
         named = {"owner": self._owner, "session": self._session}
         for (number,) in self._run(sql.UNUSED_SEGMENTS, named).fetchall():
             self._run(sql.DELETE_ENTRIES, (self._owner, number))
@@ -332,6 +337,7 @@ class SessionWriter:
             self._forget_words(number, body)
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
+        self._rewritten = True
         self._drop_unused_segments()
         self._run(sql.DELETE_MESSAGES, key)
         self._run(sql.DELETE_SESSION, key)

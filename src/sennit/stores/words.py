@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, cast
 
+from sennit.errors import CodecError
 from sennit.messages.codec import loads
 
 _WORD = re.compile(r"\w+", re.UNICODE)
@@ -34,8 +35,14 @@ _AROUND = 8
 
 
 def said(body: bytes) -> str:
-    """All the text in a stored message."""
-    content = loads(body)["content"]
+    """All the text in a stored message; none if it cannot be read: a search goes on."""
+    try:
+        content = loads(body)["content"]
+    except (CodecError, KeyError, TypeError):
+        return ""
+    if not isinstance(content, dict):
+        return ""
+    content = cast("dict[str, Any]", content)
     return "\n".join(piece for name in _SAID for piece in _texts(content.get(name)))
 
 

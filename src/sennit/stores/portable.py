@@ -1,0 +1,352 @@
+"""Sessions on the move: from one store to another, or to a file that outlives both.
+
+`export_sessions` writes an archive (see `archive` and `lines` for its form), `import_sessions`
+takes one in, both through the Store protocol alone, so that any store can take what any other gave.
+One session at a time is in memory.
+
+An import changes nothing until all of the archive has been checked, and compared with what is
+there. Then each session is written in one step. What is there already is left alone, what has grown
+since grows, and what differs is refused: an import never overwrites. The archive's sessions become
+the importing owner's; what branches were granted is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sennit import clock
+from sennit.errors import ExistsError, NotFoundError, SennitError, StoreError
+from sennit.ids import new_id
+from sennit.messages.codec import loads
+from sennit.stores import lines
+from sennit.stores.archive import (
+    Archive,
+    ArchivedSession,
+    ArchiveError,
+    ArchiveWriter,
+    reading,
+    writing,
+)
+from sennit.stores.base import Store
+from sennit.stores.records import (
+    AddBranch,
+    AddMessages,
+    Append,
+    BranchRecord,
+    Change,
+    MessageRecord,
+    Owner,
+    RemoveBranch,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+)
+
+__all__ = [
+    "ArchiveError",
+    "ExportSummary",
+    "ImportSummary",
+    "backup",
+    "export_sessions",
+    "import_sessions",
+]
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Told how many sessions are done, and of how many."""
+
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class ExportSummary:
+    """What an export wrote."""
+
+    path: Path
+    sessions: int
+    messages: int
+    bytes: int
+    """Of the session files, before packing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSummary:
+    """What an import found, and what of it was new here."""
+
+    sessions: int
+    new_sessions: int
+    new_messages: int
+
+
+def export_sessions(
+    store: Store,
+    owner: Owner,
+    path: Path,
+    sessions: Iterable[UUID] | None = None,
+    progress: Progress | None = None,
+) -> ExportSummary:
+    """Write the owner's sessions, or those named, to a new archive.
+
+    `path` becomes a zip file if it ends with ".zip", else a folder, and appears when complete.
+    Raises ExistsError if it is there already, NotFoundError if a named session is not.
+    """
+    wanted = _all_sessions(store, owner) if sessions is None else list(dict.fromkeys(sessions))
+    with writing(path) as archive:
+        for done, uid in enumerate(wanted, 1):
+            try:
+                _export_session(archive, store.load(owner, uid))
+            except NotFoundError:
+                if sessions is not None:
+                    raise  # else it was deleted meanwhile
+            if progress is not None:
+                progress(done, len(wanted))
+        manifest = archive.finish()
+    return ExportSummary(
+        path,
+        len(manifest.sessions),
+        sum(session.messages for session in manifest.sessions),
+        sum(file.bytes for file in manifest.files),
+    )
+
+
+def _all_sessions(store: Store, owner: Owner) -> list[UUID]:
+    """All ids. A session that changes moves to the front, so it is asked until nothing is new."""
+    found: dict[UUID, None] = {}
+    known = -1
+    while len(found) > known:
+        known = len(found)
+        found.update((session.id, None) for session in _listed(store, owner))
+    return list(found)
+
+
+def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
+    before: tuple[int, UUID] | None = None
+    while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
+        yield from page
+        before = (page[-1].updated, page[-1].id)
+
+
+def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
+    ordered = replace(found, segments=_needed(found))
+    archive.add(
+        ArchivedSession(
+            found.session.id,
+            found.session.key,
+            len(ordered.messages),
+            len(ordered.segments),
+            len(ordered.branches),
+        ),
+        lines.written(ordered),
+    )
+
+
+def _needed(found: Snapshot) -> list[SegmentRecord]:
+    """The segments that branches stand on, each after its base, the same from every store."""
+    by_id = {segment.id: segment for segment in found.segments}
+    depths: dict[UUID, int] = {}
+    for branch in found.branches:
+        chain: list[UUID] = []
+        at: UUID | None = branch.segment
+        while at is not None and at not in depths:
+            chain.append(at)
+            at = by_id[at].base
+        below = -1 if at is None else depths[at]
+        depths.update((uid, below + n) for n, uid in enumerate(reversed(chain), 1))
+    return [by_id[uid] for uid in sorted(depths, key=lambda uid: (depths[uid], uid))]
+
+
+def import_sessions(
+    store: Store, owner: Owner, path: Path, progress: Progress | None = None
+) -> ImportSummary:
+    """Take in an archive as sessions of the owner; doing it again changes nothing.
+
+    Raises ArchiveError if the archive is not sound, and ExistsError if a session is here with
+    another content; nothing is imported then.
+    """
+    with reading(path) as archive:
+        total = len(archive.manifest.sessions)
+        _check(store, owner, archive)
+        new_sessions = new_messages = 0
+        for done, wanted in enumerate(_snapshots(archive, owner), 1):
+            is_new, added = _import_session(store, owner, wanted)
+            new_sessions += is_new
+            new_messages += added
+            if progress is not None:
+                progress(done, total)
+    return ImportSummary(total, new_sessions, new_messages)
+
+
+def _snapshots(archive: Archive, owner: Owner) -> Iterator[Snapshot]:
+    for file, said in zip(archive.manifest.files, archive.manifest.sessions, strict=True):
+        try:
+            found = lines.read(archive.lines(file), owner)
+        except ArchiveError as error:
+            raise ArchiveError(f"{file.name!r} cannot be imported. {error}") from error
+        counts = len(found.messages), len(found.segments), len(found.branches)
+        if (said.key, said.messages, said.segments, said.branches) != (found.session.key, *counts):
+            raise ArchiveError(f"{file.name!r} is not as the manifest says.")
+        if said.key is None and said.id != found.session.id:
+            raise ArchiveError(f"{file.name!r} holds another session than its name says.")
+        yield found
+
+
+def _check(store: Store, owner: Owner, archive: Archive) -> None:
+    """All is sound, and nothing that is here already differs."""
+    seen: set[UUID] = set()
+    for wanted in _snapshots(archive, owner):
+        if wanted.session.id in seen:
+            raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
+        seen.add(wanted.session.id)
+        _additions(wanted, _there(store, owner, wanted))
+
+
+def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
+    if store.find_session(owner, wanted.session.id) is None:
+        return None
+    return store.load(owner, wanted.session.id)
+
+
+def _import_session(store: Store, owner: Owner, wanted: Snapshot) -> tuple[bool, int]:
+    """Write what is not there yet; gives whether the session is new, and how many messages."""
+    there = _there(store, owner, wanted)
+    changes = _additions(wanted, there)
+    uid = wanted.session.id
+    if there is None:
+        store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
+    try:
+        if changes:
+            store.write(owner, uid, changes)
+    except BaseException:
+        if there is None:
+            with suppress(SennitError):
+                _delete_if_empty(store, owner, uid)
+        raise
+    added = sum(len(one.messages) for one in changes if isinstance(one, AddMessages))
+    return there is None, added
+
+
+def _delete_if_empty(store: Store, owner: Owner, uid: UUID) -> None:
+    left = store.load(owner, uid)
+    if not left.messages and not left.branches:
+        store.delete_session(owner, uid)
+
+
+def _additions(wanted: Snapshot, there: Snapshot | None) -> list[Change]:
+    """What makes `there` hold all that is wanted; raises ExistsError if they contradict."""
+    here = Snapshot(wanted.session, [], [], []) if there is None else there
+    if here.session.key != wanted.session.key:
+        raise _differs(wanted, f"it is known as {here.session.key!r} here")
+    new = _new_messages(wanted, here)
+    changes: list[Change] = [AddMessages(tuple(new))] if new else []
+    return changes + _new_history(wanted, here)
+
+
+def _new_messages(wanted: Snapshot, here: Snapshot) -> list[MessageRecord]:
+    known = {message.id: message for message in here.messages}
+    new: list[MessageRecord] = []
+    for message in wanted.messages:
+        found = known.get(message.id)
+        if found is None:
+            new.append(message)
+        elif not _is_same(found, message):
+            raise _differs(wanted, f"message {message.id} has another content")
+    return new
+
+
+def _is_same(one: MessageRecord, other: MessageRecord) -> bool:
+    if one.created != other.created:
+        return False
+    return one.body == other.body or loads(one.body) == loads(other.body)
+
+
+def _new_history(wanted: Snapshot, here: Snapshot) -> list[Change]:
+    """A segment comes with its branch or, if none ends with it, with one that goes at once."""
+    _refuse_other_branches(wanted, here)
+    known = {segment.id: segment for segment in here.segments}
+    on_top = {branch.segment: branch for branch in wanted.branches}
+    changes: list[Change] = []
+    carriers: list[BranchRecord] = []
+    for segment in wanted.segments:
+        branch = on_top.get(segment.id)
+        if segment.id in known:
+            changes.extend(_growth(wanted, segment, known[segment.id], branch))
+            continue
+        if branch is None:
+            branch = _carrier(segment)
+            carriers.append(branch)
+        changes.append(AddBranch(branch, segment))
+    changes.extend(RemoveBranch(carrier.id) for carrier in carriers)
+    return changes
+
+
+def _refuse_other_branches(wanted: Snapshot, here: Snapshot) -> None:
+    """A branch that is here must be the same one; one that is not must find its place free."""
+    known = {branch.id: branch for branch in here.branches}
+    names = {branch.name for branch in here.branches}
+    segments = {segment.id for segment in here.segments}
+    for branch in wanted.branches:
+        found = known.get(branch.id)
+        if found is None:
+            if branch.name in names:
+                raise _differs(wanted, f"another branch is named {branch.name!r}")
+            if branch.segment in segments:
+                raise _differs(wanted, f"branch {branch.name!r} was removed")
+        elif _place(found) != _place(branch):
+            raise _differs(wanted, f"branch {branch.name!r} was changed")
+
+
+def _place(branch: BranchRecord) -> tuple[str, UUID, UUID | None, dict[str, Any]]:
+    return branch.name, branch.segment, branch.system, branch.metadata
+
+
+def _growth(
+    wanted: Snapshot, segment: SegmentRecord, found: SegmentRecord, branch: BranchRecord | None
+) -> list[Change]:
+    """What the segment here lacks of the wanted one."""
+    both = min(len(segment.entries), len(found.entries))
+    rest = segment.entries[both:]
+    same = (segment.base, segment.offset, segment.entries[:both])
+    if same != (found.base, found.offset, found.entries[:both]) or (rest and branch is None):
+        raise _differs(wanted, f"segment {segment.id} has another history")
+    return [Append(branch.id, rest)] if rest and branch is not None else []
+
+
+def _carrier(segment: SegmentRecord) -> BranchRecord:
+    uid = new_id()
+    none: frozenset[str] = frozenset()
+    return BranchRecord(
+        id=uid,
+        name=f"import {uid}",
+        created=clock.now_us(),
+        system=None,
+        segment=segment.id,
+        length=len(segment.entries),
+        resources=none,
+        capabilities=none,
+        metadata={},
+    )
+
+
+def _differs(wanted: Snapshot, how: str) -> ExistsError:
+    name = wanted.session.key or str(wanted.session.id)
+    return ExistsError(
+        f"Session {name!r} is here already and differs from the archive: {how}. "
+        f"Nothing was imported; delete it first, or import as another user."
+    )
+
+
+def backup(store: Store, path: Path) -> None:
+    """Copy a whole store while others use it, to a new file that `sennit.open` opens.
+
+    Raises ExistsError if the file is there already, StoreError if the store cannot do it.
+    """
+    copy: Callable[[Path], None] | None = getattr(store, "backup", None)
+    if copy is None:
+        raise StoreError(
+            f"A {type(store).__name__} has no backup of its own; export its sessions instead."
+        )
+    copy(path)

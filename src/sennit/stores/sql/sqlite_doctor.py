@@ -1,0 +1,106 @@
+"""What the doctor asks a SQLite file, and how it mends it. Questions give what to call each row."""
+
+NOBODYS = """
+    SELECT 'message ' || no FROM messages WHERE owner NOT IN (SELECT no FROM owners)
+    UNION ALL
+    SELECT 'session ' || no FROM sessions WHERE owner NOT IN (SELECT no FROM owners)"""
+
+LOST_SESSIONS = """
+    SELECT owner, session FROM (
+        SELECT owner, session FROM messages UNION
+        SELECT owner, session FROM segments UNION
+        SELECT owner, session FROM branches
+    ) AS kept
+    WHERE owner IN (SELECT no FROM owners) AND NOT EXISTS (
+        SELECT 1 FROM sessions s WHERE s.no = kept.session AND s.owner = kept.owner)"""
+ADD_SESSION = """
+    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)
+    VALUES (?, ?, NULL, 'user', ?, ?, '{"recovered":true}') RETURNING no"""
+MOVE_ROWS = tuple(
+    f"UPDATE {table} SET session = ? WHERE owner = ? AND session = ?"
+    for table in ("messages", "segments", "branches", "leases")
+)
+
+LOST_SYSTEMS = """
+    SELECT name FROM branches b WHERE system IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.no = b.system AND m.owner = b.owner AND m.session = b.session)"""
+FORGET_SYSTEMS = """
+    UPDATE branches AS b SET system = NULL, version = version + 1
+    WHERE system IS NOT NULL AND NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.no = b.system AND m.owner = b.owner AND m.session = b.session)"""
+
+LOST_TAILS = """
+    SELECT name, owner, session, id FROM branches b WHERE NOT EXISTS (
+        SELECT 1 FROM segments s
+        WHERE s.no = b.segment AND s.owner = b.owner AND s.session = b.session)"""
+SET_TAIL = """
+    UPDATE branches SET segment = ?, length = 0, version = version + 1
+    WHERE owner = ? AND session = ? AND id = ?"""
+
+BASES = "SELECT no, base, owner, session FROM segments ORDER BY no"
+CUT_LOOSE = "UPDATE segments SET base = NULL, start = 0 WHERE no = ?"
+
+LOST_ENTRIES = """
+    SELECT e.segment || ':' || e.pos, s.owner, s.session FROM entries e
+    JOIN segments s ON s.no = e.segment AND s.owner = e.owner
+    LEFT JOIN messages m ON m.no = e.message AND m.owner = e.owner AND m.session = s.session
+    WHERE m.no IS NULL"""
+GAPS = """
+    SELECT e.segment, s.owner, s.session FROM entries e
+    JOIN segments s ON s.no = e.segment AND s.owner = e.owner
+    GROUP BY e.owner, e.segment HAVING min(e.pos) <> 0 OR max(e.pos) <> count(*) - 1"""
+WRONG_STARTS = """
+    SELECT s.no, s.owner, s.session FROM segments s LEFT JOIN segments b ON b.no = s.base
+    WHERE (s.base IS NULL AND s.start <> 0) OR s.start < b.start OR s.start > b.start + coalesce(
+        (SELECT max(pos) + 1 FROM entries e WHERE e.owner = b.owner AND e.segment = b.no), 0)"""
+SEGMENTS_TO_RELAY = """
+    SELECT no, base, start FROM segments WHERE owner = ? AND session = ? ORDER BY no"""
+ENTRIES_TO_RELAY = """
+    SELECT e.pos, e.message FROM entries e
+    JOIN messages m ON m.no = e.message AND m.owner = e.owner
+    WHERE e.owner = ? AND m.session = ? AND e.segment = ? ORDER BY e.pos"""
+SET_START = "UPDATE segments SET start = ? WHERE no = ?"
+TOUCH_BRANCHES = "UPDATE branches SET version = version + 1 WHERE owner = ? AND session = ?"
+
+TAILS = "SELECT segment FROM branches"
+STRAY_ENTRIES = """
+    SELECT segment || ':' || pos FROM entries e WHERE NOT EXISTS (
+        SELECT 1 FROM segments s WHERE s.no = e.segment AND s.owner = e.owner)"""
+DROP_STRAY_ENTRIES = """
+    DELETE FROM entries AS e WHERE NOT EXISTS (
+        SELECT 1 FROM segments s WHERE s.no = e.segment AND s.owner = e.owner)"""
+STRAY_LEASES = """
+    SELECT holder FROM leases l WHERE NOT EXISTS (
+        SELECT 1 FROM branches b
+        WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+DROP_STRAY_LEASES = """
+    DELETE FROM leases AS l WHERE NOT EXISTS (
+        SELECT 1 FROM branches b
+        WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+
+WRONG_LENGTHS = """
+    SELECT name FROM branches b WHERE length <> (
+        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+COUNT_LENGTHS = """
+    UPDATE branches AS b SET version = version + 1, length = (
+        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)
+    WHERE length <> (
+        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+
+UNINDEXED = """
+    SELECT id, body FROM messages WHERE no <= (SELECT mark FROM indexed)
+      AND no NOT IN (SELECT id FROM words_docsize)"""
+WRONGLY_INDEXED = """
+    SELECT 'index row ' || id FROM words_docsize
+    WHERE id > (SELECT mark FROM indexed) OR id NOT IN (SELECT no FROM messages)"""
+MARKS = "SELECT count(*) FROM indexed"
+DROP_MARKS = "DELETE FROM indexed"
+ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
+EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
+ALL_BODIES = "SELECT no, owner, body FROM messages ORDER BY no"
+
+BODIES = "SELECT id, created, body FROM messages ORDER BY no"
+SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sessions"
+BRANCH_COLUMNS = "SELECT 'branch ' || name, metadata, resources, capabilities FROM branches"
