@@ -152,7 +152,7 @@ class SessionCore(Kept):
         """The branch with that id or name; raises NotFoundError unless there is a default."""
         with self.lock:
             if isinstance(branch, Branch):
-                found = branch if branch in self._branches and branch.session is self else None
+                found = branch if self._branches.by_key(branch.id.int) is branch else None
             elif isinstance(branch, str) and branch in self._named:
                 found = self._named[branch]
             else:

@@ -220,14 +220,17 @@ class SQLiteStore:
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
         """Make changes, all or none; gives the head before each Append, in order."""
         with self._writing() as connection:
-            return self._apply(connection, Write(owner, session, tuple(changes)), {})
+            return self._apply_one(connection, Write(owner, session, tuple(changes)))
 
     def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         try:
             with self._writing() as connection:
                 writers: dict[tuple[Owner, UUID], SessionWriter] = {}
-                return [self._apply(connection, write, writers) for write in writes]
+                heads = [self._apply(connection, write, writers) for write in writes]
+                for writer in writers.values():
+                    writer.settle()
+                return list(heads)
         except SennitError:
             # One of them is refused and has undone all: once more, each with a way back of its own.
             return self._write_each(writes)
@@ -238,12 +241,19 @@ class SQLiteStore:
             for write in writes:
                 connection.execute("SAVEPOINT one")
                 try:
-                    results.append(self._apply(connection, write, {}))
+                    results.append(self._apply_one(connection, write))
                 except SennitError as error:
                     connection.execute("ROLLBACK TO one")
                     results.append(error)
                 connection.execute("RELEASE one")
         return results
+
+    def _apply_one(self, connection: sqlite3.Connection, write: Write) -> list[Head]:
+        writers: dict[tuple[Owner, UUID], SessionWriter] = {}
+        heads = self._apply(connection, write, writers)
+        for writer in writers.values():
+            writer.settle()
+        return heads
 
     def _apply(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -106,6 +107,19 @@ class SessionReader:
         return found
 
 
+@dataclass(slots=True)
+class _Tail:
+    """Where a branch ends inside a transaction."""
+
+    branch: UUID
+    segment: int
+    name: UUID
+    length: int
+    written: int
+    """The length that is written down."""
+    version: int
+
+
 class SessionWriter:
     """Makes changes to one session inside one transaction."""
 
@@ -115,12 +129,15 @@ class SessionWriter:
         self._owner, self._session = owner, session
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
         self._heads: list[Head] = []
+        self._tails: dict[int, _Tail] = {}
         self._rewritten = False  # whether some segments may be needed no more
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
         self._new, self._heads, self._rewritten = {}, [], False
         for change in changes:
+            if not isinstance(change, (AddMessages, Append)):
+                self.settle()
             match change:
                 case AddMessages():
                     for message in change.messages:
@@ -162,19 +179,37 @@ class SessionWriter:
 
     def _append(self, change: Append) -> None:
         numbers = [self._number(uid) for uid in change.entries]
-        key = (self._owner, self._session, change.branch.bytes)
-        row = self._run(sql.FIND_BRANCH, key).fetchone()
-        if row is None:
-            raise no_branch(change.branch)
-        segment, name, length, version = row
+        tail = self._tail(change.branch)
+        segment, length = tail.segment, tail.length
         at = length
         # What this very write has added can stand nowhere yet.
         if any(uid.int not in self._new for uid in change.entries):
             at = self._repeated(change, numbers, segment, length)
-        self._heads.append(Head(change.branch, id_from_bytes(name), at, version))
+        self._heads.append(Head(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
             self._put(segment, length, numbers)
-            self._run(sql.GROW_BRANCH, (len(numbers), *key))
+            tail.length += len(numbers)
+
+    def _tail(self, branch: UUID) -> _Tail:
+        """Where a branch ends now, counting what this transaction has appended."""
+        found = self._tails.get(branch.int)
+        if found is None:
+            key = (self._owner, self._session, branch.bytes)
+            row = self._run(sql.FIND_BRANCH, key).fetchone()
+            if row is None:
+                raise no_branch(branch)
+            segment, name, length, version = row
+            found = _Tail(branch, segment, id_from_bytes(name), length, length, version)
+            self._tails[branch.int] = found
+        return found
+
+    def settle(self) -> None:
+        """Write down how long branches have become: once for all appends of a transaction."""
+        for tail in self._tails.values():
+            if tail.length > tail.written:
+                key = (self._owner, self._session, tail.branch.bytes)
+                self._run(sql.GROW_BRANCH, (tail.length - tail.written, *key))
+        self._tails.clear()
 
     def _repeated(self, change: Append, numbers: list[int], segment: int, length: int) -> int:
         """Where an append begins that was made before, or `length` if it was not."""
