@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platformdirs import user_data_path
-
 
 def default_url() -> str:
     """The store that `sennit.open()` opens: SENNIT_URL, or a file in the user's data folder."""
@@ -15,4 +13,6 @@ def default_url() -> str:
 
 def data_folder() -> Path:
     """The folder for the user's own data."""
+    from platformdirs import user_data_path
+
     return user_data_path("sennit", appauthor=False)

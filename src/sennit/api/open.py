@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from os import PathLike, fspath
+from typing import TYPE_CHECKING
 
 from sennit import settings
 from sennit.api.client import Client
 from sennit.errors import ValidationError
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import Durability, SQLiteStore
+
+if TYPE_CHECKING:
+    from sennit.stores.sqlite import Durability
 
 
 def open(
@@ -37,9 +39,13 @@ def _kind(address: str) -> str:
 def _store(url: str | PathLike[str] | None, durability: Durability) -> Store:
     address = fspath(settings.default_url() if url is None else url)
     if address == ":memory:":
+        from sennit.stores.memory import MemoryStore
+
         return MemoryStore()
     if not address or "://" in address:
         raise ValidationError(
             f"{_kind(address)} is no store known here; give the path of a file, or ':memory:'."
         )
+    from sennit.stores.sqlite import SQLiteStore
+
     return SQLiteStore(address, durability=durability)

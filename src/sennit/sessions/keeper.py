@@ -6,12 +6,9 @@ other, for one session of one owner, and knows nothing of either's rules.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
@@ -35,43 +32,6 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
 
 
-class Mailbox:
-    """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
-
-    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
-        self._woken = False
-
-    @classmethod
-    def of(cls, loop: asyncio.AbstractEventLoop) -> Mailbox:
-        """The loop's own mailbox; called in the loop's thread."""
-        found = cls._all.get(loop)
-        if found is None:
-            found = cls._all[loop] = cls(loop)
-        return found
-
-    def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
-        """Tell whoever waits; called in the writer's thread."""
-        self._letters.append((finished, error))
-        if not self._woken:
-            self._woken = True
-            self.loop.call_soon_threadsafe(self._deliver)
-
-    def _deliver(self) -> None:
-        self._woken = False  # before looking: a letter that comes now wakes the loop again
-        while self._letters:
-            finished, error = self._letters.popleft()
-            if finished.cancelled():
-                continue
-            if error is None:
-                finished.set_result(None)
-            else:
-                finished.set_exception(error)
-
-
 class Keeper:
     """Keeps one session in a store."""
 
@@ -84,8 +44,10 @@ class Keeper:
 
     async def awrite(self, changes: Sequence[Change], apply: Callable[[list[Head]], None]) -> None:
         """The same together with others; `apply` is called in the order of commits."""
-        mailbox = Mailbox.of(asyncio.get_running_loop())
-        finished: asyncio.Future[None] = mailbox.loop.create_future()
+        from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
+
+        mailbox = Mailbox.of_running_loop()
+        finished = mailbox.loop.create_future()
 
         def done(outcome: Outcome) -> None:
             error = outcome if isinstance(outcome, SennitError) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -19,6 +18,8 @@ def async_twin(
 
     @wraps(method)
     async def twin(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        import asyncio  # takes long, and only async callers need it
+
         return await asyncio.to_thread(method, self, *args, **kwargs)
 
     twin.__name__ = f"a{method.__name__}"

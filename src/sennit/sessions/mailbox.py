@@ -1,0 +1,48 @@
+"""From a writer's thread to an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+from sennit.errors import SennitError
+
+
+class Mailbox:
+    """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
+
+    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
+        self._woken = False
+
+    @classmethod
+    def of_running_loop(cls) -> Mailbox:
+        """The running loop's own mailbox."""
+        loop = asyncio.get_running_loop()
+        found = cls._all.get(loop)
+        if found is None:
+            found = cls._all[loop] = cls(loop)
+        return found
+
+    def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
+        """Tell whoever waits; called in the writer's thread."""
+        self._letters.append((finished, error))
+        if not self._woken:
+            self._woken = True
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        self._woken = False  # before looking: a letter that comes now wakes the loop again
+        while self._letters:
+            finished, error = self._letters.popleft()
+            if finished.cancelled():
+                continue
+            if error is None:
+                finished.set_result(None)
+            else:
+                finished.set_exception(error)
