@@ -16,7 +16,7 @@ export UV_HTTP_TIMEOUT ?= 180
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with all that checks and tests need
@@ -60,7 +60,20 @@ torture: setup ## Kill a writing program 500 times and look at what is left
 bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
+.PHONY: bench-peers
+bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores beside ours
+	$(BIN)/python -m benchmarks.peers
+
+# A peer's own environment, from the versions pinned beside its worker.
+.venv-peers/%/.synced: benchmarks/peers/%.txt | setup
+	rm -rf $(@D)
+	@if test -x $(UV); \
+		then $(UV) venv --quiet --python $(BIN)/python $(@D) \
+			&& $(UV) pip install --quiet --python $(@D)/bin/python -r $<; \
+		else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
+	@touch $@
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .venv .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .venv .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

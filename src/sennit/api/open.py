@@ -23,10 +23,11 @@ def open(
 ) -> Client:
     """A client for one user's sessions in a store.
 
-    `url` is the path of a file, ":memory:" for a store that ends with the program, or None for
-    SENNIT_URL or else a file in the user's data folder. `durability="normal"` waits less for the
-    disk: what was acknowledged then survives the program, but perhaps not the machine.
-    Raises StoreError if the file cannot be used, ValidationError for an address of no known kind.
+    `url` is the path of a SQLite file, "postgresql://…" (with the extra `postgres`), ":memory:" for
+    a store that ends with the program, or None for SENNIT_URL or else a file in the user's data
+    folder. `durability="normal"` waits less for the disk of a file: what was acknowledged then
+    survives the program, but perhaps not the machine.
+    Raises StoreError if the store cannot be used, ValidationError for an address of no known kind.
     """
     return Client(_store(url, durability), tenant=tenant, user=user)
 
@@ -42,9 +43,14 @@ def _store(url: str | PathLike[str] | None, durability: Durability) -> Store:
         from sennit.stores.memory import MemoryStore
 
         return MemoryStore()
+    if address.startswith(("postgresql://", "postgres://")):
+        from sennit.stores.postgres import PostgresStore
+
+        return PostgresStore(address)
     if not address or "://" in address:
         raise ValidationError(
-            f"{_kind(address)} is no store known here; give the path of a file, or ':memory:'."
+            f"{_kind(address)} is no store known here; give the path of a file, "
+            f"'postgresql://…' or ':memory:'."
         )
     from sennit.stores.sqlite import SQLiteStore
 

@@ -1,0 +1,238 @@
+"""`make bench-peers`: let the workers take turns, print a table, write JSON beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from benchmarks.harness import machine
+from benchmarks.peers.worker import WARM
+
+ROOT = Path(__file__).parents[2]
+OUTPUT = ROOT / "benchmarks" / "results" / "peers.json"
+ROUNDS = 5
+CASE_SECONDS = 33
+"""No new round of a case starts after this long; all cases together stay below four minutes."""
+OURS = "Sennit"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A column of the table: a worker module, its environment, and the variant it is told."""
+
+    name: str
+    module: str
+    python: Path
+    variant: str = "plain"
+
+
+@dataclass(slots=True)
+class Case:
+    """A row of the table: what is asked, and for how many steps the time is divided."""
+
+    name: str
+    ask: dict[str, Any]
+    steps: int
+    expected: int
+    bar: float | None = None
+    """How many times faster than the fastest peer we mean to be."""
+    skip: frozenset[str] = frozenset()
+    best: dict[str, float] = field(default_factory=dict)
+    """Microseconds for each step."""
+    landed: dict[str, int] = field(default_factory=dict)
+
+    def note(self, name: str, answer: dict[str, Any]) -> None:
+        took = answer["seconds"] * 1e6 / self.steps
+        self.best[name] = min(took, self.best.get(name, took))
+        self.landed[name] = min(answer["landed"], self.landed.get(name, answer["landed"]))
+
+    @property
+    def fastest(self) -> str:
+        """The fastest peer of those that show every message."""
+        whole = {name for name, landed in self.landed.items() if landed == self.expected}
+        return min(whole - {OURS}, key=self.best.__getitem__)
+
+    @property
+    def ratio(self) -> float:
+        return self.best[self.fastest] / self.best[OURS]
+
+    @property
+    def verdict(self) -> str:
+        if self.landed[OURS] != self.expected:
+            return "LOST"
+        if self.bar is None:
+            return ""
+        return "ok" if self.ratio >= self.bar else "MISSED"
+
+
+def systems() -> list[System]:
+    def peer(name: str) -> Path:
+        return ROOT / ".venv-peers" / name / "bin" / "python"
+
+    return [
+        System(OURS, "work_sennit", Path(sys.executable)),
+        System("Agents SDK", "work_openai_agents", peer("openai_agents")),
+        System("Agents SDK, aiosqlite", "work_openai_agents", peer("openai_agents"), "async"),
+        System("LangGraph", "work_langgraph", peer("langgraph")),
+        System("LangGraph, DeltaChannel", "work_langgraph", peer("langgraph"), "delta"),
+    ]
+
+
+def cases() -> list[Case]:
+    tasks, each, forks = 16, 25, 3
+    many = {"do": "concurrent", "tasks": tasks, "count": each}
+    return [
+        Case("durable append", {"do": "append", "count": 200}, 200, 200, bar=1.5),
+        Case(
+            "append, 16 tasks, 16 sessions",
+            many | {"sessions": tasks},
+            tasks * each,
+            tasks * (WARM + each),
+            bar=10,
+        ),
+        Case(
+            "append, 16 tasks, one session",
+            many | {"sessions": 1},
+            tasks * each,
+            tasks * (WARM + each),
+            bar=10,
+        ),
+        Case(
+            "fork in the middle of 10,000",
+            {"do": "fork", "count": forks},
+            forks,
+            5_000,
+            bar=50,
+            skip=frozenset({"Agents SDK, aiosqlite"}),
+        ),
+        Case("load 10,000", {"do": "load"}, 1, 10_000),
+    ]
+
+
+class Running:
+    """A started worker."""
+
+    def __init__(self, system: System, process: asyncio.subprocess.Process) -> None:
+        self.system, self._process = system, process
+
+    @classmethod
+    async def start(cls, system: System, folder: Path) -> Running:
+        if not system.python.exists():
+            raise FileNotFoundError(f"{system.python} is missing; `make bench-peers` installs it.")
+        place = folder / system.name
+        place.mkdir()
+        quiet = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "LANGSMITH_TRACING": "false"}
+        process = await asyncio.create_subprocess_exec(
+            system.python,
+            "-m",
+            f"benchmarks.peers.{system.module}",
+            str(place),
+            system.variant,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            cwd=ROOT,
+            env=os.environ | quiet,
+        )
+        return cls(system, process)
+
+    async def ask(self, what: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what).encode() + b"\n")
+        line = await asyncio.wait_for(self._process.stdout.readline(), 60)
+        if not line:
+            raise RuntimeError(f"The worker of {self.system.name} ended at {what!r}; see above.")
+        return json.loads(line)
+
+    async def stop(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+async def measure(measured: list[Case]) -> dict[str, Any]:
+    """Fill in the cases; what the workers say about themselves."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with AsyncExitStack() as stack:
+            workers: list[Running] = []
+            for system in systems():
+                workers.append(await Running.start(system, Path(folder)))
+                stack.push_async_callback(workers[-1].stop)
+            about = {one.system.name: await one.ask({"do": "about"}) for one in workers}
+            for case in measured:
+                await take_turns(case, workers)
+    return about
+
+
+async def take_turns(case: Case, workers: list[Running]) -> None:
+    until = monotonic() + CASE_SECONDS
+    for _ in range(ROUNDS):
+        for worker in workers:
+            if worker.system.name not in case.skip:
+                case.note(worker.system.name, await worker.ask(case.ask))
+        if monotonic() > until:
+            break
+    print(f"  {case.name}: {case.ratio:.1f} × faster than {case.fastest}", file=sys.stderr)
+
+
+def show(measured: list[Case]) -> Iterator[str]:
+    names = [system.name for system in systems()]
+    yield f"| µs each | {' | '.join(names)} | faster | bar | |"
+    yield "|---|" + "--:|" * (len(names) + 2) + "---|"
+    for case in measured:
+        cells = " | ".join(_cell(case, name) for name in names)
+        bar = "" if case.bar is None else f"≥ {case.bar:g} ×"
+        yield f"| {case.name} | {cells} | {case.ratio:.1f} × | {bar} | {case.verdict} |"
+
+
+def _cell(case: Case, name: str) -> str:
+    if name not in case.best:
+        return ""
+    lost = case.expected - case.landed[name]
+    return f"{case.best[name]:,.0f}" + (f" ({lost} of {case.expected} missing)" if lost else "")
+
+
+def save(measured: list[Case], about: dict[str, Any]) -> None:
+    rows = [
+        {
+            "name": case.name,
+            "µs": case.best,
+            "landed": case.landed,
+            "expected": case.expected,
+            "fastest": case.fastest,
+            "ratio": case.ratio,
+            "bar": case.bar,
+        }
+        for case in measured
+    ]
+    OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+    whole = {"machine": machine(), "systems": about, "results": rows}
+    OUTPUT.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
+
+
+def main() -> int:
+    """Measure; the exit code says whether all bars were held."""
+    measured = cases()
+    about = asyncio.run(asyncio.wait_for(measure(measured), 240))
+    print("\n".join(show(measured)))
+    print("\n`faster` is against the fastest peer with no message missing.")
+    for name, said in about.items():
+        versions = ", ".join(f"{key} {value}" for key, value in said["versions"].items())
+        print(f"{name}: {versions}; {said['pragmas']}.")
+    print("On " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".")
+    save(measured, about)
+    print(f"Written to {OUTPUT.relative_to(ROOT)}.")
+    return 1 if any(case.verdict in ("MISSED", "LOST") for case in measured) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

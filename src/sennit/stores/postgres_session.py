@@ -1,0 +1,459 @@
+"""One session in PostgreSQL: reading it in a snapshot, changing it behind its lock.
+
+The store opens connections and transactions; what happens inside one, for one session of one owner,
+happens here. Nothing is kept between two. Work is done for many rows at once: each statement costs
+a round trip.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
+from sennit.messages.codec import dumps, loads
+from sennit.stores import words
+from sennit.stores.records import (
+    AddBranch,
+    AddMessages,
+    Append,
+    BranchRecord,
+    Change,
+    ChangeBranch,
+    Head,
+    MessageRecord,
+    RemoveBranch,
+    RemoveMessages,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+)
+from sennit.stores.sql import postgres as sql
+
+if TYPE_CHECKING:
+    import psycopg
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+_PIECE = 50_000
+_LONGEST_WORD = 500
+_SIGNS = re.compile(r"[\W_]+")
+_ASCII = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)))
+
+
+class SessionReader:
+    """Reads one session inside one snapshot."""
+
+    def __init__(self, connection: Connection, owner: int, row: Any) -> None:
+        self._connection = connection
+        self._key = (owner, row[0])
+        self._session = session_from(row)
+
+    def _rows(self, statement: Any, values: Any) -> list[tuple[Any, ...]]:
+        # Binary, as bodies would otherwise come as twice as many hexadecimal digits.
+        return self._connection.execute(statement, values, binary=True).fetchall()
+
+    def all(self) -> Snapshot:
+        """Everything."""
+        ids: dict[int, UUID] = {}
+        messages: list[MessageRecord] = []
+        for number, uid, created, body in self._rows(sql.ALL_MESSAGES, self._key):
+            ids[number] = uid
+            messages.append(MessageRecord(uid, created, body))
+        entries: dict[int, list[UUID]] = {}
+        for segment, message in self._rows(sql.ALL_ENTRIES, self._key):
+            entries.setdefault(segment, []).append(ids[message])
+        rows = self._rows(sql.ALL_SEGMENTS, self._key)
+        names = {row[0]: row[1] for row in rows}
+        segments = [
+            SegmentRecord(uid, names.get(base), start, tuple(entries.get(no, ())))
+            for no, uid, base, start in rows
+        ]
+        branches = [
+            _branch(row, ids.get(row[3])) for row in self._rows(sql.ALL_BRANCHES, self._key)
+        ]
+        return Snapshot(self._session, messages, segments, branches)
+
+    def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
+        """What is new beyond these segments and lengths."""
+        branches = self._rows(sql.ALL_BRANCHES, self._key)
+        rows = {row[0]: row for row in self._rows(sql.ALL_SEGMENTS, self._key)}
+        needed = _needed(rows, {row[4] for row in branches}, known)
+        messages: dict[int, MessageRecord] = {}
+        entries: dict[int, list[UUID]] = {no: [] for no in needed}
+        owner, session = self._key
+        named = {
+            "owner": owner,
+            "session": session,
+            "segments": needed,
+            "places": [known.get(rows[no][1], 0) for no in needed],
+        }
+        for segment, *row in self._rows(sql.ENTRIES_FROM, named):
+            messages[row[0]] = MessageRecord(*row[1:])
+            entries[segment].append(row[1])
+        missing = [row[3] for row in branches if row[3] is not None and row[3] not in messages]
+        if missing:
+            for number, *row in self._rows(sql.MESSAGES_BY_NO, (*self._key, missing)):
+                messages[number] = MessageRecord(*row)
+        segments: list[SegmentRecord] = []
+        for no in needed:
+            _, uid, base, start = rows[no]
+            if uid not in known or entries[no]:
+                below = None if base is None else rows[base][1]
+                segments.append(SegmentRecord(uid, below, start, tuple(entries[no])))
+        listed = [
+            _branch(row, messages[row[3]].id if row[3] is not None else None) for row in branches
+        ]
+        return Snapshot(self._session, [messages[no] for no in sorted(messages)], segments, listed)
+
+
+class SessionWriter:
+    """Makes changes to one session inside one transaction that holds its lock."""
+
+    def __init__(self, connection: Connection, owner: int, session: int) -> None:
+        self._run = connection.execute
+        self._owner = owner
+        self._key = (owner, session)
+        self._named: dict[str, Any] = {"owner": owner, "session": session}
+        self._new: dict[UUID, int] = {}  # messages this write has added, and their numbers
+        self._loose: set[UUID] = set()  # those of them that stand nowhere yet
+        self._left = False  # whether a branch has left a segment, which may now be unused
+        self._heads: list[Head] = []
+
+    def apply(self, changes: Sequence[Change]) -> list[Head]:
+        """Make the changes; gives the head before each Append."""
+        for change in changes:
+            match change:
+                case AddMessages():
+                    self._add_messages(change.messages)
+                case Append():
+                    self._append(change)
+                case AddBranch():
+                    self._add_branch(change)
+                case ChangeBranch():
+                    self._change_branch(change)
+                case RemoveBranch():
+                    self._remove_branch(change.branch)
+                case RemoveMessages():
+                    self._erase(change.messages)
+        if self._left:
+            self._drop_unused_segments()
+        return self._heads
+
+    def _add_messages(self, messages: Sequence[MessageRecord]) -> None:
+        given: dict[UUID, MessageRecord] = {}
+        for message in messages:
+            if given.setdefault(message.id, message) != message:
+                raise _other_content(message.id)
+        said = {uid: word_pieces(self._owner, message.body) for uid, message in given.items()}
+        columns = {
+            "ids": list(given),
+            "created": [message.created for message in given.values()],
+            "bodies": [message.body for message in given.values()],
+            "said": [pieces[0] for pieces in said.values()],
+        }
+        added = {uid: no for no, uid in self._run(sql.ADD_MESSAGES, self._named | columns)}
+        self._new |= added
+        self._loose.update(added)
+        for uid, number in added.items():
+            for piece in said[uid][1:]:
+                self._run(sql.ADD_MORE_WORDS, {**self._named, "message": number, "said": piece})
+        there = [uid for uid in given if uid not in added]
+        if there:
+            for _, uid, created, body in self._run(
+                sql.FIND_MESSAGES, {**self._named, "ids": there}
+            ):
+                if (created, body) != (given[uid].created, given[uid].body):
+                    raise _other_content(uid)
+
+    def _numbers(self, uids: Sequence[UUID]) -> list[int]:
+        """The numbers of stored messages; raises NotFoundError."""
+        unknown = [uid for uid in uids if uid not in self._new]
+        found = self._new
+        if unknown:
+            rows = self._run(sql.NUMBERS, {**self._named, "ids": unknown})
+            found = self._new | {uid: no for no, uid in rows}
+        for uid in unknown:
+            if uid not in found:
+                raise NotFoundError(f"There is no message {uid} in this session.")
+        return [found[uid] for uid in uids]
+
+    def _append(self, change: Append) -> None:
+        numbers = self._numbers(change.entries)
+        row = self._find_branch(change.branch)
+        segment, tail, length, version = row[4:8]
+        at = None
+        if not self._loose.issuperset(change.entries):
+            at = self._repeated(change, numbers, segment, length)
+        self._heads.append(Head(change.branch, tail, length if at is None else at, version))
+        if at is None and numbers:
+            if len(set(numbers)) < len(numbers):
+                raise ExistsError(f"Branch {row[1]!r} would hold a message twice.")
+            self._put(segment, length, change.entries)
+            self._run(sql.GROW_BRANCH, (len(numbers), *self._key, change.branch))
+
+    def _find_branch(self, uid: UUID) -> tuple[Any, ...]:
+        row = self._run(sql.FIND_BRANCH, (*self._key, uid)).fetchone()
+        if row is None:
+            raise no_branch(uid)
+        return row
+
+    def _repeated(
+        self, change: Append, numbers: list[int], segment: int, length: int
+    ) -> int | None:
+        """Where an append begins that was made before, -1 if below; None if it was not made."""
+        named = {
+            **self._named,
+            "segment": segment,
+            "length": length,
+            "messages": numbers,
+        }
+        found = {message: pos if own else -1 for message, pos, own in self._run(sql.PLACES, named)}
+        if not found:
+            return None
+        if len(found) < len(set(numbers)):
+            raise ExistsError(f"Branch {change.branch} already holds some of these messages.")
+        return min(found.values())
+
+    def _put(self, segment: int, first: int, entries: Sequence[UUID]) -> None:
+        if entries:
+            numbers = self._numbers(entries)
+            self._run(sql.ADD_ENTRIES, (self._owner, segment, first, numbers))
+            self._loose.difference_update(entries)
+
+    def _add_branch(self, change: AddBranch) -> None:
+        branch, segment = change.branch, change.segment
+        if branch.segment != segment.id or branch.length != len(segment.entries):
+            raise ValidationError(f"Branch {branch.name!r} does not fit its segment {segment.id}.")
+        like = self._run(sql.BRANCHES_LIKE, (*self._key, branch.id, branch.name)).fetchall()
+        if like == [(branch.id, branch.name, segment.id)]:
+            return  # made before, and its acknowledgement lost
+        if like:
+            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+        system = self._system(branch.system)
+        number = self._add_segment(segment)
+        self._run(
+            sql.ADD_BRANCH,
+            (
+                *self._key,
+                branch.id,
+                branch.name,
+                branch.created,
+                system,
+                number,
+                segment.id,
+                branch.length,
+                _listed(branch.resources),
+                _listed(branch.capabilities),
+                dumps(branch.metadata).decode(),
+            ),
+        )
+
+    def _add_segment(self, segment: SegmentRecord) -> int:
+        if self._run(sql.SEGMENT_SIZE, {**self._named, "id": segment.id}).fetchone() is not None:
+            raise ExistsError(f"Segment {segment.id} is there already.")
+        base, below = None, 0
+        if segment.base is not None:
+            row = self._run(sql.SEGMENT_SIZE, {**self._named, "id": segment.base}).fetchone()
+            if row is None:
+                raise NotFoundError(f"There is no segment {segment.base} to build on.")
+            base, below = row
+        if not 0 <= segment.offset <= below:
+            raise ValidationError(
+                f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
+            )
+        values = (*self._key, segment.id, base, segment.offset)
+        number = one(self._run(sql.ADD_SEGMENT, values))[0]
+        self._put(number, 0, segment.entries)
+        return number
+
+    def _system(self, uid: UUID | None) -> int | None:
+        return None if uid is None else self._numbers([uid])[0]
+
+    def _change_branch(self, change: ChangeBranch) -> None:
+        branch, new = change.branch, change.segment
+        row = self._find_branch(branch.id)
+        segment, tail, length, version = row[4:8]
+        if new is not None and new.id == tail:
+            return  # made before, and its acknowledgement lost
+        if version != branch.version or (new is not None and length != branch.length):
+            raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+        if new is not None:
+            segment, tail, length = self._add_segment(new), new.id, len(new.entries)
+        self._run(
+            sql.CHANGE_BRANCH,
+            (
+                self._system(branch.system),
+                segment,
+                tail,
+                length,
+                _listed(branch.resources),
+                _listed(branch.capabilities),
+                *self._key,
+                branch.id,
+            ),
+        )
+        self._left = self._left or new is not None
+
+    def _remove_branch(self, uid: UUID) -> None:
+        key = (*self._key, uid)
+        if not self._run(sql.DELETE_BRANCH, key).rowcount:
+            raise no_branch(uid)
+        self._run(sql.DELETE_LEASE, key)
+        self._left = True
+
+    def _drop_unused_segments(self) -> None:
+        unused = [no for (no,) in self._run(sql.UNUSED_SEGMENTS, self._named)]
+        if unused:
+            self._run(sql.DELETE_ENTRIES, (self._owner, unused))
+            self._run(sql.DELETE_SEGMENTS, (*self._key, unused))
+
+    def _erase(self, uids: Sequence[UUID]) -> None:
+        """Take messages out of every history, every branch and the index."""
+        numbers = [no for no, _ in self._run(sql.NUMBERS, {**self._named, "ids": list(uids)})]
+        if not numbers:
+            return
+        gaps: dict[int, list[int]] = {}
+        for segment, pos in self._run(sql.TAKE_ENTRIES, (*self._key, numbers)):
+            gaps.setdefault(segment, []).append(pos)
+        for segment, places in gaps.items():
+            self._close_gaps(segment, places)
+        moved = self._move_starts(gaps) if gaps else []
+        named = {
+            **self._named,
+            "segments": [*gaps, *moved],
+            "messages": numbers,
+        }
+        self._run(sql.TOUCH_BRANCHES, named)
+        for statement in (sql.FORGET_SYSTEM, sql.DELETE_MORE_WORDS, sql.DELETE_MESSAGES):
+            self._run(statement, (*self._key, numbers))
+        self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
+
+    def _close_gaps(self, segment: int, places: list[int]) -> None:
+        named = {
+            "owner": self._owner,
+            "segment": segment,
+            "places": places,
+            "first": min(places),
+        }
+        self._run(sql.LOWER_ENTRIES, named)
+        self._run(sql.LIFT_ENTRIES, (self._owner, segment))
+        self._run(sql.SHRINK_BRANCHES, (len(places), *self._key, segment))
+
+    def _move_starts(self, gaps: dict[int, list[int]]) -> list[int]:
+        """Let segments begin after fewer entries, where some below them are gone; gives those."""
+        rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, self._key)}
+        lost = _lost_below(rows, gaps)
+        moved = [no for no, count in lost.items() if count]
+        if moved:
+            starts = [rows[no][3] - lost[no] for no in moved]
+            self._run(sql.MOVE_STARTS, (moved, starts, *self._key))
+        return moved
+
+
+def _needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, int]) -> list[int]:
+    """The segments under these tails, down to known ones."""
+    found: set[int] = set()
+    waiting = list(tails)
+    while waiting:
+        no = waiting.pop()
+        if no in found:
+            continue
+        found.add(no)
+        _, uid, base, _ = rows[no]
+        if base is not None and (uid not in known or rows[base][1] not in known):
+            waiting.append(base)
+    return sorted(found)
+
+
+def _lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[int, int]:
+    """How many of the entries each segment stands on have gone; a base is always older."""
+    lost: dict[int, int] = {}
+    for no in sorted(rows):
+        _, _, base, upto = rows[no]
+        count = 0
+        while base is not None:
+            _, _, below, start = rows[base]
+            count += sum(start + place < upto for place in gaps.get(base, ()))
+            if upto >= start:
+                count += lost[base]
+                break
+            base = below
+        lost[no] = count
+    return lost
+
+
+def plain_words(text: str) -> str:
+    """The words of a text without signs, accents and capitals, which the server might split."""
+    if text.isascii():
+        plain = text.lower().translate(_ASCII)
+    else:
+        parts = unicodedata.normalize("NFKD", text)
+        bare = "".join(part for part in parts if not unicodedata.combining(part))
+        plain = _SIGNS.sub(" ", bare.lower())
+    if len(plain) > _LONGEST_WORD:
+        plain = " ".join(word for word in plain.split() if len(word) <= _LONGEST_WORD)
+    return plain
+
+
+def word_pieces(owner: int, body: bytes) -> list[str]:
+    """The words of a message, in pieces of which each fits a tsvector (one megabyte)."""
+    mark = owner_mark(owner)
+    rest = plain_words(words.said(body))
+    pieces: list[str] = []
+    while len(rest) > _PIECE:
+        end = rest.rindex(" ", 0, _PIECE)
+        pieces.append(f"{mark} {rest[:end]}")
+        rest = rest[end:]
+    return [*pieces, f"{mark} {rest}"]
+
+
+def owner_mark(owner: int) -> str:
+    """A word of all messages of this owner; with its dot it cannot come from a text."""
+    return f"o{owner}.sennit"
+
+
+def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
+    row = cursor.fetchone()
+    assert row is not None
+    return row
+
+
+def session_from(row: Any) -> SessionRecord:
+    _, uid, key, user, created, updated, metadata = row
+    return SessionRecord(uid, key, user, created, updated, loads(metadata))
+
+
+def _branch(row: Any, system: UUID | None) -> BranchRecord:
+    uid, name, created, _, _, tail, length, version, resources, capabilities, metadata = row
+    return BranchRecord(
+        uid,
+        name,
+        created,
+        system,
+        tail,
+        length,
+        frozenset(loads(resources)),
+        frozenset(loads(capabilities)),
+        loads(metadata),
+        version,
+    )
+
+
+def _listed(names: frozenset[str]) -> str:
+    return dumps(sorted(names)).decode()
+
+
+def no_session(session: UUID) -> NotFoundError:
+    return NotFoundError(f"There is no session {session} here; it may have been deleted.")
+
+
+def no_branch(branch: UUID) -> NotFoundError:
+    return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
+
+
+def _other_content(message: UUID) -> ExistsError:
+    return ExistsError(f"Message {message} is stored with another content.")

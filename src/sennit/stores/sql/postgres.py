@@ -1,0 +1,275 @@
+"""Every statement the PostgreSQL store sends, by name. Values are only ever parameters.
+
+Each one names the owner. A write first locks the row of its session, so that writers of a session
+follow one another; what stands behind that lock may rely on what it reads.
+"""
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+
+HAS_SCHEMA: Final = """
+    SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE n.nspname = 'sennit' AND c.relname = 'schema')"""
+IS_TAKEN: Final = """
+    SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                   WHERE n.nspname = 'sennit')"""
+VERSION: Final = "SELECT version FROM sennit.schema"
+SET_VERSION: Final = "UPDATE sennit.schema SET version = %s"
+LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(6002821957385543252)"  # "SNNT", twice
+
+# Statements are prepared, and all go by keys: to plan APPEND anew costs more than to run it.
+PLAN_ONCE: Final = "SET plan_cache_mode = force_generic_plan"
+
+# A transaction whose end was not heard of can be asked for by its number.
+THIS_TRANSACTION: Final = "SELECT pg_current_xact_id()::text"
+STATUS: Final = "SELECT pg_xact_status(%s::xid8)"
+
+SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+
+FIND_OWNER: Final = "SELECT no FROM sennit.owners WHERE tenant = %s AND kind = %s AND name = %s"
+ADD_OWNER: Final = """
+    INSERT INTO sennit.owners (tenant, kind, name) VALUES (%s, %s, %s)
+    ON CONFLICT (tenant, kind, name) DO UPDATE SET name = excluded.name RETURNING no"""
+
+ADD_SESSION: Final = """
+    INSERT INTO sennit.sessions (owner, id, key, sender, created, updated, metadata)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    ON CONFLICT (owner, id) DO UPDATE SET id = excluded.id
+    RETURNING no, id, key, sender, created, updated, metadata"""
+FIND_SESSION: Final = """
+    SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
+    WHERE owner = %s AND id = %s"""
+LIST_SESSIONS: Final = """
+    SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
+    WHERE owner = %(owner)s
+      AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0)
+      AND (%(updated)s::bigint IS NULL
+           OR (updated, id) < (%(updated)s::bigint, %(id)s::uuid))
+    ORDER BY updated DESC, id DESC LIMIT %(limit)s"""
+LOCK_SESSION: Final = "SELECT no FROM sennit.sessions WHERE owner = %s AND id = %s FOR UPDATE"
+LOCK_SESSIONS: Final = """
+    SELECT s.no FROM sennit.sessions s
+    JOIN unnest(%s::integer[], %s::uuid[]) AS given (owner, id)
+      ON s.owner = given.owner AND s.id = given.id
+    ORDER BY s.no FOR UPDATE OF s"""
+TOUCH_SESSION: Final = """
+    UPDATE sennit.sessions SET updated = greatest(updated, %s) WHERE owner = %s AND id = %s
+    RETURNING no"""
+DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s"
+
+# The usual write, a new message at the end of a branch, in one statement and so in one round trip.
+# It does nothing if the session or the branch is missing, and fails if the message is there.
+APPEND: Final = """
+    WITH session AS (
+        UPDATE sennit.sessions s SET updated = greatest(s.updated, %(now)s)
+        WHERE s.owner = %(owner)s AND s.id = %(session)s AND EXISTS (
+            SELECT FROM sennit.branches b
+            WHERE b.owner = %(owner)s AND b.session = s.no AND b.id = %(branch)s)
+        RETURNING s.no
+    ), branch AS (
+        UPDATE sennit.branches b SET length = b.length + 1 FROM session s
+        WHERE b.owner = %(owner)s AND b.session = s.no AND b.id = %(branch)s
+        RETURNING b.session, b.segment, b.tail, b.length - 1 AS length, b.version
+    ), message AS (
+        INSERT INTO sennit.messages (owner, session, id, created, body, words)
+        SELECT %(owner)s, b.session, %(id)s, %(created)s, %(body)b,
+               to_tsvector('sennit.words', %(said)s)
+        FROM branch b RETURNING no
+    ), entry AS (
+        INSERT INTO sennit.entries (owner, segment, pos, message)
+        SELECT %(owner)s, b.segment, b.length, m.no FROM branch b, message m
+    )
+    SELECT tail, length, version FROM branch"""
+
+ADD_MESSAGES: Final = """
+    INSERT INTO sennit.messages (owner, session, id, created, body, words)
+    SELECT %(owner)s, %(session)s, g.id, g.created, g.body,
+           to_tsvector('sennit.words', g.said)
+    FROM unnest(%(ids)s::uuid[], %(created)s::bigint[], %(bodies)s::bytea[], %(said)s::text[])
+    WITH ORDINALITY AS g (id, created, body, said, at) ORDER BY g.at
+    ON CONFLICT (owner, id, session) DO NOTHING RETURNING no, id"""
+ADD_MORE_WORDS: Final = """
+    INSERT INTO sennit.more_words (owner, session, message, words)
+    SELECT %(owner)s, %(session)s, %(message)s,
+           to_tsvector('sennit.words', %(said)s)"""
+# OFFSET 0 here and below keeps the planner to the key that was meant, also before a table has been
+# analysed: until then it takes all that a session has for one row.
+FIND_MESSAGES: Final = """
+    SELECT no, id, created, body FROM (
+        SELECT no, id, created, body, session FROM sennit.messages
+        WHERE owner = %(owner)s AND id = ANY (%(ids)s) OFFSET 0
+    ) m WHERE session = %(session)s"""
+NUMBERS: Final = """
+    SELECT no, id FROM (
+        SELECT no, id, session FROM sennit.messages
+        WHERE owner = %(owner)s AND id = ANY (%(ids)s) OFFSET 0
+    ) m WHERE session = %(session)s"""
+ALL_MESSAGES: Final = """
+    SELECT no, id, created, body FROM sennit.messages
+    WHERE owner = %s AND session = %s ORDER BY no"""
+MESSAGES_BY_NO: Final = """
+    SELECT no, id, created, body FROM sennit.messages
+    WHERE owner = %s AND session = %s AND no = ANY (%s)"""
+DELETE_MESSAGES: Final = """
+    DELETE FROM sennit.messages WHERE owner = %s AND session = %s AND no = ANY (%s)"""
+DELETE_MORE_WORDS: Final = """
+    DELETE FROM sennit.more_words WHERE owner = %s AND session = %s AND message = ANY (%s)"""
+
+ADD_SEGMENT: Final = """
+    INSERT INTO sennit.segments (owner, session, id, base, start) VALUES (%s, %s, %s, %s, %s)
+    RETURNING no"""
+SEGMENT_SIZE: Final = """
+    SELECT s.no, s.start + coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
+                                     WHERE e.owner = %(owner)s AND e.segment = s.no), 0)
+    FROM (
+        SELECT no, start, session FROM sennit.segments
+        WHERE owner = %(owner)s AND id = %(id)s OFFSET 0
+    ) s WHERE s.session = %(session)s"""
+ALL_SEGMENTS: Final = """
+    SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
+UNUSED_SEGMENTS: Final = """
+    WITH RECURSIVE used (no) AS (
+        SELECT segment FROM sennit.branches
+        WHERE owner = %(owner)s AND session = %(session)s
+        UNION
+        SELECT s.base FROM sennit.segments s JOIN used u ON s.no = u.no
+        WHERE s.owner = %(owner)s AND s.session = %(session)s AND s.base IS NOT NULL
+    )
+    SELECT no FROM sennit.segments
+    WHERE owner = %(owner)s AND session = %(session)s AND no NOT IN (SELECT no FROM used)"""
+DELETE_SEGMENTS: Final = """
+    DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
+MOVE_STARTS: Final = """
+    UPDATE sennit.segments s SET start = given.start
+    FROM unnest(%s::bigint[], %s::integer[]) AS given (no, start)
+    WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
+
+ADD_ENTRIES: Final = """
+    INSERT INTO sennit.entries (owner, segment, pos, message)
+    SELECT %s, %s, %s + g.at - 1, g.no
+    FROM unnest(%s::bigint[]) WITH ORDINALITY AS g (no, at)"""
+ALL_ENTRIES: Final = """
+    SELECT e.segment, e.message FROM sennit.segments s
+    JOIN sennit.entries e ON e.owner = s.owner AND e.segment = s.no
+    WHERE s.owner = %s AND s.session = %s ORDER BY e.segment, e.pos"""
+ENTRIES_FROM: Final = """
+    SELECT e.segment, m.no, m.id, m.created, m.body
+    FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS given (segment, pos)
+    CROSS JOIN LATERAL (
+        SELECT e.segment, e.pos, e.message FROM sennit.entries e
+        WHERE e.owner = %(owner)s AND e.segment = given.segment AND e.pos >= given.pos OFFSET 0
+    ) e
+    CROSS JOIN LATERAL (
+        SELECT m.no, m.id, m.created, m.body FROM sennit.messages m
+        WHERE m.owner = %(owner)s AND m.session = %(session)s AND m.no = e.message OFFSET 0
+    ) m
+    ORDER BY e.segment, e.pos"""
+# Where messages stand in the history that ends with a segment: in it, or in what is below it.
+PLACES: Final = """
+    WITH RECURSIVE chain (no, base, start, upto) AS (
+        SELECT s.no, s.base, s.start, s.start + %(length)s::integer FROM sennit.segments s
+        WHERE s.owner = %(owner)s AND s.session = %(session)s AND s.no = %(segment)s
+        UNION ALL
+        SELECT s.no, s.base, s.start, least(c.start, c.upto) FROM chain c
+        JOIN sennit.segments s
+          ON s.owner = %(owner)s AND s.session = %(session)s AND s.no = c.base
+    )
+    SELECT e.message, e.pos, c.no = %(segment)s FROM chain c
+    JOIN sennit.entries e ON e.owner = %(owner)s AND e.segment = c.no AND e.pos < c.upto - c.start
+    WHERE e.message = ANY (%(messages)s::bigint[])"""
+TAKE_ENTRIES: Final = """
+    DELETE FROM sennit.entries e USING sennit.segments s
+    WHERE s.owner = %s AND s.session = %s AND e.owner = s.owner AND e.segment = s.no
+      AND e.message = ANY (%s::bigint[])
+    RETURNING e.segment, e.pos"""
+# Closing gaps takes two steps, the first to below zero: a key must stay unique after each row.
+LOWER_ENTRIES: Final = """
+    UPDATE sennit.entries SET pos =
+        (SELECT count(*)::integer FROM unnest(%(places)s::integer[]) gap WHERE gap < pos) - pos - 1
+    WHERE owner = %(owner)s AND segment = %(segment)s AND pos > %(first)s"""
+LIFT_ENTRIES: Final = """
+    UPDATE sennit.entries SET pos = -pos - 1 WHERE owner = %s AND segment = %s AND pos < 0"""
+DELETE_ENTRIES: Final = "DELETE FROM sennit.entries WHERE owner = %s AND segment = ANY (%s)"
+
+ADD_BRANCH: Final = """
+    INSERT INTO sennit.branches (owner, session, id, name, created, system, segment, tail, length,
+                                 version, resources, capabilities, metadata)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, %s, %s)"""
+ALL_BRANCHES: Final = """
+    SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
+           metadata
+    FROM sennit.branches WHERE owner = %s AND session = %s ORDER BY created, id"""
+FIND_BRANCH: Final = """
+    SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
+           metadata
+    FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
+BRANCHES_LIKE: Final = """
+    SELECT id, name, tail FROM sennit.branches
+    WHERE owner = %s AND session = %s AND (id = %s OR name = %s)"""
+GROW_BRANCH: Final = """
+    UPDATE sennit.branches SET length = length + %s WHERE owner = %s AND session = %s AND id = %s"""
+CHANGE_BRANCH: Final = """
+    UPDATE sennit.branches SET system = %s, segment = %s, tail = %s, length = %s, resources = %s,
+                               capabilities = %s, version = version + 1
+    WHERE owner = %s AND session = %s AND id = %s"""
+SHRINK_BRANCHES: Final = """
+    UPDATE sennit.branches SET length = length - %s
+    WHERE owner = %s AND session = %s AND segment = %s"""
+TOUCH_BRANCHES: Final = """
+    UPDATE sennit.branches SET version = version + 1
+    WHERE owner = %(owner)s AND session = %(session)s
+      AND (segment = ANY (%(segments)s::bigint[]) OR system = ANY (%(messages)s::bigint[]))"""
+FORGET_SYSTEM: Final = """
+    UPDATE sennit.branches SET system = NULL
+    WHERE owner = %s AND session = %s AND system = ANY (%s)"""
+DELETE_BRANCH: Final = """
+    DELETE FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
+
+FIND_LEASE: Final = """
+    SELECT holder, token, expires FROM sennit.leases
+    WHERE owner = %s AND session = %s AND branch = %s"""
+PUT_LEASE: Final = """
+    INSERT INTO sennit.leases (owner, session, branch, holder, token, expires)
+    VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (owner, session, branch)
+    DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires"""
+END_LEASE: Final = """
+    UPDATE sennit.leases SET expires = 0 WHERE owner = %s AND session = %s AND branch = %s"""
+DELETE_LEASE: Final = """
+    DELETE FROM sennit.leases WHERE owner = %s AND session = %s AND branch = %s"""
+
+# All that hangs on a session, in the order in which it is erased.
+ERASE_SESSION: Final = (
+    "DELETE FROM sennit.leases WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.branches WHERE owner = %s AND session = %s",
+    """DELETE FROM sennit.entries e USING sennit.segments s
+       WHERE s.owner = %s AND s.session = %s AND e.owner = s.owner AND e.segment = s.no""",
+    "DELETE FROM sennit.segments WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.more_words WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.messages WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s",
+)
+
+# The mark of the owner is a word of each of their messages, so that the index itself keeps owners
+# apart; only the words asked for count in the score.
+SEARCH: Final = """
+    WITH asked AS (
+        SELECT to_tsquery('sennit.words', %(query)s) AS words, %(mark)s::tsquery AS mark
+    ), hits AS (
+        SELECT m.session, m.no, ts_rank(m.words, asked.words, 1) AS score
+        FROM asked, sennit.messages m
+        WHERE m.owner = %(owner)s AND m.words @@ (asked.mark && asked.words)
+        UNION ALL
+        SELECT w.session, w.message, ts_rank(w.words, asked.words, 1)
+        FROM asked, sennit.more_words w
+        WHERE w.owner = %(owner)s AND w.words @@ (asked.mark && asked.words)
+    ), found AS (
+        SELECT h.session, h.no, s.id, max(h.score) AS score FROM hits h
+        JOIN sennit.sessions s ON s.owner = %(owner)s AND s.no = h.session
+        WHERE %(session)s::uuid IS NULL OR s.id = %(session)s::uuid
+        GROUP BY h.session, h.no, s.id ORDER BY 4 DESC, 2 DESC LIMIT %(limit)s
+    )
+    SELECT f.id, m.id, m.body, f.score FROM found f
+    JOIN sennit.messages m ON m.owner = %(owner)s AND m.session = f.session AND m.no = f.no
+    ORDER BY f.score DESC, f.no DESC"""
