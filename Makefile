@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml uv.lock
 check: setup ## Lint, formatting, types and the layer contract
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright
+	$(BIN)/basedpyright --project pyproject.toml
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: format
