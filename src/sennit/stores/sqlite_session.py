@@ -128,13 +128,14 @@ class SessionWriter:
         self._many = connection.executemany
         self._owner, self._session = owner, session
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
+        self._appended: dict[int, set[int]] = {}  # what it has put on which branch
         self._heads: list[Head] = []
         self._tails: dict[int, _Tail] = {}
         self._rewritten = False  # whether some segments may be needed no more
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
-        self._new, self._heads, self._rewritten = {}, [], False
+        self._new, self._appended, self._heads, self._rewritten = {}, {}, [], False
         for change in changes:
             if not isinstance(change, (AddMessages, Append)):
                 self.settle()
@@ -182,13 +183,18 @@ class SessionWriter:
         tail = self._tail(change.branch)
         segment, length = tail.segment, tail.length
         at = length
-        # What this very write has added can stand nowhere yet.
-        if any(uid.int not in self._new for uid in change.entries):
+        if len(set(numbers)) < len(numbers):
+            raise ExistsError(f"Branch {change.branch} would hold a message twice.")
+        # What this very write has added stands on no branch, unless it was appended to it since.
+        fresh = all(uid.int in self._new for uid in change.entries)
+        appended = self._appended.setdefault(change.branch.int, set())
+        if not fresh or not appended.isdisjoint(numbers):
             at = self._repeated(change, numbers, segment, length)
         self._heads.append(Head(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
             self._put(segment, length, numbers)
             tail.length += len(numbers)
+            appended.update(numbers)
 
     def _tail(self, branch: UUID) -> _Tail:
         """Where a branch ends now, counting what this transaction has appended."""

@@ -134,6 +134,23 @@ def an_append_of_what_a_fork_shares_already_adds_nothing(store: Store) -> None:
     same(scene.said("fork"), ["one", "two", "three"], "The fork")
 
 
+def a_new_message_appended_twice_in_one_write_stands_once(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    new = message("two")
+    scene.write(AddMessages((new,)), Append(main.id, (new.id,)), Append(main.id, (new.id,)))
+    same(scene.said(), ["one", "two"], "The branch")
+
+
+def one_append_that_names_a_message_twice_is_refused(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    [two] = scene.say("two")
+    twice = Append(main.id, (two.id, two.id))
+    raises(ExistsError, lambda: scene.write(twice), "An append that names a message twice")
+    same(scene.said(), ["one"], "The branch")
+
+
 def a_repeated_append_need_not_stand_together(store: Store) -> None:
     scene = Scene(store)
     main = scene.branch("main", *"abcd")
