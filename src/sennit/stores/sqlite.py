@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, TypeAlias
 from uuid import UUID
+from weakref import finalize
 
 from sennit import clock
 from sennit.errors import (
@@ -66,6 +67,8 @@ class SQLiteStore:
         self._durability = durability
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
+        self._connections: list[sqlite3.Connection] = []
+        self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
         self._owners: dict[Owner, int] = {}
         self._closed = False
         with _translated(self._path):
@@ -81,6 +84,7 @@ class SQLiteStore:
             connection.execute(f"PRAGMA synchronous = {self._durability}")
             connection.execute("PRAGMA secure_delete = ON")
             connection.create_function("folded", 1, _folded, deterministic=True)
+            self._connections.append(connection)
         except sqlite3.Error:
             connection.close()
             raise
@@ -127,9 +131,7 @@ class SQLiteStore:
         """Let go of the file; a closed store refuses everything else."""
         with self._lock:
             self._closed = True
-            for connection in (self._writer, *self._idle):
-                connection.close()
-            self._idle.clear()
+            self._end()
 
     def backup(self, path: str | Path) -> None:
         """Copy all of it, as it is at this moment, to a new file; others may write meanwhile."""
@@ -358,6 +360,11 @@ class SQLiteStore:
     ) -> tuple[int, int, bytes]:
         number = self._owner(connection, owner)
         return number, session_row(connection, number, session)[0], lease.branch.bytes
+
+
+def _close(connections: list[sqlite3.Connection]) -> None:
+    for connection in connections:
+        connection.close()
 
 
 def _folded(text: str | None) -> str | None:
