@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from sennit.errors import SennitError
+from sennit.errors import NotFoundError, SennitError
 from sennit.stores.records import (
     Change,
     Found,
@@ -103,3 +103,18 @@ class Store(Protocol):
     def close(self) -> None:
         """Let go of files and connections; a closed store refuses everything else."""
         ...
+
+
+def no_session(session: UUID) -> NotFoundError:
+    """The error for a session that is not the owner's, or gone."""
+    return NotFoundError(f"There is no session {session} here; it may have been deleted.")
+
+
+def no_branch(branch: UUID) -> NotFoundError:
+    """The error for a branch that is not in the session."""
+    return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
+
+
+def no_message(message: UUID) -> NotFoundError:
+    """The error for a message that is not in the session."""
+    return NotFoundError(f"There is no message {message} in this session.")

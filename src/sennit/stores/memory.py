@@ -29,7 +29,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.messages.codec import dumps, loads
-from sennit.stores import words
+from sennit.stores import leases, words
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -269,37 +269,19 @@ class _Kept:
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
         self._branch(branch)
-        now, last = clock.now_us(), self._leases.get(branch)
-        if last is not None and last.holder != holder and last.expires > now:
-            raise ConflictError(
-                f"Branch {branch} is held by {last.holder!r} until {clock.to_iso(last.expires)}; "
-                f"wait until then, or until it is released."
-            )
-        lease = Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
-        self._leases[branch] = lease
+        self._leases[branch] = lease = leases.taken(self._leases.get(branch), branch, holder, ttl)
         return lease
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
         self._branch(lease.branch)
-        if not self._is_held(lease):
-            raise ConflictError(
-                f"{lease.holder!r} no longer holds branch {lease.branch} with token {lease.token}; "
-                f"acquire it again."
-            )
-        renewed = replace(lease, expires=clock.now_us() + ttl)
+        renewed = leases.renewed(self._leases.get(lease.branch), lease, ttl)
         self._leases[lease.branch] = renewed
         return renewed
 
     def release(self, lease: Lease) -> None:
         # The token stays, so that the next one is larger.
-        if self._is_held(lease):
+        if leases.is_held(self._leases.get(lease.branch), lease):
             self._leases[lease.branch] = replace(lease, expires=0)
-
-    def _is_held(self, lease: Lease) -> bool:
-        last = self._leases.get(lease.branch)
-        if last is None or last.expires == 0:
-            return False
-        return (last.holder, last.token) == (lease.holder, lease.token)
 
     def _make(self, change: Change) -> Head | None:
         match change:

@@ -20,15 +20,14 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ConflictError, SennitError, StoreError, ValidationError
+from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.messages.codec import dumps
-from sennit.stores import words
+from sennit.stores import leases, words
+from sennit.stores.base import no_branch, no_session
 from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
     SessionWriter,
-    no_branch,
-    no_session,
     one,
     owner_mark,
     plain_words,
@@ -372,13 +371,7 @@ class PostgresStore:
             key = self._lease_key(connection, owner, session, branch)
             if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
                 raise no_branch(branch)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            now = clock.now_us()
-            if held and held[0] != holder and held[2] > now:
-                raise ConflictError(
-                    f"Branch {branch} is held by {held[0]!r} until {clock.to_iso(held[2])}."
-                )
-            lease = Lease(branch, holder, held[1] + 1 if held else 1, now + ttl)
+            lease = leases.taken(_last_lease(connection, key), branch, holder, ttl)
             connection.execute(sql.PUT_LEASE, (*key, holder, lease.token, lease.expires))
             return lease
 
@@ -389,10 +382,7 @@ class PostgresStore:
 
         def renew(connection: Connection) -> Lease:
             key = self._lease_key(connection, owner, session, lease.branch)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            if held is None or held[1] != lease.token or held[2] == 0:
-                raise ConflictError(f"The lease of branch {lease.branch} was lost; stop writing.")
-            renewed = Lease(lease.branch, lease.holder, lease.token, clock.now_us() + ttl)
+            renewed = leases.renewed(_last_lease(connection, key), lease, ttl)
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
             return renewed
 
@@ -403,8 +393,7 @@ class PostgresStore:
 
         def release(connection: Connection) -> None:
             key = self._lease_key(connection, owner, session, lease.branch)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            if held is not None and held[1] == lease.token:
+            if leases.is_held(_last_lease(connection, key), lease):
                 connection.execute(sql.END_LEASE, key)
 
         self._change(release)
@@ -418,6 +407,11 @@ class PostgresStore:
         if row is None:
             raise no_session(session)
         return number, row[0], branch
+
+
+def _last_lease(connection: Connection, key: tuple[int, int, UUID]) -> Lease | None:
+    row = connection.execute(sql.FIND_LEASE, key).fetchone()
+    return None if row is None else Lease(key[2], *row)
 
 
 def _usual(write: Write, owner: int) -> dict[str, Any] | None:

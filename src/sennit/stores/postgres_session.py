@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
+from sennit.stores.base import no_branch
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -445,14 +446,6 @@ def _branch(row: Any, system: UUID | None) -> BranchRecord:
 
 def _listed(names: frozenset[str]) -> str:
     return dumps(sorted(names)).decode()
-
-
-def no_session(session: UUID) -> NotFoundError:
-    return NotFoundError(f"There is no session {session} here; it may have been deleted.")
-
-
-def no_branch(branch: UUID) -> NotFoundError:
-    return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
 
 
 def _other_content(message: UUID) -> ExistsError:

@@ -20,14 +20,14 @@ from weakref import finalize
 
 from sennit import clock
 from sennit.errors import (
-    ConflictError,
     SennitError,
     StoreError,
     ValidationError,
 )
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores import words
+from sennit.stores import leases, words
+from sennit.stores.base import no_branch, no_session
 from sennit.stores.records import (
     Change,
     Found,
@@ -43,8 +43,6 @@ from sennit.stores.sqlite_session import (
     SessionReader,
     SessionWriter,
     index_words,
-    no_branch,
-    no_session,
     session_from,
     session_row,
 )
@@ -321,45 +319,40 @@ class SQLiteStore:
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
         with self._writing() as connection:
-            number = self._owner(connection, owner)
-            session_no = session_row(connection, number, session)[0]
-            key = (number, session_no, branch.bytes)
+            key = self._lease_key(connection, owner, session, branch)
             if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
                 raise no_branch(branch)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            now = clock.now_us()
-            if held and held[0] != holder and held[2] > now:
-                raise ConflictError(
-                    f"Branch {branch} is held by {held[0]!r} until {clock.to_iso(held[2])}."
-                )
-            lease = Lease(branch, holder, held[1] + 1 if held else 1, now + ttl)
+            lease = leases.taken(_last_lease(connection, key, branch), branch, holder, ttl)
             connection.execute(sql.PUT_LEASE, (*key, holder, lease.token, lease.expires))
             return lease
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""
         with self._writing() as connection:
-            key = self._lease_key(connection, owner, session, lease)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            if held is None or held[1] != lease.token or held[2] == 0:
-                raise ConflictError(f"The lease of branch {lease.branch} was lost; stop writing.")
-            renewed = Lease(lease.branch, lease.holder, lease.token, clock.now_us() + ttl)
+            key = self._lease_key(connection, owner, session, lease.branch)
+            renewed = leases.renewed(_last_lease(connection, key, lease.branch), lease, ttl)
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
             return renewed
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         """Give a lease back; one that was lost is left alone."""
         with self._writing() as connection:
-            key = self._lease_key(connection, owner, session, lease)
-            held = connection.execute(sql.FIND_LEASE, key).fetchone()
-            if held is not None and held[1] == lease.token:
+            key = self._lease_key(connection, owner, session, lease.branch)
+            if leases.is_held(_last_lease(connection, key, lease.branch), lease):
                 connection.execute(sql.END_LEASE, key)
 
     def _lease_key(
-        self, connection: sqlite3.Connection, owner: Owner, session: UUID, lease: Lease
+        self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID
     ) -> tuple[int, int, bytes]:
         number = self._owner(connection, owner)
-        return number, session_row(connection, number, session)[0], lease.branch.bytes
+        return number, session_row(connection, number, session)[0], branch.bytes
+
+
+def _last_lease(
+    connection: sqlite3.Connection, key: tuple[int, int, bytes], branch: UUID
+) -> Lease | None:
+    row = connection.execute(sql.FIND_LEASE, key).fetchone()
+    return None if row is None else Lease(branch, *row)
 
 
 def _close(connections: list[sqlite3.Connection]) -> None:

@@ -16,6 +16,7 @@ from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationE
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
+from sennit.stores.base import no_branch, no_message, no_session
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -175,7 +176,7 @@ class SessionWriter:
             return number
         row = self._run(sql.FIND_MESSAGE, (self._owner, self._session, uid.bytes)).fetchone()
         if row is None:
-            raise NotFoundError(f"There is no message {uid} in this session.")
+            raise no_message(uid)
         return row[0]
 
     def _append(self, change: Append) -> None:
@@ -427,13 +428,3 @@ def _listed(names: frozenset[str]) -> str:
 def index_words(number: int, owner: int, body: bytes) -> tuple[int, str, str]:
     """A message's row in the full-text index."""
     return number, f"o{owner}", words.said(body)
-
-
-def no_session(session: UUID) -> NotFoundError:
-    """The error for a session that is not the owner's, or gone."""
-    return NotFoundError(f"There is no session {session} here; it may have been deleted.")
-
-
-def no_branch(branch: UUID) -> NotFoundError:
-    """The error for a branch that is not in the session."""
-    return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
