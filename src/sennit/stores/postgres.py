@@ -62,6 +62,7 @@ _T = TypeVar("_T")
 
 _WAIT_SECONDS = 15.0
 _CLASHES = 5
+_LOSSES = 4
 
 
 class _UnusualError(Exception):
@@ -108,8 +109,8 @@ class PostgresStore:
             raise StoreError(f"The store {self._name!r} is closed; open it again.")
 
     def _run(self, work: Callable[[Connection], _T]) -> _T:
-        """Do something on a connection; if that dies, once more on another."""
-        lost, clashes = False, 0
+        """Do something on a connection; if that dies, again on another."""
+        losses, clashes = 0, 0
         with self._translated():
             while True:
                 self._refuse_if_closed()
@@ -121,13 +122,14 @@ class PostgresStore:
                     if clashes > _CLASHES:
                         raise
                 except psycopg.Error as error:
-                    if lost or not _is_lost(connection, error):
+                    losses += 1
+                    if not _is_lost(connection, error) or losses > _LOSSES:
                         raise
-                    lost = True
                 finally:
                     self._pool.putconn(connection)
-                if lost:
-                    self._pool.check()  # the others have most likely died with it
+                if losses:
+                    # The others have most likely died with it, or are just about to.
+                    self._pool.check()
 
     @contextmanager
     def _translated(self) -> Generator[None]:

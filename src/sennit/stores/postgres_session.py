@@ -139,9 +139,9 @@ class SessionWriter:
                 case RemoveBranch():
                     self._remove_branch(change.branch)
                 case RemoveMessages():
+                    self._drop_unused_segments()  # so that they need not be mended
                     self._erase(change.messages)
-        if self._left:
-            self._drop_unused_segments()
+        self._drop_unused_segments()
         return self._heads
 
     def _add_messages(self, messages: Sequence[MessageRecord]) -> None:
@@ -307,7 +307,19 @@ class SessionWriter:
         self._left = True
 
     def _drop_unused_segments(self) -> None:
-        unused = [no for (no,) in self._run(sql.UNUSED_SEGMENTS, self._named)]
+        if not self._left:
+            return
+        self._left = False
+        # Found here rather than by a recursive query, whose plan depends on when tables were last
+        # analyzed and may be quadratic.
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, self._key))
+        used: set[int] = set()
+        for (tail,) in self._run(sql.BRANCH_SEGMENTS, self._key):
+            segment: int | None = tail
+            while segment is not None and segment not in used:
+                used.add(segment)
+                segment = bases.get(segment)
+        unused = [no for no in bases if no not in used]
         if unused:
             self._run(sql.DELETE_ENTRIES, (self._owner, unused))
             self._run(sql.DELETE_SEGMENTS, (*self._key, unused))
@@ -318,7 +330,8 @@ class SessionWriter:
         if not numbers:
             return
         gaps: dict[int, list[int]] = {}
-        for segment, pos in self._run(sql.TAKE_ENTRIES, (*self._key, numbers)):
+        segments = [no for no, _ in self._run(sql.SEGMENT_BASES, self._key)]
+        for segment, pos in self._run(sql.TAKE_ENTRIES, (self._owner, segments, numbers)):
             gaps.setdefault(segment, []).append(pos)
         for segment, places in gaps.items():
             self._close_gaps(segment, places)

@@ -128,16 +128,8 @@ SEGMENT_SIZE: Final = """
     ) s WHERE s.session = %(session)s"""
 ALL_SEGMENTS: Final = """
     SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
-UNUSED_SEGMENTS: Final = """
-    WITH RECURSIVE used (no) AS (
-        SELECT segment FROM sennit.branches
-        WHERE owner = %(owner)s AND session = %(session)s
-        UNION
-        SELECT s.base FROM sennit.segments s JOIN used u ON s.no = u.no
-        WHERE s.owner = %(owner)s AND s.session = %(session)s AND s.base IS NOT NULL
-    )
-    SELECT no FROM sennit.segments
-    WHERE owner = %(owner)s AND session = %(session)s AND no NOT IN (SELECT no FROM used)"""
+SEGMENT_BASES: Final = """
+    SELECT no, base FROM sennit.segments WHERE owner = %s AND session = %s"""
 DELETE_SEGMENTS: Final = """
     DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 MOVE_STARTS: Final = """
@@ -179,10 +171,9 @@ PLACES: Final = """
     JOIN sennit.entries e ON e.owner = %(owner)s AND e.segment = c.no AND e.pos < c.upto - c.start
     WHERE e.message = ANY (%(messages)s::bigint[])"""
 TAKE_ENTRIES: Final = """
-    DELETE FROM sennit.entries e USING sennit.segments s
-    WHERE s.owner = %s AND s.session = %s AND e.owner = s.owner AND e.segment = s.no
-      AND e.message = ANY (%s::bigint[])
-    RETURNING e.segment, e.pos"""
+    DELETE FROM sennit.entries
+    WHERE owner = %s AND segment = ANY (%s::bigint[]) AND message = ANY (%s::bigint[])
+    RETURNING segment, pos"""
 # Closing gaps takes two steps, the first to below zero: a key must stay unique after each row.
 LOWER_ENTRIES: Final = """
     UPDATE sennit.entries SET pos =
@@ -200,6 +191,8 @@ ALL_BRANCHES: Final = """
     SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
            metadata
     FROM sennit.branches WHERE owner = %s AND session = %s ORDER BY created, id"""
+BRANCH_SEGMENTS: Final = """
+    SELECT segment FROM sennit.branches WHERE owner = %s AND session = %s"""
 FIND_BRANCH: Final = """
     SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
            metadata
