@@ -64,3 +64,10 @@ def test_a_client_knows_whose_it_is() -> None:
     client = sennit.open(":memory:", tenant="acme", user="ada")
     assert isinstance(client, Client)
     assert (client.tenant, client.user) == ("acme", "ada")
+
+
+@pytest.mark.parametrize("url", [":memory:", "postgresql://u:hunter2@localhost/db"])
+def test_durability_is_refused_where_it_would_do_nothing(url: str) -> None:
+    with pytest.raises(ValidationError, match="is for a file") as caught:
+        sennit.open(url, durability="normal")
+    assert "hunter2" not in str(caught.value)

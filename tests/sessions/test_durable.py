@@ -167,6 +167,18 @@ def test_a_name_someone_else_took_is_refused(path: Path) -> None:
     assert two.get_branch("mine").id == one.get_branch("mine").id
 
 
+def test_automatic_names_never_collide_between_clients(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    one.add_message("user", "hi")
+    two.refresh()
+    names = [session.fork("main").name for _ in range(3) for session in (one, two)]
+    names += [session.create_branch().name for _ in range(3) for session in (one, two)]
+    assert len(set(names)) == 12
+    one.refresh()
+    two.refresh()
+    same(one, two)
+
+
 def test_erasing_reaches_other_clients(path: Path) -> None:
     one, two = (sennit.open(path).session("chat") for _ in range(2))
     first = one.add_message("user", "secret").messages[0]
@@ -208,6 +220,27 @@ def test_a_deleted_session_is_gone_and_writing_to_it_says_so(path: Path) -> None
     client.close()
     for file in path.parent.iterdir():
         assert b"xylophone" not in file.read_bytes()
+
+
+def test_a_session_someone_else_deleted_is_made_anew(path: Path) -> None:
+    one, two = sennit.open(path), sennit.open(path)
+    old = one.session("chat")
+    old.add_message("user", "gone")
+    two.delete_session("chat")
+    new = one.session("chat")
+    assert new is not old
+    assert len(new.messages) == 0
+    new.add_message("user", "here")
+    assert len(two.session("chat").messages) == 1
+
+
+def test_granting_what_is_granted_writes_nothing(path: Path) -> None:
+    client = sennit.open(path)
+    main = client.session("chat", resources={"gpt4"}).default_branch
+    before = main.version
+    client.session("chat", resources={"gpt4"})
+    main.revoke(resources={"never granted"})
+    assert main.version == before
 
 
 def test_an_erased_message_leaves_no_trace_in_the_file(path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sennit import settings
 from sennit.api.client import Client
-from sennit.errors import ValidationError
+from sennit.errors import ValidationError, shown
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
@@ -34,11 +34,15 @@ def open(
 
 def _kind(address: str) -> str:
     """The kind of an address; the rest may hold a password."""
-    return repr(f"{address.partition('://')[0]}://…" if address else address)
+    return repr(f"{address.partition('://')[0]}://…" if "://" in address else address)
 
 
 def _store(url: str | PathLike[str] | None, durability: Durability) -> Store:
     address = fspath(settings.default_url() if url is None else url)
+    if durability != "full" and (address == ":memory:" or "://" in address):
+        raise ValidationError(
+            f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
+        )
     if address == ":memory:":
         from sennit.stores.memory import MemoryStore
 

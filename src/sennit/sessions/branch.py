@@ -132,7 +132,7 @@ class Branch(Progression):
         more = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
             self._still_there()
-            self._become(grants=self._grants.plus(more))
+            self._regrant(self._grants.plus(more))
 
     def revoke(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
@@ -144,7 +144,11 @@ class Branch(Progression):
         less = Grants(resource_names(resources), capability_names(capabilities))
         with self._session.lock:
             self._still_there()
-            self._become(grants=self._grants.minus(less))
+            self._regrant(self._grants.minus(less))
+
+    def _regrant(self, grants: Grants) -> None:
+        if grants != self._grants:  # a program grants the same at every start: not worth a write
+            self._become(grants=grants)
 
     def require(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None

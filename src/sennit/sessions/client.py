@@ -16,7 +16,7 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.plain import plain_dict, text
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
@@ -89,17 +89,25 @@ class ClientCore(Generic[_S]):
         """
         uid, key = self._identify(session_id)
         with self._lock:
-            found = self._open.get(uid)
+            found = self._refreshed(uid)
             if found is None:
                 record = self._store.find_session(self._owner, uid)
                 if record is None:
                     record = self._store.create_session(self._owner, _new(uid, key, metadata))
                 found = self._session_type.opened(record, self._keeper(uid))
                 self._open[uid] = found
-            else:
-                found.refresh()
         if resources is not None or capabilities is not None:
             found.default_branch.grant(resources=resources, capabilities=capabilities)
+        return found
+
+    def _refreshed(self, session: UUID) -> _S | None:
+        """The session if it is open here, as it is now; None if it is not, or was deleted."""
+        found = self._open.get(session)
+        if found is not None:
+            try:
+                found.refresh()
+            except NotFoundError:
+                return None
         return found
 
     def sessions(

@@ -11,7 +11,7 @@ before any of it is made, so that whatever is refused leaves no trace.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
@@ -141,8 +141,12 @@ class SessionCore(Kept):
         grants = Grants(resource_names(resources), capability_names(capabilities))
         with self.lock:
             kept = self._system_of(system)
-            tail = Segment(kept=self._keeper is not None)
-            return self._new_branch(self._free_name(name, "branch"), tail, kept, grants)
+
+            def make(chosen: str) -> Branch:
+                tail = Segment(kept=self._keeper is not None)
+                return self._new_branch(chosen, tail, kept, grants)
+
+            return self._under_a_name(name, "branch", make)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
@@ -225,13 +229,17 @@ class SessionCore(Kept):
             origin = {
                 "branch_id": str(source.id),
                 "branch_name": source.name,
-                "created_at": clock.to_iso(clock.from_datetime(source.created_at)),
+                "created_at": clock.to_iso(source.created_us),
                 "message_count": length + (source._system is not None),
             }
+
+            def make(chosen: str) -> Branch:
+                tail = source._tail.on_top(length)
+                return self._new_branch(chosen, tail, system, grants, {"forked_from": origin})
+
             # Forks of forks count on from the first name, or names would grow with each.
-            chosen = self._free_name(name, f"{_FORK_NUMBER.sub('', source.name)}_fork")
-            tail = source._tail.on_top(length)
-            return self._new_branch(chosen, tail, system, grants, {"forked_from": origin})
+            stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
+            return self._under_a_name(name, stem, make)
 
     @overload
     def add_message(self, message: Message, *, branches: Branches | None = None) -> Message: ...
@@ -329,6 +337,19 @@ class SessionCore(Kept):
             )
         found = [self.get_branch(branch) for branch in branches]
         return list({branch.id.int: branch for branch in found}.values())
+
+    def _under_a_name(self, name: str | None, stem: str, make: Callable[[str], Branch]) -> Branch:
+        """Make a branch under `name`, or the next free automatic one.
+
+        Another process may take an automatic name first; the store says so, and we take the next.
+        """
+        while True:
+            chosen = self._free_name(name, stem)
+            try:
+                return make(chosen)
+            except ExistsError:
+                if name is not None or chosen not in self._named:
+                    raise
 
     def _free_name(self, name: str | None, stem: str) -> str:
         """`name` if it is free, or the next free automatic one."""
