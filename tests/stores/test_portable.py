@@ -123,7 +123,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Client]]:
 
     def make(kind: str = "memory", **who: str) -> Client:
         url = ":memory:" if kind == "memory" else tmp_path / f"{len(clients)}.db"
-        clients.append(sennit.open(url, durability="normal", **who))
+        waits = "full" if url == ":memory:" else "normal"
+        clients.append(sennit.open(url, durability=waits, **who))
         return clients[-1]
 
     yield make
