@@ -8,12 +8,18 @@
     ├── OutOfRangeError (IndexError)      a position past either end
     ├── ExistsError (ValueError)          that id or name is taken by something else
     ├── AccessError (PermissionError)     the branch was not granted it
+    ├── MissingExtraError (ImportError)   an optional package is not installed: install the extra
+    ├── ServiceError                      who was asked could not answer
+    │   ├── ModelError                    a model or its provider failed: see its `kind`
+    │   └── ToolError                     a tool failed, or was given arguments it does not take
     └── StoreError                        the store cannot: look at the disk, the file, the lock
         └── ConflictError                 someone else was faster: refresh and decide again
 
 Each also derives from the built-in that people already catch, so `except KeyError` and
 `except PermissionError` keep working. A message names the value, what was expected and the way out.
 """
+
+from typing import Literal, Self, TypeAlias
 
 _SHOWN = 100
 
@@ -61,6 +67,64 @@ class ExistsError(SennitError, ValueError):
 
 class AccessError(SennitError, PermissionError):
     """The branch was not granted what was asked for."""
+
+
+class MissingExtraError(SennitError, ImportError):
+    """An optional package is needed for this."""
+
+    @classmethod
+    def of(cls, what: str, extra: str) -> Self:
+        """The error for something that needs an extra of ours."""
+        return cls(f"{what} needs an optional package; run: pip install 'sennit[{extra}]'")
+
+
+class ServiceError(SennitError):
+    """A model or a tool could not answer."""
+
+
+ModelErrorKind: TypeAlias = Literal[
+    "auth",  # the key is missing, wrong or may not do this: operator
+    "bad_request",  # the provider does not accept the request: caller
+    "not_found",  # there is no such model or provider: caller
+    "context",  # the conversation is longer than the model's window: summarise
+    "rate_limit",  # too many requests, or the quota is used up: wait
+    "overloaded",  # the provider has trouble (5xx): wait
+    "timeout",  # it took too long: wait
+    "network",  # the connection failed or broke off: wait
+    "malformed",  # the provider sent what cannot be read
+    "busy",  # our own limits: the breaker is open or the queue is full
+    "failed",  # anything else
+]
+
+_RETRYABLE = ("rate_limit", "overloaded", "timeout", "network")
+
+
+class ModelError(ServiceError):
+    """A model or its provider failed; `kind` says how, and whether asking again may help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: ModelErrorKind = "failed",
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind: ModelErrorKind = kind
+        self.status = status
+        """The HTTP status, if it came to that."""
+        self.retry_after = retry_after
+        """The seconds the provider asks to wait."""
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.kind in _RETRYABLE
+
+
+class ToolError(ServiceError):
+    """A tool failed, took too long, or was given arguments it does not take."""
 
 
 class StoreError(SennitError):

@@ -1,0 +1,46 @@
+"""The edge to whoever answers: one small protocol, whatever stands behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, runtime_checkable
+
+from sennit.services.reply import Delta, Reply
+from sennit.services.request import ModelRequest
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A language model. What it raises is a ModelError, whatever went wrong."""
+
+    @property
+    def name(self) -> str:
+        """What it is registered under unless another name is given."""
+        ...
+
+    @property
+    def window(self) -> int | None:
+        """How many tokens it can take in; None if nobody knows."""
+        ...
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can answer piece by piece."""
+        ...
+
+    @property
+    def shapes_output(self) -> bool:
+        """Whether it can be held to a JSON schema (`ModelRequest.output`)."""
+        ...
+
+    async def ask(self, request: ModelRequest) -> Reply:
+        """The whole reply; raises ModelError."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:
+        """The reply as deltas, Finished last; leaving the block early stops the model.
+
+        Raises ModelError, on entering or in the middle.
+        """
+        ...
