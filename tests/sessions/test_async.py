@@ -129,3 +129,21 @@ def test_a_session_without_a_store_has_the_same_doors() -> None:
         assert said(main) == ["hi"]
 
     run(work())
+
+
+def test_a_loop_that_ends_before_its_write_is_made_takes_no_other_loop_with_it(
+    tmp_path: Path,
+) -> None:
+    session = sennit.open(tmp_path / "sennit.db").session("chat")
+    session.add_message("user", "first")
+    store = session._keeper.store  # type: ignore[union-attr]
+
+    async def leave() -> None:
+        task = asyncio.create_task(session.aadd_message("user", "left behind"))
+        await asyncio.sleep(0)
+        task.cancel()
+
+    with store._lock:  # the writer cannot go on before the loop has ended
+        run(leave())
+    run(session.aadd_message("user", "next"))
+    assert said(session.default_branch) == ["first", "left behind", "next"]

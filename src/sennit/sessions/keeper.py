@@ -16,7 +16,7 @@ from sennit.messages.message import Message
 from sennit.sessions.access import Grants
 from sennit.sessions.segments import Segment
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter, Outcome
+from sennit.stores.group import GroupWriter, Outcome, Wake
 from sennit.stores.records import (
     BranchRecord,
     Change,
@@ -29,6 +29,8 @@ from sennit.stores.records import (
 )
 
 if TYPE_CHECKING:
+    from asyncio import Future
+
     from sennit.sessions.branch import Branch
 
 
@@ -42,14 +44,16 @@ class Keeper:
         """Make changes durable, all or none."""
         return self.store.write(self.owner, self.session, changes)
 
-    async def awrite(self, changes: Sequence[Change], apply: Callable[[list[Head]], None]) -> None:
-        """The same together with others; `apply` is called in the order of commits."""
+    def submit(
+        self, changes: Sequence[Change], apply: Callable[[list[Head]], None]
+    ) -> Future[None]:
+        """The same together with others, to be awaited; `apply` is called in order of commits."""
         from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
 
         mailbox = Mailbox.of_running_loop()
         finished = mailbox.loop.create_future()
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: Outcome) -> Wake:
             error = outcome if isinstance(outcome, SennitError) else None
             try:
                 if not isinstance(outcome, SennitError):
@@ -57,9 +61,10 @@ class Keeper:
             except SennitError as failed:
                 error = failed
             mailbox.put(finished, error)
+            return mailbox.ring
 
         self.group.submit(Write(self.owner, self.session, tuple(changes)), done)
-        await finished
+        return finished
 
     def load(self) -> Snapshot:
         """All there is."""

@@ -108,7 +108,7 @@ class Kept(Element):
                 self._apply(placement, heads)
 
         try:
-            await self._keeper.awrite(placement.changes, apply)
+            await self._keeper.submit(placement.changes, apply)
         except ConflictError:
             await self.arefresh()
             raise

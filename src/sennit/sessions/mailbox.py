@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
@@ -18,7 +19,6 @@ class Mailbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
-        self._woken = False
 
     @classmethod
     def of_running_loop(cls) -> Mailbox:
@@ -30,14 +30,15 @@ class Mailbox:
         return found
 
     def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
-        """Tell whoever waits; called in the writer's thread."""
+        """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""
         self._letters.append((finished, error))
-        if not self._woken:
-            self._woken = True
+
+    def ring(self) -> None:
+        """Have the loop look at what was left; if it has ended, nobody waits any more."""
+        with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
-        self._woken = False  # before looking: a letter that comes now wakes the loop again
         while self._letters:
             finished, error = self._letters.popleft()
             if finished.cancelled():

@@ -14,7 +14,7 @@ from sennit.sessions.keeper import message_record
 from sennit.stores.records import AddMessages, Append, Change, ChangeBranch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Placement:
     """Messages on their way to the end of branches."""
 

@@ -17,7 +17,8 @@ from sennit.stores.base import Store
 from sennit.stores.records import Head, Write
 
 Outcome: TypeAlias = "list[Head] | SennitError"
-Done: TypeAlias = Callable[[Outcome], None]
+Wake: TypeAlias = Callable[[], None]
+Done: TypeAlias = Callable[[Outcome], Wake]
 
 _LARGEST = 1000
 
@@ -33,7 +34,11 @@ class GroupWriter:
         self._closed = False
 
     def submit(self, write: Write, done: Done) -> None:
-        """Have a write made; `done` is called in the writer's thread, in the order of commits."""
+        """Have a write made; `done` is called in the writer's thread, in the order of commits.
+
+        It gives what wakes whoever waits. That is called when all of a group know, once for those
+        it is the same for: woken one by one, they would come back one by one, in smaller groups.
+        """
         with self._news:
             if self._closed:
                 raise StoreError("The store is closed; open it again.")
@@ -41,7 +46,8 @@ class GroupWriter:
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
-            self._news.notify()
+            if len(self._waiting) == 1:
+                self._news.notify()
 
     def close(self) -> None:
         """Finish what was submitted, then stop."""
@@ -54,8 +60,9 @@ class GroupWriter:
 
     def _work(self) -> None:
         while group := self._next_group():
-            for (_, done), outcome in zip(group, self._written(group), strict=True):
-                done(outcome)
+            outcomes = zip(group, self._written(group), strict=True)
+            for wake in {done(outcome) for (_, done), outcome in outcomes}:
+                wake()
 
     def _next_group(self) -> list[tuple[Write, Done]]:
         with self._news:

@@ -19,6 +19,8 @@ from threading import RLock
 from typing import Any, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from sennit import clock
 from sennit.errors import (
     ConflictError,
@@ -316,7 +318,7 @@ class _Kept:
         if len(standing) == len(change.entries):
             # One that stands below the own segment begins before it, at no place of its own.
             first = [segment.where.get(entry, -1) for entry in change.entries[:1]]
-            return replace(head, length=first[0]) if first else head
+            return msgspec.structs.replace(head, length=first[0]) if first else head
         if standing or len(set(change.entries)) < len(change.entries):
             raise ExistsError(f"Branch {branch.name!r} would hold a message twice.")
         self._undo.append(lambda: segment.cut(head.length))

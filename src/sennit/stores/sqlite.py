@@ -12,13 +12,13 @@ import sqlite3
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Literal, TypeAlias
 from uuid import UUID
 from weakref import finalize
 
-from sennit import clock
 from sennit.errors import (
     SennitError,
     StoreError,
@@ -27,7 +27,7 @@ from sennit.errors import (
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
-from sennit.stores.base import no_branch, no_session
+from sennit.stores.base import no_branch
 from sennit.stores.records import (
     Change,
     Found,
@@ -52,6 +52,7 @@ Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
 _BATCH = 500
+_REMEMBERED = 64
 
 
 class SQLiteStore:
@@ -68,6 +69,9 @@ class SQLiteStore:
         self._connections: list[sqlite3.Connection] = []
         self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
         self._owners: dict[Owner, int] = {}
+        self._writers: dict[tuple[Owner, UUID], SessionWriter] = {}
+        self._numbers = count()  # for new messages
+        self._others = 0  # changes whenever another connection has written
         self._closed = False
         with _translated(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -93,16 +97,21 @@ class SQLiteStore:
         """One transaction; whatever is raised inside undoes all of it."""
         with self._lock, _translated(self._path):
             self._refuse_if_closed()
-            connection = self._writer
-            connection.execute("BEGIN IMMEDIATE")
+            self._writer.execute("BEGIN IMMEDIATE")
             try:
-                yield connection
-                connection.execute("COMMIT")
+                yield self._writer
+                self._writer.execute("COMMIT")
+                self._writers.clear()  # what they know may have been changed without them
             except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                self._owners.clear()  # one that was added here is gone again
+                self._undo()
                 raise
+
+    def _undo(self) -> None:
+        if self._writer.in_transaction:
+            self._writer.execute("ROLLBACK")
+        # What was added in this transaction is gone again.
+        self._owners.clear()
+        self._writers.clear()
 
     @contextmanager
     def _reading(self) -> Generator[sqlite3.Connection]:
@@ -201,7 +210,7 @@ class SQLiteStore:
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
             if row is None:
                 return False
-            SessionWriter(connection, number, row[0]).erase_all()
+            SessionWriter(connection, number, row[0], self._numbers).erase_all()
             return True
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
@@ -219,21 +228,51 @@ class SQLiteStore:
 
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
         """Make changes, all or none; gives the head before each Append, in order."""
-        with self._writing() as connection:
-            return self._apply_one(connection, Write(owner, session, tuple(changes)))
+        return self._write_all([Write(owner, session, tuple(changes))])[0]
 
     def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         try:
-            with self._writing() as connection:
-                writers: dict[tuple[Owner, UUID], SessionWriter] = {}
-                heads = [self._apply(connection, write, writers) for write in writes]
-                for writer in writers.values():
-                    writer.settle()
-                return list(heads)
+            return list(self._write_all(writes))
         except SennitError:
             # One of them is refused and has undone all: once more, each with a way back of its own.
             return self._write_each(writes)
+
+    def _write_all(self, writes: Sequence[Write]) -> list[list[Head]]:
+        """Make writes in one transaction, all or none."""
+        with self._lock:
+            self._refuse_if_closed()
+            try:
+                try:
+                    return self._transaction(writes, careful=False)
+                except sqlite3.IntegrityError:  # something is there already: look what
+                    return self._transaction(writes, careful=True)
+            except (sqlite3.Error, OSError, UnicodeError) as error:
+                raise _as_store_error(self._path, error) from error
+
+    def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._notice_others()
+            writers = [self._writer_for(write) for write in writes]
+            pairs = zip(writers, writes, strict=True)
+            heads = [writer.apply(write.changes, careful=careful) for writer, write in pairs]
+            for writer in dict.fromkeys(writers):
+                writer.settle()
+            self._writer.execute("COMMIT")
+            return heads
+        except BaseException:
+            self._undo()
+            raise
+
+    def _notice_others(self) -> None:
+        """Forget what is known of sessions if somebody else has written, or it is too much."""
+        others = self._writer.execute("PRAGMA data_version").fetchone()[0]
+        if others != self._others or len(self._writers) > _REMEMBERED:
+            self._others = others
+            self._writers.clear()
+        if not self._writers:
+            self._numbers = count(self._writer.execute(sql.LAST_MESSAGE).fetchone()[0] + 1)
 
     def _write_each(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
         results: list[list[Head] | SennitError] = []
@@ -241,38 +280,27 @@ class SQLiteStore:
             for write in writes:
                 connection.execute("SAVEPOINT one")
                 try:
-                    results.append(self._apply_one(connection, write))
+                    self._notice_others()
+                    writer = self._writer_for(write)
+                    results.append(writer.apply(write.changes, careful=True))
+                    writer.settle()
                 except SennitError as error:
                     connection.execute("ROLLBACK TO one")
                     results.append(error)
+                self._writers.clear()
                 connection.execute("RELEASE one")
         return results
 
-    def _apply_one(self, connection: sqlite3.Connection, write: Write) -> list[Head]:
-        writers: dict[tuple[Owner, UUID], SessionWriter] = {}
-        heads = self._apply(connection, write, writers)
-        for writer in writers.values():
-            writer.settle()
-        return heads
-
-    def _apply(
-        self,
-        connection: sqlite3.Connection,
-        write: Write,
-        writers: dict[tuple[Owner, UUID], SessionWriter],
-    ) -> list[Head]:
-        """Make one write; `writers` are those of sessions this transaction has touched already."""
+    def _writer_for(self, write: Write) -> SessionWriter:
+        """What changes the session of a write, with all it knows of it; raises NotFoundError."""
         key = (write.owner, write.session)
-        writer = writers.get(key)
+        writer = self._writers.get(key)
         if writer is None:
-            number = self._owner(connection, write.owner)
-            touched = connection.execute(
-                sql.TOUCH_SESSION, (clock.now_us(), number, write.session.bytes)
-            ).fetchone()
-            if touched is None:
-                raise no_session(write.session)
-            writer = writers[key] = SessionWriter(connection, number, touched[0])
-        return writer.apply(write.changes)
+            owner = self._owner(self._writer, write.owner)
+            session = session_row(self._writer, owner, write.session)[0]
+            writer = SessionWriter(self._writer, owner, session, self._numbers)
+            self._writers[key] = writer
+        return writer
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
@@ -375,7 +403,11 @@ def _translated(path: Path) -> Generator[None]:
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeError) as error:
-        raise StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).") from error
+        raise _as_store_error(path, error) from error
+
+
+def _as_store_error(path: Path, error: Exception) -> StoreError:
+    return StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).")
 
 
 def _reason(error: Exception) -> str:

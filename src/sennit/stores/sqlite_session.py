@@ -1,17 +1,19 @@
 """One session in SQLite: reading it in a snapshot, changing it in a transaction.
 
 The store opens connections and transactions; what happens inside one, for one session of one owner,
-happens here. Nothing is kept between two.
+happens here. A writer remembers where branches end from one transaction to the next; the store
+throws it away as soon as anyone else may have written.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from sennit import clock
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
@@ -110,71 +112,114 @@ class SessionReader:
 
 @dataclass(slots=True)
 class _Tail:
-    """Where a branch ends inside a transaction."""
+    """Where a branch ends."""
 
     branch: UUID
     segment: int
     name: UUID
     length: int
-    written: int
-    """The length that is written down."""
     version: int
 
 
 class SessionWriter:
-    """Makes changes to one session inside one transaction."""
+    """Makes changes to one session inside one transaction.
 
-    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+    New messages and entries gather and are written together, at the latest when `settle` is called.
+    That raises sqlite3.IntegrityError if an id is there already; being careful looks at each
+    message first, which costs more.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, owner: int, session: int, numbers: Iterator[int]
+    ) -> None:
         self._run = connection.execute
         self._many = connection.executemany
-        self._owner, self._session = owner, session
+        self._owner, self._session, self._numbers = owner, session, numbers
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
-        self._appended: dict[int, set[int]] = {}  # what it has put on which branch
+        self._appended: dict[int, list[int]] = {}  # what it has put on which branch
         self._heads: list[Head] = []
-        self._tails: dict[int, _Tail] = {}
+        self._tails: dict[int, _Tail] = {}  # where branches end
+        self._grown: dict[int, _Tail] = {}  # those whose new length is not written down yet
+        self._messages: list[tuple[object, ...]] = []  # rows that are not written down yet
+        self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
 
-    def apply(self, changes: Sequence[Change]) -> list[Head]:
+    def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
         self._new, self._appended, self._heads, self._rewritten = {}, {}, [], False
         for change in changes:
-            if not isinstance(change, (AddMessages, Append)):
-                self.settle()
-            match change:
-                case AddMessages():
-                    for message in change.messages:
-                        self._add_message(message)
-                case Append():
-                    self._append(change)
-                case AddBranch():
-                    self._add_branch(change)
-                case ChangeBranch():
-                    self._change_branch(change)
-                case RemoveBranch():
-                    self._remove_branch(change.branch)
-                case RemoveMessages():
-                    self._drop_unused_segments()  # so that they need not be mended
-                    for uid in change.messages:
-                        self._erase(uid)
+            if isinstance(change, AddMessages):
+                for message in change.messages:
+                    self._add_message(message, careful)
+            elif isinstance(change, Append):
+                self._append(change)
+            else:
+                self._write_down()
+                self._tails.clear()  # they are about to change
+                self._change(change)
         self._drop_unused_segments()
         return self._heads
 
-    def _add_message(self, message: MessageRecord) -> None:
-        values = (self._owner, self._session, message.id.bytes, message.created, message.body)
-        added = self._run(sql.ADD_MESSAGE, values).fetchone()
-        if added is not None:
-            self._new[message.id.int] = added[0]
+    def _change(self, change: AddBranch | ChangeBranch | RemoveBranch | RemoveMessages) -> None:
+        match change:
+            case AddBranch():
+                self._add_branch(change)
+            case ChangeBranch():
+                self._change_branch(change)
+            case RemoveBranch():
+                self._remove_branch(change.branch)
+            case RemoveMessages():
+                self._drop_unused_segments()  # so that they need not be mended
+                for uid in change.messages:
+                    self._erase(uid)
+        self._write_down()
+
+    def settle(self) -> None:
+        """Write down all that is left of a transaction, and when it was."""
+        self._write_down()
+        self._run(sql.TOUCH_SESSION, (clock.now_us(), self._owner, self._session))
+
+    def _write_down(self) -> None:
+        if self._messages:
+            self._many(sql.ADD_MESSAGE, self._messages)
+            self._messages.clear()
+        if self._entries:
+            self._many(sql.ADD_ENTRY, self._entries)
+            self._entries.clear()
+        if self._grown:
+            for tail in self._grown.values():
+                key = (self._owner, self._session, tail.branch.bytes)
+                self._run(sql.SET_LENGTH, (tail.length, *key))
+            self._grown.clear()
+
+    def _add_message(self, message: MessageRecord, careful: bool) -> None:
+        if careful and self._is_there(message):
             return
-        _, created, body = self._run(sql.FIND_MESSAGE, values[:3]).fetchone()
+        number = next(self._numbers)
+        key = (self._owner, self._session, message.id.bytes)
+        self._messages.append((number, *key, message.created, message.body))
+        self._new[message.id.int] = number
+
+    def _is_there(self, message: MessageRecord) -> bool:
+        found = self._find(message.id)
+        if found is None:
+            return False
+        _, created, body = found
         if (created, body) != (message.created, message.body):
             raise ExistsError(f"Message {message.id} is stored with another content.")
+        return True
+
+    def _find(self, message: UUID) -> Any:
+        self._write_down()
+        key = (self._owner, self._session, message.bytes)
+        return self._run(sql.FIND_MESSAGE, key).fetchone()
 
     def _number(self, uid: UUID) -> int:
         """The number of a stored message; raises NotFoundError."""
         number = self._new.get(uid.int)
         if number is not None:
             return number
-        row = self._run(sql.FIND_MESSAGE, (self._owner, self._session, uid.bytes)).fetchone()
+        row = self._find(uid)
         if row is None:
             raise no_message(uid)
         return row[0]
@@ -182,20 +227,21 @@ class SessionWriter:
     def _append(self, change: Append) -> None:
         numbers = [self._number(uid) for uid in change.entries]
         tail = self._tail(change.branch)
-        segment, length = tail.segment, tail.length
-        at = length
-        if len(set(numbers)) < len(numbers):
+        length = at = tail.length
+        if len(numbers) > 1 and len(set(numbers)) < len(numbers):
             raise ExistsError(f"Branch {change.branch} would hold a message twice.")
         # What this very write has added stands on no branch, unless it was appended to it since.
         fresh = all(uid.int in self._new for uid in change.entries)
-        appended = self._appended.setdefault(change.branch.int, set())
-        if not fresh or not appended.isdisjoint(numbers):
-            at = self._repeated(change, numbers, segment, length)
+        before = self._appended.get(change.branch.int, [])
+        if not fresh or not set(before).isdisjoint(numbers):
+            self._write_down()
+            at = self._repeated(change, numbers, tail.segment, length)
         self._heads.append(Head(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
-            self._put(segment, length, numbers)
+            self._put(tail.segment, length, numbers)
             tail.length += len(numbers)
-            appended.update(numbers)
+            self._grown[change.branch.int] = tail
+            self._appended[change.branch.int] = before + numbers
 
     def _tail(self, branch: UUID) -> _Tail:
         """Where a branch ends now, counting what this transaction has appended."""
@@ -206,17 +252,9 @@ class SessionWriter:
             if row is None:
                 raise no_branch(branch)
             segment, name, length, version = row
-            found = _Tail(branch, segment, id_from_bytes(name), length, length, version)
+            found = _Tail(branch, segment, id_from_bytes(name), length, version)
             self._tails[branch.int] = found
         return found
-
-    def settle(self) -> None:
-        """Write down how long branches have become: once for all appends of a transaction."""
-        for tail in self._tails.values():
-            if tail.length > tail.written:
-                key = (self._owner, self._session, tail.branch.bytes)
-                self._run(sql.GROW_BRANCH, (tail.length - tail.written, *key))
-        self._tails.clear()
 
     def _repeated(self, change: Append, numbers: list[int], segment: int, length: int) -> int:
         """Where an append begins that was made before, or `length` if it was not."""
@@ -242,8 +280,8 @@ class SessionWriter:
         return None
 
     def _put(self, segment: int, first: int, numbers: list[int]) -> None:
-        rows = [(self._owner, segment, first + at, no) for at, no in enumerate(numbers)]
-        self._many(sql.ADD_ENTRY, rows)
+        owner = self._owner
+        self._entries += [(owner, segment, first + at, no) for at, no in enumerate(numbers)]
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment

@@ -17,13 +17,12 @@ LIST_SESSIONS = """
     WHERE owner = :owner AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0)
       AND (:updated IS NULL OR (updated, id) < (:updated, :id))
     ORDER BY updated DESC, id DESC LIMIT :limit"""
-TOUCH_SESSION = """
-    UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND id = ? RETURNING no"""
+TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
 
 ADD_MESSAGE = """
-    INSERT INTO messages (owner, session, id, created, body) VALUES (?, ?, ?, ?, ?)
-    ON CONFLICT (owner, session, id) DO NOTHING RETURNING no"""
+    INSERT INTO messages (no, owner, session, id, created, body) VALUES (?, ?, ?, ?, ?, ?)"""
+LAST_MESSAGE = "SELECT coalesce(max(no), 0) FROM messages"
 FIND_MESSAGE = """
     SELECT no, created, body FROM messages WHERE owner = ? AND session = ? AND id = ?"""
 # Not ordered: they come nearly in order, and sorting them costs SQLite twice the reading.
@@ -101,8 +100,7 @@ FIND_BRANCH = """
 BRANCHES_LIKE = """
     SELECT id, name, segment FROM branches
     WHERE owner = ? AND session = ? AND (id = ? OR name = ?)"""
-GROW_BRANCH = """
-    UPDATE branches SET length = length + ? WHERE owner = ? AND session = ? AND id = ?"""
+SET_LENGTH = "UPDATE branches SET length = ? WHERE owner = ? AND session = ? AND id = ?"
 CHANGE_BRANCH = """
     UPDATE branches SET system = ?, segment = ?, length = ?, resources = ?, capabilities = ?,
                         version = version + 1

@@ -85,7 +85,7 @@ def another_body_under_a_known_id_is_refused(store: Store) -> None:
 def another_time_under_a_known_id_is_refused(store: Store) -> None:
     scene, one = Scene(store), message("one")
     scene.write(AddMessages((one,)))
-    other = AddMessages((replace(one, created=one.created + 1),))
+    other = AddMessages((MessageRecord(one.id, one.created + 1, one.body),))
     raises(ExistsError, lambda: scene.write(other), "Another time under the same id")
 
 
@@ -130,7 +130,7 @@ def a_deeply_nested_body_comes_back(store: Store) -> None:
 
 def times_near_and_far_come_back_to_the_microsecond(store: Store) -> None:
     times = (0, 1, NOON, NOON + 1, 253_402_300_799_999_999)
-    _comes_back(store, *(replace(message("x"), created=time) for time in times))
+    _comes_back(store, *(MessageRecord(new_id(), time, message("x").body) for time in times))
 
 
 def one_id_in_two_sessions_is_two_messages(store: Store) -> None:
