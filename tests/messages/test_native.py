@@ -27,6 +27,7 @@ from sennit import (
     TextPart,
     to_model_messages,
 )
+from sennit.messages import native
 from sennit.messages.native import tool_text
 from sennit.messages.repair import INTERRUPTED, repair
 from tests.strategies import Analysis, Search, histories, lines_in, messages, strings_in
@@ -70,6 +71,52 @@ def assert_acceptable(chat: list[dict[str, Any]]) -> None:
 
 def all_text(chat: list[dict[str, Any]]) -> str:
     return "\0".join(strings_in(chat))
+
+
+@given(histories(), st.randoms(use_true_random=False))
+@settings(max_examples=300)
+def test_a_growing_branch_reads_at_any_time_as_if_for_the_first(
+    history: list[Message], random: Any
+) -> None:
+    pile: Pile[Message] = Pile()
+    order = Progression()
+    for message in history:
+        if message in pile:
+            continue
+        pile.include(message)
+        order.append(message)
+        if random.random() < 0.6:
+            assert to_model_messages(pile, order) == to_model_messages(order.items_of(pile))
+    if len(order) > 2:
+        order.pop(random.randrange(len(order)))
+    assert to_model_messages(pile, order) == to_model_messages(order.items_of(pile))
+
+
+def test_reading_a_long_branch_again_looks_only_at_what_was_added(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = Session()
+    main = session.create_branch("main")
+    for number in range(100):
+        for content in (
+            InstructionContent(instruction=f"question {number}"),
+            ActionRequestContent(function="search", arguments={}, call_id=f"c{number}"),
+            ActionResponseContent(request_id=f"c{number}", result="found"),
+            AssistantResponseContent(assistant_response="answer"),
+        ):
+            session.add_message(Message(content), branches=main)
+    assert len(to_model_messages(session.messages, main)) == 400
+    looked: list[int] = []
+    whole = native.repaired_turns
+
+    def counting(messages: Any, used: Any) -> Any:
+        looked.append(len(messages))
+        return whole(messages, used)
+
+    monkeypatch.setattr(native, "repaired_turns", counting)
+    session.add_message(Message(InstructionContent(instruction="one more")), branches=main)
+    assert len(to_model_messages(session.messages, main)) == 401
+    assert looked == [2]
 
 
 @given(histories())

@@ -3,14 +3,20 @@
 The form the turn loop sends: the system message apart, one assistant message with all the tool
 calls of a turn, one tool message per call. The history is repaired on the way, so that whatever
 happened to it (a crash, a cancel, an import), every provider accepts what comes out.
+
+Like the plain form it is a fold that goes on where it stopped: turns that no later message can
+change are settled, and are not looked at again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
+from sennit.containers.pile import Pile
+from sennit.containers.progression import Progression
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
@@ -18,7 +24,10 @@ from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
     MessageContent,
+    SystemContent,
 )
+from sennit.messages.fold import read
+from sennit.messages.message import Message
 from sennit.messages.prepare import (
     Messages,
     NewInstruction,
@@ -42,15 +51,106 @@ def to_model_messages(
 
     Raises NotFoundError for an id in `progression` that is not among the messages.
     """
-    turns = repaired_turns(chosen(messages, progression))
-    if new_instruction is not None:
-        turns.append(Turn([instruction_of(new_instruction)]))
-    newest = _unanswered(turns)
-    return [
-        message
-        for turn in turns
-        for message in (_assistant(turn) if turn.speaks else _other(turn.said[0], turn is newest))
-    ]
+    return [_copied(message) for message in model_messages(messages, progression, new_instruction)]
+
+
+def model_messages(
+    messages: Messages,
+    progression: Order | None = None,
+    new_instruction: NewInstruction | None = None,
+) -> list[dict[str, Any]]:
+    """The same, but each message is shared with later readings and must not be changed."""
+    newest = None if new_instruction is None else instruction_of(new_instruction)
+    if isinstance(messages, Pile) and isinstance(progression, Progression):
+        return read(_Native, messages, progression, lambda fold: fold.chat(newest))
+    fold = _Native()
+    fold.feed(list(chosen(messages, progression)))
+    return fold.chat(newest)
+
+
+def _copied(message: dict[str, Any]) -> dict[str, Any]:
+    nested = isinstance(message["content"], list) or "tool_calls" in message
+    return deepcopy(message) if nested else dict(message)
+
+
+class _Native:
+    """The conversation so far: settled turns as they are told, and the messages after them."""
+
+    __slots__ = ("_out", "_rest", "_systems", "_used")
+
+    def __init__(self) -> None:
+        self._out: list[dict[str, Any]] = []
+        self._rest: list[Message] = []
+        self._systems: list[tuple[int, SystemContent]] = []  # which may tell the time of day
+        self._used: set[str] = set()  # the ids of settled calls
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Take in what comes next."""
+        self._rest += messages
+
+    def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
+        """What a prompt holds now."""
+        turns = repaired_turns(self._rest, self._used)
+        current = _unanswered(turns)
+        turns = turns[self._settle(turns, current) :]
+        if newest is not None:
+            current = Turn(len(self._rest), [newest])
+            turns.append(current)
+        told = [message for turn in turns for message in _told(turn, turn is current)]
+        out = [*self._out, *told]
+        for at, system in reversed(self._systems):
+            out[at : at + 1] = _other(system, False)
+        return out
+
+    def _settle(self, turns: list[Turn], current: Turn | None) -> int:
+        """Keep as told what can no longer change; gives how many turns that were."""
+        count = _settled(turns, current)
+        if not count:
+            return 0
+        for turn in turns[:count]:
+            if isinstance(turn.said[0], SystemContent):
+                self._systems.append((len(self._out), turn.said[0]))
+                self._out.append({})  # told anew each time
+            else:
+                self._out += _told(turn, False)
+            self._used.update(call.id for call in turn.calls)
+        first = turns[count].first
+        taken = {call.result.index for turn in turns[:count] for call in turn.calls if call.result}
+        self._rest = [
+            message
+            for index, message in enumerate(self._rest)
+            if index >= first or (index not in taken and _may_come_early(message))
+        ]
+        return count
+
+
+def _settled(turns: list[Turn], current: Turn | None) -> int:
+    """How many turns no later message can change; the last one may still grow."""
+    count = 0
+    answered = -1
+    for at, turn in enumerate(turns[:-1]):
+        last = turn.last_result
+        if last is None or (turn is current and not _is_plain(turn.said[0])):
+            break
+        answered = max(answered, last)
+        if answered < turns[at + 1].first:
+            count = at + 1
+    return count
+
+
+def _is_plain(content: MessageContent) -> bool:
+    """Whether an instruction reads the same when it is history."""
+    return isinstance(content, InstructionContent) and as_history(content) is content
+
+
+def _may_come_early(message: Message) -> bool:
+    """Whether this is a result whose call may still come."""
+    content = message.content
+    return isinstance(content, ActionResponseContent) and bool(content.request_id)
+
+
+def _told(turn: Turn, newest: bool) -> Iterable[dict[str, Any]]:
+    return _assistant(turn) if turn.speaks else _other(turn.said[0], newest)
 
 
 def _unanswered(turns: list[Turn]) -> Turn | None:

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from threading import Lock
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
-from weakref import ref
 
 from sennit.containers.element import Ref, uids_of
 from sennit.containers.pile import Pile
@@ -32,6 +30,7 @@ from sennit.messages.content import (
     Rendered,
     SystemContent,
 )
+from sennit.messages.fold import read
 from sennit.messages.message import Message
 from sennit.messages.render import action_response_fields, context_item, text_with_results
 from sennit.messages.unset import Unset
@@ -80,16 +79,15 @@ def prepare_messages_for_chat(
     last. Raises NotFoundError for an id that is not among the messages.
     """
     newest = None if new_instruction is None else instruction_of(new_instruction)
+
+    def tell(fold: _Fold) -> list[MessageContent] | list[dict[str, Any]]:
+        return fold.chat(newest) if to_chat else fold.contents(newest)
+
     if isinstance(messages, Pile) and isinstance(progression, Progression):
-        return _prepared(messages, progression, newest, to_chat)
+        return read(_Fold, messages, progression, tell)
     fold = _Fold()
-    fold.feed(contents_of(messages, progression))
-    return fold.chat(newest) if to_chat else fold.contents(newest)
-
-
-def contents_of(messages: Messages, progression: Order | None) -> list[MessageContent]:
-    """The contents of the chosen messages, in order; raises NotFoundError for an unknown id."""
-    return [message.content for message in chosen(messages, progression)]
+    fold.feed(chosen(messages, progression))
+    return tell(fold)
 
 
 def chosen(messages: Messages, progression: Order | None) -> Iterable[Message]:
@@ -170,9 +168,9 @@ class _Fold:
         # Assistant texts that touch; the first of them is the last in _out.
         self._run: list[AssistantResponseContent] = []
 
-    def feed(self, contents: Iterable[MessageContent]) -> None:
+    def feed(self, messages: Iterable[Message]) -> None:
         """Take in what comes next."""
-        for content in contents:
+        for content in map(_content, messages):
             if isinstance(content, InstructionContent):
                 self._instruct(content)
             elif isinstance(content, AssistantResponseContent):
@@ -332,52 +330,3 @@ def _merged(run: list[AssistantResponseContent]) -> AssistantResponseContent:
     said = "\n\n".join(content.assistant_response for content in run if content.assistant_response)
     thought = "\n\n".join(content.reasoning for content in run if content.reasoning)
     return run[0].replaced(assistant_response=said, reasoning=thought or Unset)
-
-
-class _Kept:
-    """A fold and how far it got; it stays with the progression until that is rewritten."""
-
-    __slots__ = ("consumed", "fold", "pile", "revisions")
-
-    def __init__(self, pile: Pile[Message], progression: Progression) -> None:
-        self.pile = ref(pile)
-        self.revisions = (pile.revision, progression.revision)
-        self.consumed = 0
-        self.fold = _Fold()
-
-    def fits(self, pile: Pile[Message], progression: Progression) -> bool:
-        """Whether what was folded is still how the progression begins."""
-        same = self.revisions == (pile.revision, progression.revision)
-        return same and self.pile() is pile
-
-    def catch_up(self, pile: Pile[Message], progression: Progression) -> None:
-        """Take in what was added since."""
-        added = progression.items_of(pile, self.consumed)
-        self.fold.feed(map(_content, added))
-        self.consumed += len(added)
-
-
-_taking = Lock()
-
-
-def _prepared(
-    pile: Pile[Message],
-    progression: Progression,
-    newest: InstructionContent | None,
-    to_chat: bool,
-) -> list[MessageContent] | list[dict[str, Any]]:
-    """What a prompt holds now, from where the last reading ended.
-
-    Whoever reads takes the fold along, so that no two change one, and brings it back afterwards.
-    """
-    with _taking:
-        kept, progression.memo = progression.memo, None
-    if not isinstance(kept, _Kept) or not kept.fits(pile, progression):
-        kept = _Kept(pile, progression)
-    kept.catch_up(pile, progression)
-    if not kept.fits(pile, progression):  # rewritten by another thread in between
-        kept = _Kept(pile, progression)
-        kept.catch_up(pile, progression)
-    prepared = kept.fold.chat(newest) if to_chat else kept.fold.contents(newest)
-    progression.memo = kept
-    return prepared

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from sennit.messages.content import (
@@ -29,18 +30,31 @@ INTERRUPTED = "interrupted: the call ended without a result"
 
 
 @dataclass(slots=True, eq=False)
+class _Result:
+    content: ActionResponseContent
+    index: int
+    """Which of the messages it is."""
+    before: int
+    """The number of turns before it."""
+
+
+@dataclass(slots=True, eq=False)
 class _Call:
     request: ActionRequestContent
     names: tuple[str, ...]
     """What a result may call it: its call id and its message's id."""
     id: str = ""
-    result: ActionResponseContent | None = None
+    result: _Result | None = None
+    sure: bool = False
+    """Whether no message that comes later can give it another result."""
 
 
 @dataclass(slots=True, eq=False)
 class Turn:
     """What the assistant said in one go; anything else is a turn of its own."""
 
+    first: int
+    """Which of the messages it begins with."""
     said: list[MessageContent] = field(default_factory=list[MessageContent])
     calls: list[_Call] = field(default_factory=list[_Call])
     speaks: bool = False
@@ -56,7 +70,14 @@ class Turn:
             _identified(next(numbered)) if isinstance(content, ActionRequestContent) else content
             for content in self.said
         ]
-        return [*said, *(_result(call) for call in self.calls)]
+        return [*said, *(_told(call) for call in self.calls)]
+
+    @property
+    def last_result(self) -> int | None:
+        """Which of the messages is the last of its results; None if some could still change."""
+        if not all(call.sure for call in self.calls):
+            return None
+        return max((call.result.index for call in self.calls if call.result), default=-1)
 
 
 def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]:
@@ -64,33 +85,32 @@ def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]
     return [content for turn in repaired_turns(messages) for content in turn.contents]
 
 
-def repaired_turns(messages: Iterable[Message | MessageContent]) -> list[Turn]:
-    """The history as turns, each call with its id and its result."""
+def repaired_turns(
+    messages: Iterable[Message | MessageContent], used: AbstractSet[str] = frozenset()
+) -> list[Turn]:
+    """The history as turns, each call with its id, none of them `used`, and its result."""
     turns, results = _turns(messages)
     _match_named(turns, results)
     _match_unnamed(turns, results)
-    _identify(turns)
+    _identify(turns, set(used))
     return turns
-
-
-_Result = tuple[int, ActionResponseContent]  # the number of turns before it, and itself
 
 
 def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], list[_Result]]:
     turns: list[Turn] = []
     results: list[_Result] = []
-    for message in messages:
+    for index, message in enumerate(messages):
         content = message.content if isinstance(message, Message) else message
         if content.empty:
             continue
         if isinstance(content, ActionResponseContent):
-            results.append((len(turns), content))
+            results.append(_Result(content, index, len(turns)))
             if turns and turns[-1].calls:
                 turns[-1].open = False
             continue
         speaks = isinstance(content, (AssistantResponseContent, ActionRequestContent))
         if not (speaks and turns and turns[-1].open):
-            turns.append(Turn(speaks=speaks, open=speaks))
+            turns.append(Turn(index, speaks=speaks, open=speaks))
         turns[-1].said.append(content)
         if isinstance(content, ActionRequestContent):
             turns[-1].calls.append(_Call(content, _names(message, content)))
@@ -105,13 +125,13 @@ def _names(message: Message | MessageContent, request: ActionRequestContent) -> 
 def _match_named(turns: list[Turn], results: list[_Result]) -> None:
     """Give calls the results that name them, of the latest turn before, else of a later one."""
     waiting: dict[str, list[tuple[int, deque[_Call]]]] = {}
-    late: list[ActionResponseContent] = []
+    late: list[_Result] = []
     ordered = iter(results)
     pending = next(ordered, None)
-    for count, turn in enumerate([*turns, Turn()]):
-        while pending is not None and pending[0] <= count:
-            if pending[1].request_id and not _answer(waiting, pending[1]):
-                late.append(pending[1])
+    for count, turn in enumerate([*turns, Turn(-1)]):
+        while pending is not None and pending.before <= count:
+            if pending.content.request_id and not _answer(waiting, pending, sure=True):
+                late.append(pending)
             pending = next(ordered, None)
         for call in turn.calls:
             for name in call.names:
@@ -120,19 +140,19 @@ def _match_named(turns: list[Turn], results: list[_Result]) -> None:
                     stack.append((count, deque()))
                 stack[-1][1].append(call)
     for result in late:
-        _answer(waiting, result)
+        _answer(waiting, result, sure=False)
 
 
 def _answer(
-    waiting: dict[str, list[tuple[int, deque[_Call]]]], result: ActionResponseContent
+    waiting: dict[str, list[tuple[int, deque[_Call]]]], result: _Result, *, sure: bool
 ) -> bool:
-    stack = waiting.get(result.request_id or "", [])
+    stack = waiting.get(result.content.request_id or "", [])
     while stack:
         calls = stack[-1][1]
         while calls:
             call = calls.popleft()
             if call.result is None:
-                call.result = result
+                call.result, call.sure = result, sure
                 return True
         stack.pop()
     return False
@@ -142,11 +162,11 @@ def _match_unnamed(turns: list[Turn], results: list[_Result]) -> None:
     """Give what is left to the oldest open call of the latest turn before each result."""
     stack: list[deque[_Call]] = []
     at = 0
-    for before, result in results:
-        if result.request_id:
+    for result in results:
+        if result.content.request_id:
             continue
-        stack += [_open_calls(turn) for turn in turns[at:before]]
-        at = max(at, before)
+        stack += [_open_calls(turn) for turn in turns[at : result.before]]
+        at = max(at, result.before)
         while stack and not stack[-1]:
             stack.pop()
         if stack:
@@ -157,9 +177,8 @@ def _open_calls(turn: Turn) -> deque[_Call]:
     return deque(call for call in turn.calls if call.result is None)
 
 
-def _identify(turns: list[Turn]) -> None:
+def _identify(turns: list[Turn], used: set[str]) -> None:
     """Give each call an id of its own; one that is blank or used before gets another."""
-    used: set[str] = set()
     numbers = itertools.count()
     for turn in turns:
         for call in turn.calls:
@@ -182,8 +201,8 @@ def _identified(call: _Call) -> ActionRequestContent:
     )
 
 
-def _result(call: _Call) -> ActionResponseContent:
-    result = call.result
-    if result is None:
+def _told(call: _Call) -> ActionResponseContent:
+    if call.result is None:
         return ActionResponseContent(request_id=call.id, error=INTERRUPTED)
+    result = call.result.content
     return result if result.request_id == call.id else result.replaced(request_id=call.id)
