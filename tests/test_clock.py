@@ -89,3 +89,12 @@ def test_the_source_comes_back_after_an_error() -> None:
     with pytest.raises(RuntimeError), clock.using(lambda: 0):
         raise RuntimeError
     assert clock.now_us() != 0
+
+
+def test_seconds_can_be_counted_by_another_source_inside_a_block() -> None:
+    with clock.ticking(lambda: 5.0):
+        assert clock.monotonic() == 5
+        with clock.ticking(lambda: 6.0):
+            assert clock.monotonic() == 6
+        assert clock.monotonic() == 5
+    assert clock.monotonic() <= clock.monotonic()

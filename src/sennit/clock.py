@@ -3,6 +3,9 @@
 Everything that stamps or orders by time goes through here, so that a test can put another source in
 place and replay a run to the microsecond. Time is an int of microseconds since 1970 (UTC): exact,
 cheap to store and compare; a datetime is made only when someone looks at it.
+
+How long something takes is another question: `monotonic` counts seconds that no correction of the
+system's clock can shorten, and has a source of its own.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 _source: Callable[[], int] = time.time_ns
+_ticks: Callable[[], float] = time.monotonic
 
 
 def now_ns() -> int:
@@ -28,6 +32,11 @@ def now_ns() -> int:
 def now_us() -> int:
     """Microseconds since the epoch."""
     return _source() // 1000
+
+
+def monotonic() -> float:
+    """Seconds since some moment; only the difference of two means anything."""
+    return _ticks()
 
 
 def to_datetime(microseconds: int) -> datetime:
@@ -75,3 +84,14 @@ def using(source: Callable[[], int]) -> Generator[None]:
         yield
     finally:
         _source = previous
+
+
+@contextmanager
+def ticking(ticks: Callable[[], float]) -> Generator[None]:
+    """Count seconds with `ticks` inside the block."""
+    global _ticks
+    previous, _ticks = _ticks, ticks
+    try:
+        yield
+    finally:
+        _ticks = previous
