@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from inspect import getattr_static
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
@@ -44,3 +45,16 @@ class Model(Protocol):
         Raises ModelError, on entering or in the middle.
         """
         ...
+
+
+_MEMBERS = ("name", "window", "streams", "shapes_output", "ask", "stream")
+
+
+def is_model(value: object) -> TypeGuard[Model]:
+    """Whether `value` is a Model, told without reading its properties.
+
+    Up to Python 3.11 `isinstance` reads them, which would connect a model nobody has asked yet.
+    """
+    return not isinstance(value, type) and all(
+        getattr_static(value, member, _MEMBERS) is not _MEMBERS for member in _MEMBERS
+    )
