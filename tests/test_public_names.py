@@ -19,7 +19,7 @@ PROMISED = {
     *{"ActionRequestContent", "ActionResponseContent"},
     *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client", "open"},
     *{"prepare_messages_for_chat", "to_model_messages", "Unset"},
-    *{"Pile", "Progression", "Flow", "Element"},
+    *{"Pile", "Progression", "Flow", "Element", "iModel"},
     *{
         name
         for name, kind in vars(errors).items()

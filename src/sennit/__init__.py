@@ -47,6 +47,7 @@ from sennit.messages.native import to_model_messages
 from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
 from sennit.messages.prepare import prepare_messages_for_chat
 from sennit.messages.unset import Unset
+from sennit.services.imodel import iModel
 from sennit.sessions.branch import Branch
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "ToolPart",
     "Unset",
     "ValidationError",
+    "iModel",
     "open",
     "prepare_messages_for_chat",
     "to_model_messages",
