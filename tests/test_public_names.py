@@ -18,8 +18,8 @@ PROMISED = {
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
     *{"ActionRequestContent", "ActionResponseContent"},
     *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client", "open"},
-    *{"prepare_messages_for_chat", "to_model_messages", "Unset"},
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
+    *{"prepare_messages_for_chat", "to_model_messages", "Unset", "models_pull"},
     *{
         name
         for name, kind in vars(errors).items()

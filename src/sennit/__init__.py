@@ -11,6 +11,7 @@ One Session holds many branches of typed messages:
 """
 
 from sennit.api.client import Client
+from sennit.api.models import models_pull
 from sennit.api.open import open
 from sennit.api.session import Session
 from sennit.containers.element import Element
@@ -88,6 +89,7 @@ __all__ = [
     "Unset",
     "ValidationError",
     "iModel",
+    "models_pull",
     "open",
     "prepare_messages_for_chat",
     "to_model_messages",

@@ -8,7 +8,6 @@ address, and their hash with them: what is not exactly what was asked for does n
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
 import subprocess
@@ -317,7 +316,7 @@ def _bar(done: int, total: int | None) -> None:
     if not sys.stderr.isatty():
         return
     if total:
-        width = min(40, os.get_terminal_size(sys.stderr.fileno()).columns - 30)
+        width = min(40, shutil.get_terminal_size().columns - 30)
         filled = "█" * (width * done // total)
         text = f"{filled:<{max(width, 0)}} {done >> 20:,} of {total >> 20:,} MB"
     else:
