@@ -81,7 +81,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
 
 
 def test_it_is_a_model() -> None:
-    model = LocalModel()
+    model: Model = LocalModel()
     assert isinstance(model, Model)
     assert (model.name, model.streams, model.shapes_output) == ("local", True, True)
     assert LocalModel(name="tiny").name == "tiny"

@@ -118,9 +118,6 @@ def left_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# Finding
-
-
 def test_the_installed_weights_are_the_pinned_ones() -> None:
     packaged = MODELS["smollm2-135m"]
     file = find()
@@ -152,9 +149,6 @@ def test_a_path_that_holds_no_weights_is_an_error_in_words(tmp_path: Path) -> No
     (tmp_path / "page.gguf").write_text("<html>")
     with pytest.raises(ModelError, match="not a GGUF file"):
         find(tmp_path / "page.gguf")
-
-
-# By address
 
 
 def test_a_file_is_pulled_by_address(site: Site, tmp_path: Path) -> None:
@@ -350,9 +344,6 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_words(site: Site, tmp_path:
     (tmp_path / "file").touch()
     with pytest.raises(ModelError, match="could not be kept"):
         pull(f"{site.url}/big.gguf", sha256=SHA, folder=tmp_path / "file")
-
-
-# By name
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ class Job:
     body: Mapping[str, Any]
     tell: Callable[[Letter], object]
     """Given each chunk and the end, on the engine's thread; nothing after `stop`."""
-    _stopped: bool = False
+    _stopped: bool = field(default=False, init=False)
     _error: SennitError | None = field(default=None, init=False)
 
     @property
