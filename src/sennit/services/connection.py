@@ -158,6 +158,6 @@ def _weights(model: str | Path) -> Path | None:
 
 
 def _local(path: Path | None) -> Model:
-    from sennit.services.local import LocalModel  # pyright: ignore
+    from sennit.services.local import LocalModel
 
-    return LocalModel(path)  # pyright: ignore
+    return LocalModel(path)
