@@ -20,6 +20,7 @@ PROMISED = {
     *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client", "open"},
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
     *{"prepare_messages_for_chat", "to_model_messages", "Unset", "models_pull"},
+    *{"ServiceRegistry", "Tool", "ToolContext"},
     *{
         name
         for name, kind in vars(errors).items()

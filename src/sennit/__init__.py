@@ -49,6 +49,9 @@ from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart
 from sennit.messages.prepare import prepare_messages_for_chat
 from sennit.messages.unset import Unset
 from sennit.services.imodel import iModel
+from sennit.services.registry import ServiceRegistry
+from sennit.services.target import ToolContext
+from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
 
 __all__ = [
@@ -80,10 +83,13 @@ __all__ = [
     "SenderRecipient",
     "SennitError",
     "ServiceError",
+    "ServiceRegistry",
     "Session",
     "StoreError",
     "SystemContent",
     "TextPart",
+    "Tool",
+    "ToolContext",
     "ToolError",
     "ToolPart",
     "Unset",

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, TypeAlias, cast
 
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.messages.content import InstructionContent, MessageContent
+from sennit.messages.message import Message
+from sennit.messages.models import ModelSchema, as_model, is_model, model_name, model_schema
+from sennit.messages.native import to_model_messages
+from sennit.messages.schema import ToolSchema, tool_schema
+from sennit.services.tools import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +45,90 @@ PARAMS: Mapping[str, str] = {
     "extra_headers": "more HTTP headers, sent as they are",
 }
 """Every parameter there is, and what it does; any other name is refused."""
+
+Said: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
+"""Something said: a message, its content, a dict of either kind, or the text of an instruction."""
+Offered: TypeAlias = "Tool | ToolSchema | Mapping[str, Any] | type[Any]"
+"""A tool on offer: the tool, its schema, or a JSON schema or pydantic class of its parameters."""
+
+
+def model_request(
+    messages: Said | Iterable[Said],
+    *,
+    tools: Iterable[Offered] = (),
+    output: Any = None,
+    **params: Any,
+) -> ModelRequest:
+    """A request from whatever a program has at hand.
+
+    `messages` are messages, contents or texts, or else chat messages (dicts with a role), which go
+    as they are. `output` is a pydantic class or a JSON schema, `params` are those of PARAMS.
+    Raises InvalidTypeError for anything else.
+    """
+    return ModelRequest(
+        messages=_chat(messages),
+        tools=tuple(map(offered_schema, tools)),
+        output=None if output is None else _output(output),
+        params=_checked(params),
+    )
+
+
+def offered_schema(tool: Any) -> ToolSchema:
+    """What a model is told of a tool; raises InvalidTypeError if it is none."""
+    if isinstance(tool, ToolSchema):
+        return tool
+    if isinstance(tool, Tool):
+        return tool.schema
+    if is_model(tool):
+        return tool_schema(model_schema(tool), model_name(tool))
+    if isinstance(tool, Mapping):
+        return tool_schema(cast("Mapping[str, Any]", tool))
+    raise InvalidTypeError(f"Expected a Tool or the schema of one, got {shown(tool)}.")
+
+
+def _chat(messages: Any) -> list[dict[str, Any]]:
+    said = _listed(messages)
+    ready = [dict(cast("Mapping[str, Any]", one)) for one in said if _is_chat(one)]
+    if not ready:
+        return to_model_messages([_message(one) for one in said])
+    if len(ready) < len(said):
+        raise InvalidTypeError(
+            f"{shown(ready[0])} is a chat message and goes as it is; it cannot be mixed with "
+            f"messages and contents, which are prepared first."
+        )
+    return ready
+
+
+def _listed(messages: Any) -> list[Any]:
+    if isinstance(messages, Message | MessageContent | Mapping | str):
+        return [cast("Any", messages)]
+    if not isinstance(messages, Iterable):
+        raise InvalidTypeError(f"messages must be a list of messages, got {shown(messages)}.")
+    said = list(cast("Iterable[Any]", messages))
+    if not said:
+        raise ValidationError("There are no messages; a model needs at least one.")
+    return said
+
+
+def _is_chat(said: Any) -> bool:
+    return isinstance(said, Mapping) and "role" in said
+
+
+def _message(said: Any) -> Message:
+    if isinstance(said, Message):
+        return said
+    return Message(InstructionContent(instruction=said) if isinstance(said, str) else said)
+
+
+def _output(output: Any) -> ModelSchema:
+    model = as_model(output, "output")
+    return ModelSchema(model_name(model), model_schema(model))
+
+
+def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
+    for name in params:
+        if name not in PARAMS:
+            near = get_close_matches(name, PARAMS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(PARAMS)}."
+            raise InvalidTypeError(f"A model takes no parameter {name!r}; {hint}")
+    return dict(params)

@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.plain import plain_dict, text
+from sennit.services.registry import ServiceRegistry
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
@@ -56,13 +57,27 @@ class MessageHit:
 class ClientCore(Generic[_S]):
     """One owner's sessions in one store."""
 
-    def __init__(self, store: Store, *, session_type: type[_S], tenant: str, user: str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        session_type: type[_S],
+        tenant: str,
+        user: str,
+        services: ServiceRegistry | None = None,
+    ) -> None:
         self._store = store
         self._group = GroupWriter(store)
         self._session_type = session_type
         self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
+        self._services = ServiceRegistry() if services is None else services
+
+    @property
+    def services(self) -> ServiceRegistry:
+        """The models and tools of all sessions it opens."""
+        return self._services
 
     @property
     def tenant(self) -> str:
@@ -94,7 +109,7 @@ class ClientCore(Generic[_S]):
                 record = self._store.find_session(self._owner, uid)
                 if record is None:
                     record = self._store.create_session(self._owner, _new(uid, key, metadata))
-                found = self._session_type.opened(record, self._keeper(uid))
+                found = self._session_type.opened(record, self._keeper(uid), self._services)
                 self._open[uid] = found
         if resources is not None or capabilities is not None:
             found.default_branch.grant(resources=resources, capabilities=capabilities)

@@ -32,6 +32,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.messages.parts import GroupRole, MessageGroup, Part, split
 from sennit.messages.plain import text
+from sennit.services.registry import ServiceRegistry
 from sennit.sessions.access import (
     NO_GRANTS,
     Capabilities,
@@ -44,6 +45,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
+from sennit.sessions.request import ask_service
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.twins import async_twin
 from sennit.stores.records import RemoveBranch, RemoveMessages, SessionRecord
@@ -63,23 +65,31 @@ class SessionCore(Kept):
         self,
         user: SenderRecipient = "user",
         conversations: Flow[Message, Progression] | None = None,
+        services: ServiceRegistry | None = None,
         *,
         id: UUID | str | None = None,
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`user` sends what is added by role; each of `conversations` becomes a branch."""
+        """`user` sends what is added by role; each of `conversations` becomes a branch.
+
+        `services` are the models and tools it may call, by default a registry of its own.
+        """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
+        self._services = _registry(services)
         self._user = party(user, "user")
         self._numbers: dict[str, int] = {}
         if conversations is not None:
             self._take_over(conversations)
 
     @classmethod
-    def opened(cls, record: SessionRecord, keeper: Keeper) -> Self:
+    def opened(
+        cls, record: SessionRecord, keeper: Keeper, services: ServiceRegistry | None = None
+    ) -> Self:
         """The session a store has, as it is now."""
         session = cls(
             record.user,
+            services=services,
             id=record.id,
             created_at=clock.to_datetime(record.created),
             metadata=record.metadata,
@@ -112,6 +122,22 @@ class SessionCore(Kept):
     def conversations(self) -> Flow[Message, Branch]:
         """Messages and branches as a flow."""
         return self._conversations
+
+    @property
+    def services(self) -> ServiceRegistry:
+        """The models and tools it may call, by name."""
+        return self._services
+
+    async def request(self, name: str, /, *, branch: BranchRef | None = None, **given: Any) -> Any:
+        """Call one service, low-level: nothing is stored, no turn is run.
+
+        A tool takes its arguments and gives its result. A model takes `messages`, and if you like
+        `tools`, `output` and the parameters of `sennit.services.request.PARAMS`, and gives a Reply.
+        Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
+        the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
+        """
+        found = None if branch is None else self.get_branch(branch)
+        return await ask_service(self, name, found, given)
 
     @property
     def default_branch(self) -> Branch:
@@ -425,3 +451,11 @@ class SessionCore(Kept):
             f"{type(self).__name__}({len(self._messages)} messages, "
             f"{len(self._branches)} branches, id={str(self._id)!r})"
         )
+
+
+def _registry(services: Any) -> ServiceRegistry:
+    if services is None:
+        return ServiceRegistry()
+    if not isinstance(services, ServiceRegistry):
+        raise InvalidTypeError(f"services must be a ServiceRegistry, got {shown(services)}.")
+    return services

@@ -1,0 +1,62 @@
+"""Asking one service, once: the low-level door behind `session.request`.
+
+Nothing is stored and no turn is run. Naming a branch makes it ask what that branch was granted, for
+the service itself and for all that is offered to it; naming none is the documented way around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from sennit.errors import InvalidTypeError
+from sennit.messages.models import as_model, model_name
+from sennit.services.target import ToolContext
+from sennit.services.tools import Tool
+
+if TYPE_CHECKING:
+    from sennit.services.model import Model
+    from sennit.services.registry import ServiceRegistry
+    from sennit.services.reply import Reply
+    from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
+
+
+async def ask_service(
+    session: SessionCore, name: str, branch: Branch | None, given: Mapping[str, Any]
+) -> Any:
+    """A tool's result or a model's Reply; raises AccessError before anything is called."""
+    service = session.services.get(name)
+    if branch is not None:
+        branch.require(resources={name})
+    if isinstance(service, Tool):
+        context = ToolContext(session_id=session.id, branch=None if branch is None else branch.name)
+        return (await service.run(given, context)).unwrap()
+    return await _ask_model(service, session.services, branch, given)
+
+
+async def _ask_model(
+    model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
+) -> Reply:
+    from sennit.services.request import model_request, offered_schema
+
+    if "messages" not in given:
+        raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
+    tools = [
+        services.tool(one).schema if isinstance(one, str) else offered_schema(one)
+        for one in _listed(given.get("tools") or ())
+    ]
+    more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
+    request = model_request(given["messages"], tools=tools, **more)
+    if branch is not None:
+        output = given.get("output")
+        branch.require(
+            resources={tool.name for tool in tools},
+            capabilities=() if output is None else [model_name(as_model(output, "output"))],
+        )
+    return await model.ask(request)
+
+
+def _listed(tools: Any) -> Iterable[Any]:
+    several = isinstance(tools, list | tuple | set | frozenset)
+    return cast("Iterable[Any]", tools) if several else [tools]
