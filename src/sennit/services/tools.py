@@ -133,7 +133,7 @@ class Tool:
             )
         if name is not None:
             checked_tool_name(name)
-        self._options = _options(options)
+        self._options = tool_options(options)
         self._target = function if isinstance(function, Target) else FunctionTarget(function, name)
         own = self._target.schema
         self._schema = ToolSchema(
@@ -266,7 +266,8 @@ def checked_tool_name(name: Any) -> str:
     return name
 
 
-def _options(given: Mapping[str, Any]) -> ToolOptions:
+def tool_options(given: Mapping[str, Any]) -> ToolOptions:
+    """Options from keywords; raises ValidationError for one that is unknown or makes no sense."""
     if unknown := given.keys() - ToolOptions.__dataclass_fields__.keys():
         known = ", ".join(ToolOptions.__dataclass_fields__)
         raise InvalidTypeError(f"A tool has no option {sorted(unknown)[0]!r}; it has {known}.")
