@@ -15,7 +15,7 @@ import pytest
 
 from sennit import ExistsError, MissingExtraError, ServiceRegistry, Session, Tool, ToolError
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.services import mcp
+from sennit.services import mcp_connection
 from sennit.services.mcp import MCPServer, mcp_tools
 from sennit.services.mcp_wire import result_of, schema_of
 from sennit.services.tools import Outcome
@@ -259,7 +259,7 @@ def test_a_host_that_is_not_there_is_a_clear_error() -> None:
 
 
 def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(mcp_connection, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(ToolError, match=r"no answer within 0\.5 seconds"):
         run(MCPServer(odd("silent")).connect())
 
