@@ -238,6 +238,18 @@ def test_all_sessions_of_a_client_share_its_services() -> None:
         assert client.session("b").services.has("search")
 
 
+def test_clients_of_several_users_may_share_their_services() -> None:
+    shared = ServiceRegistry()
+    with (
+        sennit.open(":memory:", user="ada", services=shared) as ada,
+        sennit.open(":memory:", user="bob", services=shared) as bob,
+    ):
+        ada.services.register(search)
+        assert bob.session("b").services.has("search")
+    with pytest.raises(InvalidTypeError, match="must be a ServiceRegistry"):
+        sennit.open(":memory:", services=[])  # type: ignore[arg-type]
+
+
 def asked(session: Session, name: str, /, **given: Any) -> Any:
     return run(session.request(name, **given))
 

@@ -121,7 +121,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[..., Client]]:
     """Opens clients on new stores, and closes them."""
     clients: list[Client] = []
 
-    def make(kind: str = "memory", **who: str) -> Client:
+    def make(kind: str = "memory", **who: Any) -> Client:
         url = ":memory:" if kind == "memory" else tmp_path / f"{len(clients)}.db"
         waits = "full" if url == ":memory:" else "normal"
         clients.append(sennit.open(url, durability=waits, **who))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.api.session import Session
+from sennit.services.registry import ServiceRegistry
 from sennit.sessions.client import ClientCore
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
@@ -27,9 +28,20 @@ if TYPE_CHECKING:
 class Client(ClientCore[Session]):
     """One user's sessions in a store; made by `sennit.open`."""
 
-    def __init__(self, store: Store, *, tenant: str | None = None, user: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        tenant: str | None = None,
+        user: str | None = None,
+        services: ServiceRegistry | None = None,
+    ) -> None:
         super().__init__(
-            store, session_type=Session, tenant=tenant or "default", user=user or "default"
+            store,
+            session_type=Session,
+            tenant=tenant or "default",
+            user=user or "default",
+            services=services,
         )
 
     def export(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sennit import settings
 from sennit.api.client import Client
 from sennit.errors import ValidationError, shown
+from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
@@ -20,16 +21,18 @@ def open(
     tenant: str | None = None,
     user: str | None = None,
     durability: Durability = "full",
+    services: ServiceRegistry | None = None,
 ) -> Client:
     """A client for one user's sessions in a store.
 
     `url` is the path of a SQLite file, "postgresql://…" (with the extra `postgres`), ":memory:" for
     a store that ends with the program, or None for SENNIT_URL or else a file in the user's data
     folder. `durability="normal"` waits less for the disk of a file: what was acknowledged then
-    survives the program, but perhaps not the machine.
+    survives the program, but perhaps not the machine. `services` are the models and tools of its
+    sessions, for clients of several users that share them.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind.
     """
-    return Client(_store(url, durability), tenant=tenant, user=user)
+    return Client(_store(url, durability), tenant=tenant, user=user, services=services)
 
 
 def _kind(address: str) -> str:

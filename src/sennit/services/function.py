@@ -19,13 +19,14 @@ from sennit.errors import InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps
 from sennit.messages.plain import plain, plain_dict
 from sennit.messages.schema import ToolSchema
-from sennit.services.docstring import Docstring, parse
 from sennit.services.target import Target, ToolContext
 from sennit.services.threads import in_thread
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic import ValidationError as Invalid
+
+    from sennit.services.docstring import Docstring
 
 Function: TypeAlias = Callable[..., Any]
 _SHOWN_PROBLEMS = 10
@@ -36,6 +37,8 @@ class FunctionTarget(Target):
 
     def __init__(self, function: Function, name: str | None = None) -> None:
         """Raises InvalidTypeError, naming the parameter, for what cannot be offered to a model."""
+        from sennit.services.docstring import parse
+
         self._function = function
         self._name = name or _name_of(function)
         _check_kind(function, self._name)

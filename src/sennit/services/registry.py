@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from threading import RLock
 from types import MethodType
-from typing import Any, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.plain import text
-from sennit.services.model import Model
 from sennit.services.target import Target
 from sennit.services.tools import Tool
 
-Service: TypeAlias = Model | Tool
+if TYPE_CHECKING:
+    from sennit.services.model import Model
+
+Service: TypeAlias = "Model | Tool"
 _MAX_NAME = 200
 
 
@@ -130,6 +131,8 @@ class ServiceRegistry:
             return list(self._entries)
 
     def _missing(self, name: object) -> NotFoundError:
+        from difflib import get_close_matches  # takes long, and only an error needs it
+
         names = list(self._entries)
         near = get_close_matches(str(name), names, n=3)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
@@ -156,8 +159,19 @@ class ServiceRegistry:
         return f"ServiceRegistry({', '.join(map(repr, self.list_names()))})"
 
 
+def registry_of(services: Any) -> ServiceRegistry:
+    """The registry given, or a new one for None; raises InvalidTypeError for anything else."""
+    if services is None:
+        return ServiceRegistry()
+    if not isinstance(services, ServiceRegistry):
+        raise InvalidTypeError(f"services must be a ServiceRegistry, got {shown(services)}.")
+    return services
+
+
 def _entry(given: Any, name: str | None) -> _Entry:
     """What is to be kept for `given`: a tool by the name it is registered under, or a model."""
+    from sennit.services.model import Model  # with all that models need: late
+
     if isinstance(given, Tool):
         renamed = name is not None and name != given.name
         return _Entry(given.with_options(name) if renamed else given, given)

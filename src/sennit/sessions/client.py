@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.plain import plain_dict, text
-from sennit.services.registry import ServiceRegistry
+from sennit.services.registry import ServiceRegistry, registry_of
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
@@ -72,7 +72,7 @@ class ClientCore(Generic[_S]):
         self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
-        self._services = ServiceRegistry() if services is None else services
+        self._services = registry_of(services)
 
     @property
     def services(self) -> ServiceRegistry:

@@ -32,7 +32,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.messages.parts import GroupRole, MessageGroup, Part, split
 from sennit.messages.plain import text
-from sennit.services.registry import ServiceRegistry
+from sennit.services.registry import ServiceRegistry, registry_of
 from sennit.sessions.access import (
     NO_GRANTS,
     Capabilities,
@@ -76,7 +76,7 @@ class SessionCore(Kept):
         `services` are the models and tools it may call, by default a registry of its own.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
-        self._services = _registry(services)
+        self._services = registry_of(services)
         self._user = party(user, "user")
         self._numbers: dict[str, int] = {}
         if conversations is not None:
@@ -451,11 +451,3 @@ class SessionCore(Kept):
             f"{type(self).__name__}({len(self._messages)} messages, "
             f"{len(self._branches)} branches, id={str(self._id)!r})"
         )
-
-
-def _registry(services: Any) -> ServiceRegistry:
-    if services is None:
-        return ServiceRegistry()
-    if not isinstance(services, ServiceRegistry):
-        raise InvalidTypeError(f"services must be a ServiceRegistry, got {shown(services)}.")
-    return services
