@@ -170,12 +170,12 @@ def registry_of(services: Any) -> ServiceRegistry:
 
 def _entry(given: Any, name: str | None) -> _Entry:
     """What is to be kept for `given`: a tool by the name it is registered under, or a model."""
-    from sennit.services.model import Model  # with all that models need: late
+    from sennit.services.model import is_model  # with all that models need: late
 
     if isinstance(given, Tool):
         renamed = name is not None and name != given.name
         return _Entry(given.with_options(name) if renamed else given, given)
-    if not isinstance(given, type) and isinstance(given, Model):
+    if is_model(given):
         _check_name(given.name if name is None else name)
         return _Entry(given, given)
     if isinstance(given, type) or not (callable(given) or isinstance(given, Target)):
