@@ -1,0 +1,241 @@
+"""A model at its provider, asked through the model layer of pydantic-ai.
+
+This module and `translate` are the only ones that know that package. Only `Model.request` and
+`Model.request_stream` are used, not its agents. The import costs a second or two, so nobody but
+`providers.connect` imports these. Whatever is raised comes out as it is: `failure` reads an
+exception, `providers` decides what the caller gets to see.
+
+The layer drops some settings with a warning, or with none: `temperature` where a model reasons,
+`seed` where a provider has no such thing. Here they are refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from inspect import signature
+from json import JSONDecodeError
+from typing import Any, cast
+
+import httpx2
+import pydantic
+from pydantic_ai import exceptions
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models import (
+    Model,
+    ModelRequestParameters,
+    create_async_httpx2_client,
+    infer_model,
+)
+from pydantic_ai.providers import infer_provider_class
+from pydantic_ai.settings import ModelSettings
+
+from sennit.errors import ModelErrorKind, ValidationError
+from sennit.services.reply import Delta, Reply
+from sennit.services.request import ModelRequest
+from sennit.services.translate import deltas, layer_messages, layer_parameters, reply
+
+_SETTINGS: Mapping[str, str] = {"stop": "stop_sequences"}
+_THINKING: Mapping[str, Any] = {"off": False}
+_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
+    (exceptions.ModelContextWindowExceededError, "context"),
+    (exceptions.ModelAuthenticationError, "auth"),
+    (exceptions.ModelNotFoundError, "not_found"),
+    (exceptions.ModelRequestRejectedError, "bad_request"),
+    (exceptions.ModelRateLimitError, "rate_limit"),
+    (exceptions.ModelQuotaExceededError, "rate_limit"),
+    (exceptions.ModelUnavailableError, "overloaded"),
+    (exceptions.ModelServerError, "overloaded"),
+    (exceptions.ModelTimeoutError, "timeout"),
+    (exceptions.ModelConnectionError, "network"),
+    (exceptions.UnexpectedModelBehavior, "malformed"),
+    (exceptions.UserError, "bad_request"),
+    (httpx2.TimeoutException, "timeout"),
+    (httpx2.TransportError, "network"),
+    (JSONDecodeError, "malformed"),
+    (UnicodeDecodeError, "malformed"),
+    (pydantic.ValidationError, "malformed"),
+    (ValueError, "bad_request"),
+    # What the layer trips over when an answer has another shape than the one it was promised.
+    (AttributeError, "malformed"),
+    (LookupError, "malformed"),
+    (TypeError, "malformed"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Which model is asked, where; the key is passed apart, so that this may be shown."""
+
+    kind: str
+    """The name of the provider in the layer."""
+    model: str
+    base_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request in the layer's words."""
+
+    messages: list[ModelMessage]
+    settings: ModelSettings
+    parameters: ModelRequestParameters
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What an exception of the layer says, not yet fit to be shown."""
+
+    kind: ModelErrorKind
+    said: str
+    status: int | None = None
+    retry_after: float | None = None
+
+
+class Wire:
+    """A model at its provider, with one HTTP client; it belongs to the event loop that uses it."""
+
+    def __init__(self, address: Address, api_key: str | None) -> None:
+        self.client = create_async_httpx2_client()
+        self._model = _layer_model(address, api_key, self.client)
+        self._chat = address.kind not in ("anthropic", "google", "openai-responses")
+
+    @property
+    def window(self) -> int | None:
+        """The tokens the model takes in, as far as the layer's lists know."""
+        return self._model.context_window
+
+    @property
+    def shapes_output(self) -> bool:
+        """Whether the provider holds the model to a JSON schema."""
+        return bool(self._model.profile.get("supports_json_schema_output"))
+
+    def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> Asked:
+        """The request in the layer's words; ValidationError for what the model cannot do."""
+        if request.output is not None and not self.shapes_output:
+            raise ValidationError("this model cannot be held to a JSON schema; ask in the prompt.")
+        settings = self._settings(params)
+        if refused := sorted(self._ignored(settings, params.get("reasoning")) & settings.keys()):
+            name = "stop" if refused[0] == "stop_sequences" else refused[0]
+            raise ValidationError(f"this model does not take the parameter {name!r}; leave it out.")
+        try:
+            messages = list(layer_messages(request.messages))
+        except (AttributeError, LookupError, TypeError) as error:
+            raise ValidationError(f"a message is not a chat message: {error!r}") from error
+        return Asked(messages, cast("ModelSettings", settings), layer_parameters(request))
+
+    def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The params under the layer's names. Asking again is not for the SDK to decide."""
+        settings: dict[str, Any] = {"max_retries": 0}
+        for name, value in params.items():
+            if name != "reasoning":
+                settings[_SETTINGS.get(name, name)] = value
+        if (effort := params.get("reasoning")) is not None:
+            settings.update(self._reasoning(effort))
+        if settings.get("parallel_tool_calls") and self._unsupported("parallel_tool_calls"):
+            del settings[
+                "parallel_tool_calls"
+            ]  # several at once is what such a provider does anyway
+        return settings
+
+    def _reasoning(self, effort: str) -> dict[str, Any]:
+        profile = self._model.profile
+        if effort == "off" and profile.get("thinking_always_enabled"):
+            raise ValidationError("this model cannot answer with reasoning 'off'; ask for 'low'.")
+        if profile.get("supports_thinking"):
+            return {"thinking": _THINKING.get(effort, effort)}
+        if self._chat:  # a model the layer has no profile of; the server knows whether it can
+            return {"openai_reasoning_effort": "none" if effort == "off" else effort}
+        if effort == "off":
+            return {}
+        raise ValidationError(f"this model does not reason; leave out reasoning={effort!r}.")
+
+    def _unsupported(self, name: str) -> bool:
+        unsupported: Iterable[str] = self._model.unsupported_settings
+        more = cast(
+            "Iterable[str]", self._model.profile.get("openai_unsupported_model_settings", ())
+        )
+        return name in unsupported or name in more
+
+    def _ignored(self, settings: Mapping[str, Any], effort: str | None) -> set[str]:
+        """The settings that the layer would leave out of the request."""
+        # The time limit is enforced on our side as well, so it holds for any provider.
+        ignored = {name for name in settings if name != "timeout" and self._unsupported(name)}
+        profile = cast("Mapping[str, Any]", self._model.profile)
+        if profile.get("anthropic_disallows_sampling_settings"):
+            ignored.update(_SAMPLING)
+        if profile.get("openai_supports_reasoning") and not _reasoning_is_off(profile, effort):
+            ignored.update(_SAMPLING)
+        return ignored
+
+    async def ask(self, asked: Asked) -> Reply:
+        """The whole reply."""
+        return reply(await self._model.request(asked.messages, asked.settings, asked.parameters))
+
+    @asynccontextmanager
+    async def stream(self, asked: Asked) -> AsyncGenerator[AsyncIterator[Delta]]:
+        """The reply as deltas."""
+        streamed = self._model.request_stream(asked.messages, asked.settings, asked.parameters)
+        async with streamed as response:
+            yield deltas(response)
+
+
+def _layer_model(address: Address, api_key: str | None, client: httpx2.AsyncClient) -> Model:
+    provider_class = infer_provider_class(address.kind)
+    options: dict[str, Any] = {"api_key": api_key, "http_client": client}
+    if address.base_url is not None:
+        if "base_url" not in signature(provider_class).parameters:
+            raise ValidationError(
+                f"{address.kind!r} takes no base_url; use 'openai:{address.model}' for a server "
+                f"that speaks OpenAI's form."
+            )
+        options["base_url"] = address.base_url
+    provider = provider_class(**options)
+    return infer_model(f"{address.kind}:{address.model}", provider_factory=lambda _: provider)
+
+
+def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
+    efforts = profile.get("openai_reasoning_efforts")
+    can = (
+        profile.get("openai_supports_reasoning_effort_none")
+        if efforts is None
+        else "none" in efforts
+    )
+    if not can:
+        return False
+    return effort == "off" or (effort is None and not profile.get("thinking_enabled_by_default"))
+
+
+def failure(error: BaseException) -> Failure:
+    """What an exception of the layer, or one that caused it, says about what went wrong."""
+    kind = _kind(error)
+    status = getattr(error, "status_code", None)
+    return Failure(kind, _said(error), status, getattr(error, "retry_after", None))
+
+
+def _kind(error: BaseException) -> ModelErrorKind:
+    if getattr(error, "status_code", None) == 408:
+        return "timeout"
+    cause: BaseException | None = error
+    while cause is not None:
+        for type_, kind in _KINDS:
+            if isinstance(cause, type_):
+                return kind
+        cause = cause.__cause__
+    return "bad_request" if 400 <= (getattr(error, "status_code", None) or 0) < 500 else "failed"
+
+
+def _said(error: BaseException) -> str:
+    """The provider's own words where it sent some."""
+    body = getattr(error, "body", None)
+    for place in (body, *(_values(body, "error"))):
+        for said in _values(place, "message"):
+            if isinstance(said, str) and said:
+                return said
+    return str(error) or type(error).__name__
+
+
+def _values(place: Any, name: str) -> list[Any]:
+    return [place[name]] if isinstance(place, dict) and name in place else []
