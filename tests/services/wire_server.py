@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -33,7 +33,7 @@ class Asked:
 class WireServer:
     """Answers each request with the next answer it was told; the last one stays."""
 
-    answers: list[Sequence[Step]] = field(default_factory=list)
+    answers: list[Iterable[Step]] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
     hung_up: threading.Event = field(default_factory=threading.Event)
@@ -44,7 +44,7 @@ class WireServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def says(self, *answers: Sequence[Step]) -> None:
+    def says(self, *answers: Iterable[Step]) -> None:
         self.answers[:] = answers
 
     @property
@@ -66,7 +66,7 @@ class WireServer:
             writer.close()
 
     async def _play(
-        self, answer: Sequence[Step], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, answer: Iterable[Step], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         for step in answer:
             if step is STALL:
@@ -134,7 +134,7 @@ def chunks(*pieces: Step, end: bool = True) -> list[Step]:
     steps: list[Step] = [
         _head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
     ]
-    steps.extend(_chunk(piece) if isinstance(piece, bytes) else piece for piece in pieces)
+    steps.extend(chunk(piece) if isinstance(piece, bytes) else piece for piece in pieces)
     return [*steps, b"0\r\n\r\n"] if end else steps
 
 
@@ -143,7 +143,8 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _chunk(piece: bytes) -> bytes:
+def chunk(piece: bytes) -> bytes:
+    """An HTTP chunk."""
     return f"{len(piece):x}\r\n".encode() + piece + b"\r\n"
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -85,7 +85,7 @@ def connect(
     """The model `spec` names, as "provider:model"; nothing is sent before it is asked.
 
     Args:
-        spec: Such as "openai:gpt-5", "anthropic:claude-sonnet-4-5", "google:gemini-2.5-flash" or
+        spec: Such as "openai:gpt-5", "anthropic:claude-opus-5", "google:gemini-2.5-flash" or
             "ollama:qwen3". With `base_url`, "openai:name" is any server that speaks OpenAI's form.
         base_url: Another address than the provider's own.
         api_key: The key; without one the provider's environment variable is read.
@@ -271,20 +271,21 @@ class ProviderModel:
         except ImportError as error:
             raise MissingExtraError.of(f"Model {self._name!r}", "models") from error
         except Exception as error:
-            said = failure(error).said
-        raise _not_set_up(self._name, said)
+            secrets = _secrets(self._key, {})
+            told = _not_set_up(self._name, failure(error).said, secrets)
+            told.__cause__ = None if _quotes(error, secrets) else error
+        raise told
 
 
-def _not_set_up(name: str, said: str) -> ModelError:
+def _not_set_up(name: str, said: str, secrets: Iterable[str]) -> ModelError:
     """For what a provider needs and has not got, as a rule its key."""
     variables = _VARIABLE.findall(said)
+    way = " or ".join(variables)
     if any("KEY" in variable or "TOKEN" in variable for variable in variables):
-        way = " or ".join(variables)
         return ModelError(f"Model {name!r} needs a key: set {way}, or pass api_key.", kind="auth")
     if variables:
-        way = " or ".join(variables)
         return ModelError(f"Model {name!r} needs {way} to be set.", kind="bad_request")
-    return ModelError(f"Model {name!r} cannot be set up: {_scrubbed(said, ())}", kind="failed")
+    return ModelError(f"Model {name!r} cannot be set up: {_scrubbed(said, secrets)}")
 
 
 class _Call:
@@ -329,7 +330,7 @@ class _Call:
     def _failure(self, error: Exception) -> ModelError:
         from sennit.services.wire import failure
 
-        read, secrets = failure(error), self._secrets()
+        read, secrets = failure(error), _secrets(self._key, self._headers)
         status = "" if read.status is None else f" ({read.status})"
         told = ModelError(
             f"Model {self._name!r} failed{status}: {_scrubbed(read.said, secrets)}"
@@ -342,16 +343,12 @@ class _Call:
             told.__cause__ = error
         return told
 
-    def _secrets(self) -> list[str]:
-        return [
-            secret
-            for secret in (self._key.reveal() or "", *self._headers.values(), *_environment())
-            if len(secret) >= _SHORTEST_SECRET
-        ]
 
-
-def _environment() -> Iterable[str]:
-    return (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
+def _secrets(key: _Secret, headers: Mapping[str, str]) -> list[str]:
+    """What no error may quote: the key, headers of the caller's own, what the environment hides."""
+    hidden = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
+    candidates = (key.reveal() or "", *headers.values(), *hidden)
+    return [secret for secret in candidates if len(secret) >= _SHORTEST_SECRET]
 
 
 def _scrubbed(text: str, secrets: Iterable[str]) -> str:
@@ -362,9 +359,8 @@ def _scrubbed(text: str, secrets: Iterable[str]) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
 
 
-def _quotes(error: BaseException | None, secrets: Iterable[str]) -> bool:
+def _quotes(error: BaseException | None, secrets: Sequence[str]) -> bool:
     """Whether a traceback of `error` would show a secret."""
-    secrets = list(secrets)
     while error is not None:
         said = str(error)
         if _LOOKS_SECRET.search(said) or any(secret in said for secret in secrets):

@@ -131,10 +131,7 @@ def _block(block: Mapping[str, Any]) -> layer.UserContent:
         case {"type": "text", "text": str(text)}:
             return text
         case {"type": "image_url", "image_url": {"url": str(url), **more}}:
-            if url.startswith("data:"):
-                return layer.BinaryContent.from_data_uri(url)
-            detail = more.get("detail")
-            return layer.ImageUrl(url, vendor_metadata={"detail": detail} if detail else None)
+            return _image(url, more.get("detail"))
         case _:
             raise ValidationError(
                 f"A content block must be of type 'text' or 'image_url', got {shown(block)}."
@@ -150,6 +147,15 @@ def reply(response: layer.ModelResponse) -> Reply:
     for delta in telling.end(response):
         assembly.feed(delta)
     return assembly.reply()
+
+
+def _image(url: str, detail: Any) -> layer.UserContent:
+    if not url.startswith("data:"):
+        return layer.ImageUrl(url, vendor_metadata={"detail": detail} if detail else None)
+    try:
+        return layer.BinaryContent.from_data_uri(url)
+    except ValueError as error:
+        raise ValidationError(f"An image is no data URL in base64: {shown(url)}.") from error
 
 
 async def deltas(response: StreamedResponse) -> AsyncIterator[Delta]:

@@ -11,6 +11,7 @@ The layer drops some settings with a warning, or with none: `temperature` where 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ from sennit.services.translate import deltas, layer_messages, layer_parameters, 
 _SETTINGS: Mapping[str, str] = {"stop": "stop_sequences"}
 _THINKING: Mapping[str, Any] = {"off": False}
 _SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_TOO_LONG = re.compile(
+    r"(exceed|maximum|too long|larger).{0,80}context|context.{0,40}(exceed|too long)"
+    r"|prompt is too long|input token count",
+    re.IGNORECASE | re.DOTALL,
+)
 _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelContextWindowExceededError, "context"),
     (exceptions.ModelAuthenticationError, "auth"),
@@ -101,6 +107,7 @@ class Wire:
         self.client = create_async_httpx2_client()
         self._model = _layer_model(address, api_key, self.client)
         self._chat = address.kind not in ("anthropic", "google", "openai-responses")
+        self._elsewhere = address.base_url is not None
 
     @property
     def window(self) -> int | None:
@@ -146,10 +153,10 @@ class Wire:
             raise ValidationError("this model cannot answer with reasoning 'off'; ask for 'low'.")
         if profile.get("supports_thinking"):
             return {"thinking": _THINKING.get(effort, effort)}
+        if effort == "off" and not (self._chat and self._elsewhere):
+            return {}
         if self._chat:  # a model the layer has no profile of; the server knows whether it can
             return {"openai_reasoning_effort": "none" if effort == "off" else effort}
-        if effort == "off":
-            return {}
         raise ValidationError(f"this model does not reason; leave out reasoning={effort!r}.")
 
     def _unsupported(self, name: str) -> bool:
@@ -210,9 +217,11 @@ def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
 
 def failure(error: BaseException) -> Failure:
     """What an exception of the layer, or one that caused it, says about what went wrong."""
-    kind = _kind(error)
+    kind, said = _kind(error), _said(error)
+    if kind == "bad_request" and _TOO_LONG.search(said):  # there is no code for it, only wordings
+        kind = "context"
     status = getattr(error, "status_code", None)
-    return Failure(kind, _said(error), status, getattr(error, "retry_after", None))
+    return Failure(kind, said, status, getattr(error, "retry_after", None))
 
 
 def _kind(error: BaseException) -> ModelErrorKind:
