@@ -32,9 +32,13 @@ def anthropic(server: WireServer) -> ProviderModel:
     return connect("anthropic:claude-wire", base_url=server.url, api_key=KEY)
 
 
-@pytest.fixture
-def google(server: WireServer) -> ProviderModel:
-    with warnings.catch_warnings():  # its SDK has a literal that Python warns of when compiling it
+@pytest.fixture(scope="session")
+def google_sdk() -> None:
+    with warnings.catch_warnings():  # it has a literal that Python warns of when compiling it
         warnings.simplefilter("ignore", DeprecationWarning)
         importlib.import_module("google.genai.types")
+
+
+@pytest.fixture
+def google(server: WireServer, google_sdk: None) -> ProviderModel:
     return connect("google:gemini-2.5-flash", base_url=server.url, api_key=KEY)

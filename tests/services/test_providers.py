@@ -44,7 +44,7 @@ def run(code: str) -> str:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.usefixtures("google")
+@pytest.mark.usefixtures("google_sdk")
 def test_every_provider_that_is_named_can_be_connected(
     provider: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,7 @@ def test_a_name_without_a_provider_or_a_model_is_refused(spec: str) -> None:
         ("deepseek:m", "DEEPSEEK_API_KEY"),
     ],
 )
-@pytest.mark.usefixtures("google")
+@pytest.mark.usefixtures("google_sdk")
 def test_a_missing_key_is_asked_for_by_the_name_of_its_variable(
     spec: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +102,18 @@ def test_a_key_comes_from_the_environment_when_none_is_given(
     monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
     server.says(answer(completion()))
     asked(connect("openai:m", base_url=f"{server.url}/v1"))
+    assert server.asked[-1].headers["authorization"] == "Bearer from-the-environment"
+
+
+def test_a_key_stays_in_use_when_it_leaves_the_environment(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
+    model = connect("openai:m", base_url=f"{server.url}/v1")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    server.says(answer(completion()), answer({"error": {"message": "from-the-environment"}}, 401))
+    asked(model)
+    assert "from-the-environment" not in str(failing(model, stream=False))
     assert server.asked[-1].headers["authorization"] == "Bearer from-the-environment"
 
 

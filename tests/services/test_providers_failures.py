@@ -122,6 +122,7 @@ def test_google_s_errors_have_their_kind(server: WireServer, google: ProviderMod
         server.says(answer({"error": {"code": status, "message": "no", "status": code}}, status))
         assert failing(google, stream=False).kind == kind
         assert failing(google, stream=True).kind == kind
+    assert len(server.asked) == 6
 
 
 @BOTH

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pydantic_ai.usage import RequestUsage
@@ -22,7 +23,8 @@ from sennit.services.reply import (
     Usage,
 )
 from sennit.services.translate import price
-from tests.services.asking import asked, folded, streamed
+from tests.services.asking import asked, failing, folded, streamed
+from tests.services.conftest import KEY
 from tests.services.wire_server import (
     DONE,
     WireServer,
@@ -372,6 +374,87 @@ def test_arguments_that_anthropic_cut_off_are_kept_as_written(
         )
     )
     assert folded(streamed(anthropic)).cut_off == Call("a", "f", '{"x": "ha')
+
+
+# OpenAI's newer form
+
+_TEXT = {"type": "output_text", "text": "Hi", "annotations": []}
+_MESSAGE = {"id": "i", "type": "message", "role": "assistant", "status": "completed"}
+_CALL = {"id": "j", "type": "function_call", "call_id": "a", "name": "f", "status": "completed"}
+_OUTPUT = [{**_MESSAGE, "content": [_TEXT]}, {**_CALL, "arguments": '{"x": 1}'}]
+
+
+def _response(status: str) -> dict[str, Any]:
+    return {
+        "id": "r",
+        "object": "response",
+        "created_at": 1,
+        "model": "wire-1",
+        "status": status,
+        "output": _OUTPUT if status == "completed" else [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {
+            "input_tokens": 5,
+            "input_tokens_details": {"cached_tokens": 1},
+            "output_tokens": 3,
+            "output_tokens_details": {"reasoning_tokens": 2},
+            "total_tokens": 8,
+        },
+    }
+
+
+def _response_events() -> list[bytes]:
+    begun = {**_CALL, "arguments": ""}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": _response("in_progress")},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": {**_MESSAGE, "content": []},
+        },
+        *(
+            {"type": "response.output_text.delta", "item_id": "i", "delta": text, "logprobs": []}
+            for text in "Hi"
+        ),
+        {"type": "response.output_item.done", "output_index": 0, "item": _OUTPUT[0]},
+        {
+            "type": "response.output_item.added",
+            "output_index": 1,
+            "item": begun,
+        },
+        *(
+            {"type": "response.function_call_arguments.delta", "item_id": "j", "delta": more}
+            for more in ('{"x"', ": 1}")
+        ),
+        {"type": "response.output_item.done", "output_index": 1, "item": _OUTPUT[1]},
+        {"type": "response.completed", "response": _response("completed")},
+    ]
+    places = {"output_index": 0, "content_index": 0}
+    return [
+        event({**places, "sequence_number": number, **one}, one["type"])
+        for number, one in enumerate(events)
+    ]
+
+
+def test_the_responses_of_openai_are_told_alike(server: WireServer) -> None:
+    model = connect("openai-responses:gpt-4o", base_url=f"{server.url}/v1", api_key=KEY)
+    server.says(answer(_response("completed")))
+    whole = asked(model)
+    assert server.asked[-1].path == "/v1/responses"
+    server.says(chunks(*_response_events()))
+    told = streamed(model)
+    assert told[:2] == [TextDelta("H"), TextDelta("i")]
+    for reply in (whole, folded(told)):
+        assert reply.items == (Text("Hi"), Call("a", "f", '{"x": 1}'))
+        assert (reply.finish, reply.usage) == ("tool_calls", Usage(5, 3, 1, 2))
+
+
+def test_a_response_of_openai_that_just_stops_is_an_error(server: WireServer) -> None:
+    model = connect("openai-responses:gpt-4o", base_url=f"{server.url}/v1", api_key=KEY)
+    server.says(chunks(*_response_events()[:3]))
+    assert failing(model, stream=True).kind == "network"
 
 
 # Google and Ollama

@@ -259,7 +259,7 @@ def test_anthropic_thinks_when_told(server: WireServer) -> None:
         ("openai-responses:gpt-4o", {"seed": 1}, "seed"),
     ],
 )
-@pytest.mark.usefixtures("google")
+@pytest.mark.usefixtures("google_sdk")
 def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
     server: WireServer, spec: str, params: dict[str, Any], named: str
 ) -> None:
@@ -271,7 +271,7 @@ def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
 
 
 def test_there_is_nothing_to_turn_off_in_a_model_that_does_not_reason(
-    server: WireServer, google: ProviderModel
+    server: WireServer, google_sdk: None
 ) -> None:
     model = connect("google:gemini-2.0-flash", base_url=server.url, api_key=KEY)
     body = sent(server, model, request(params={"reasoning": "off"}))

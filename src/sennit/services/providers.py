@@ -17,7 +17,7 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
@@ -195,6 +195,8 @@ class ProviderModel:
         self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
         # Opened at once, for the errors; the first loop that asks gets it.
         self._spare: Wire | None = self._open()
+        # The environment may change before the next loop needs the key.
+        self._key = _Secret(key.reveal() or self._spare.key_in_use())
         self._window = window or self._spare.window
         self._shapes_output = self._spare.shapes_output
 
@@ -228,9 +230,13 @@ class ProviderModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """The reply as deltas; leaving the block early hangs up."""
         call = await self._call(request)
-        async with AsyncExitStack() as stack:
-            told = await call.step(stack.enter_async_context(call.wire.stream(call.asked)))
-            yield await stack.enter_async_context(aclosing(call.each(told)))
+        opened = call.wire.stream(call.asked)
+        told = await call.step(opened.__aenter__())
+        try:
+            async with aclosing(call.each(told)) as deltas:
+                yield deltas
+        finally:
+            await call.guarded(opened.__aexit__(None, None, None))
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; the model stays usable."""
@@ -309,10 +315,17 @@ class _Call:
             yield delta
 
     async def step(self, step: Awaitable[_T]) -> _T:
+        """`guarded`, and done before the deadline."""
+        return await self.guarded(self._in_time(step))
+
+    async def _in_time(self, step: Awaitable[_T]) -> _T:
+        async with asyncio.timeout_at(self._until):
+            return await step
+
+    async def guarded(self, step: Awaitable[_T]) -> _T:
         """What `step` gives; whatever it raises becomes a ModelError."""
         try:
-            async with asyncio.timeout_at(self._until):
-                return await step
+            return await step
         except TimeoutError as error:
             failure = self._late()
             failure.__cause__ = error

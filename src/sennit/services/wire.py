@@ -109,6 +109,11 @@ class Wire:
         self._chat = address.kind not in ("anthropic", "google", "openai-responses")
         self._elsewhere = address.base_url is not None
 
+    def key_in_use(self) -> str | None:
+        """The key, also one from the environment, where the provider's SDK tells it."""
+        key = getattr(getattr(self._model, "client", None), "api_key", None)
+        return key if isinstance(key, str) else None
+
     @property
     def window(self) -> int | None:
         """The tokens the model takes in, as far as the layer's lists know."""
