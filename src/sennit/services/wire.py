@@ -147,9 +147,8 @@ class Wire:
         if (effort := params.get("reasoning")) is not None:
             settings.update(self._reasoning(effort))
         if settings.get("parallel_tool_calls") and self._unsupported("parallel_tool_calls"):
-            del settings[
-                "parallel_tool_calls"
-            ]  # several at once is what such a provider does anyway
+            # Several at once is what such a provider does anyway.
+            del settings["parallel_tool_calls"]
         return settings
 
     def _reasoning(self, effort: str) -> dict[str, Any]:
@@ -173,8 +172,9 @@ class Wire:
 
     def _ignored(self, settings: Mapping[str, Any], effort: str | None) -> set[str]:
         """The settings that the layer would leave out of the request."""
-        # The time limit is enforced on our side as well, so it holds for any provider.
-        ignored = {name for name in settings if name != "timeout" and self._unsupported(name)}
+        # The time limit is enforced on our side as well, and the other is nobody's wish.
+        ours = ("timeout", "max_retries")
+        ignored = {name for name in settings if name not in ours and self._unsupported(name)}
         profile = cast("Mapping[str, Any]", self._model.profile)
         if profile.get("anthropic_disallows_sampling_settings"):
             ignored.update(_SAMPLING)
