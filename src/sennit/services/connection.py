@@ -128,7 +128,7 @@ def _check_name(model: str) -> None:
     found = _NAME.fullmatch(model)
     if found is None:
         raise ValidationError(f"{shown(model)} names no model; write {_FORMS}.")
-    from sennit.services.providers import PROVIDERS  # pyright: ignore
+    from sennit.services.providers import PROVIDERS
 
     names: list[str] = ["local", *PROVIDERS]
     if found[1] not in names:
@@ -140,9 +140,9 @@ def _provider(
     model: str, base_url: str | None, api_key: str | None, window: int | None
 ) -> Callable[[], Model]:
     def connected() -> Model:
-        from sennit.services.providers import connect  # pyright: ignore
+        from sennit.services.providers import connect
 
-        return connect(model, base_url=base_url, api_key=api_key, window=window)  # pyright: ignore
+        return connect(model, base_url=base_url, api_key=api_key, window=window)
 
     return connected
 
