@@ -53,6 +53,8 @@ try:
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from sennit.stores.postgres_points import connection_class
 except ImportError as error:
     raise ImportError(
         f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
@@ -84,7 +86,8 @@ class PostgresStore:
         self._owners: dict[Owner, int] = {}
         self._closed = False
         with self._translated():
-            with psycopg.connect(url, **_options(url)) as connection:
+            kind = connection_class()
+            with kind.connect(url, **_options(url)) as connection:
                 _bring_up_to_date(connection, self._name)
             self._pool = ConnectionPool(
                 url,
@@ -92,6 +95,7 @@ class PostgresStore:
                 max_size=pool_size,
                 timeout=_WAIT_SECONDS,
                 kwargs=_options(url),
+                connection_class=kind,
                 configure=_plan_once,
                 open=True,
             )

@@ -26,7 +26,7 @@ from sennit.errors import (
 )
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores import leases, words
+from sennit.stores import leases, points, words
 from sennit.stores.base import no_branch
 from sennit.stores.records import (
     Change,
@@ -80,7 +80,11 @@ class SQLiteStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._path,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            factory=points.connection_class(),
         )
         try:
             connection.execute(f"PRAGMA synchronous = {self._durability}")
