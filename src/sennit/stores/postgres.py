@@ -168,6 +168,8 @@ class PostgresStore:
                 number = one(connection.execute(sql.THIS_TRANSACTION))[0]
                 result = work(connection)
                 tried.append((number, result))
+            if connection.closed:  # then the driver leaves out the commit and says nothing
+                raise psycopg.OperationalError("the connection was lost before the commit")
             return result
 
         return self._run(change)
