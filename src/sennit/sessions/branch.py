@@ -215,9 +215,7 @@ class Branch(Progression):
                 return self._session.fork(
                     self, name=name, capabilities=True, resources=True, system=new
                 )
-            fork = self._fork_before(old, name)
-            self._session.add_message(new, branches=fork)
-            return fork
+            return self._fork_before(old, name, new)
 
     def regenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
         """A fork that ends before an assistant's `message`, ready for another one."""
@@ -230,10 +228,10 @@ class Branch(Progression):
                 )
             return self._fork_before(old, name)
 
-    def _fork_before(self, message: Message, name: str | None) -> Branch:
+    def _fork_before(self, message: Message, name: str | None, *said: Message) -> Branch:
         position = self.index(message.id) - (self._system is not None)
         return self._session.fork_history(
-            self, position, name=name, grants=self._grants, system=self._system
+            self, position, name=name, grants=self._grants, system=self._system, said=said
         )
 
     def _still_there(self) -> None:

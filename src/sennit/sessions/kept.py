@@ -209,7 +209,9 @@ class Kept(Element):
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
         id: UUID | None = None,
+        said: Sequence[Message] = (),
     ) -> Branch:
+        """A branch, with its system message and those `said` on it where they are new too."""
         branch = Branch(
             self._whole,
             name,
@@ -219,21 +221,19 @@ class Kept(Element):
             metadata=metadata,
             id=id,
         )
+        given = (system, *said) if isinstance(system, Message) else said
+        new = [message for message in given if message not in self._messages]
         if self._keeper is not None:
-            self._keep_new_branch(self._keeper, branch, system)
-        if isinstance(system, Message) and system not in self._messages:
-            self._messages._insert(system)
+            self._keep_new_branch(self._keeper, branch, new)
+        for message in new:
+            self._messages._insert(message)
         self._branches._insert(branch)
         self._named[name] = branch
         return branch
 
-    def _keep_new_branch(
-        self, keeper: Keeper, branch: Branch, system: Message | UUID | None
-    ) -> None:
-        """Make a new branch durable, with its system message where that is new too."""
-        changes: list[Change] = []
-        if isinstance(system, Message) and system not in self._messages:
-            changes.append(AddMessages((message_record(system),)))
+    def _keep_new_branch(self, keeper: Keeper, branch: Branch, new: Sequence[Message]) -> None:
+        """Make a new branch durable together with its new messages."""
+        changes: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
         tail = branch._tail
         record = branch_record(branch, tail, branch._system, branch._grants)
         try:

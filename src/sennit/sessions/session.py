@@ -249,8 +249,12 @@ class SessionCore(Kept):
         name: str | None,
         grants: Grants,
         system: Message | UUID | None,
+        said: Sequence[Message] = (),
     ) -> Branch:
-        """A fork with the first `length` messages of the history, which has no system message."""
+        """A fork with the first `length` messages of the history, not counting the system message.
+
+        What is `said` on it are new messages, kept together with it or not at all.
+        """
         with self.lock:
             origin = {
                 "branch_id": str(source.id),
@@ -260,8 +264,9 @@ class SessionCore(Kept):
             }
 
             def make(chosen: str) -> Branch:
-                tail = source._tail.on_top(length)
-                return self._new_branch(chosen, tail, system, grants, {"forked_from": origin})
+                tail = source._tail.on_top(length, [message.id for message in said])
+                metadata = {"forked_from": origin}
+                return self._new_branch(chosen, tail, system, grants, metadata, said=said)
 
             # Forks of forks count on from the first name, or names would grow with each.
             stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
@@ -322,8 +327,21 @@ class SessionCore(Kept):
             )
         sender = self._user if message == "user" else message
         group = split(cast("GroupRole", message), parts, sender=sender)
+        if branches is None and self._begin_with(group.messages):
+            return group, (), []
         targets = [self.default_branch] if branches is None else self._targets(branches)
         return group, group.messages, targets
+
+    def _begin_with(self, messages: Sequence[Message]) -> bool:
+        """Make the default branch with these on it, in one step; False if it is there already."""
+        if DEFAULT_BRANCH in self._named:
+            return False
+        tail = Segment([one.id for one in messages], kept=self._keeper is not None)
+        try:
+            self._new_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
+        except ExistsError:  # another process was faster
+            return False
+        return True
 
     def _resolve_message(
         self, message: Message, branches: Branches | None
