@@ -1,10 +1,13 @@
-"""What all tests share: how hard hypothesis looks."""
+"""What all tests share: how hard hypothesis looks, and the numbers printed at the end."""
 
 from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import counts
 
 settings.register_profile(
     "default",
@@ -15,3 +18,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for kind in terminalreporter.stats.values() for report in kind]
+    for line in counts.lines(reports):
+        terminalreporter.write_line(line)

@@ -1,0 +1,62 @@
+"""A process that dies at any statement leaves a SQLite file whole; `make torture` does them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import pytest
+
+from tests.torture.acts import ACTS, Act
+from tests.torture.crashes import Crashes, rehearse, share
+from tests.torture.ground import Files
+from tests.torture.nursery import Nursery
+
+EVERY = 8
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Generator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("crashes"))
+
+
+@pytest.fixture
+def crashes(
+    files: Files, nursery: Nursery, record_property: Callable[[str, object], None]
+) -> Generator[Crashes]:
+    crashes = Crashes(files, nursery)
+    yield crashes
+    record_property("counted", ["crash points on SQLite", crashes.tally.counts])
+
+
+@pytest.mark.parametrize("act", ACTS.values(), ids=lambda act: act.name)
+def test_an_act_that_is_killed_is_done_or_not_done(crashes: Crashes, act: Act) -> None:
+    rehearsal = rehearse(crashes.ground, act)
+    for point in share(rehearsal.points, EVERY, act.name):
+        crashes.kill(rehearsal, point)
+    assert crashes.tally.trouble == []
+    assert crashes.tally.killed
+
+
+def test_a_new_file_whose_making_was_killed_can_be_opened(crashes: Crashes) -> None:
+    for point in share(crashes.opening_points(), EVERY):
+        crashes.kill_opening(point)
+    assert crashes.tally.trouble == []
+
+
+def test_what_lies_between_two_steps_would_be_noticed(files: Files, nursery: Nursery) -> None:
+    crashes = Crashes(files, nursery)
+    rehearsal = rehearse(files, ACTS["expire"])
+    del rehearsal.states[1:-1]
+    commits = [
+        point for point in rehearsal.points if point[0] == "sqlite.after: DELETE FROM leases"
+    ]
+    for point in commits:
+        crashes.kill(rehearsal, point)
+    assert len(commits) == 3
+    assert crashes.tally.torn == 2

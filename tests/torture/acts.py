@@ -1,0 +1,197 @@
+"""Things done to a store that must be whole or not at all, and the scene they are done in.
+
+Each act is done on the same scene: a session with a fork, a system message and a lease, another
+one, and an empty one. `steps` says how many changes of the store an act is made of: one, but for
+the few that go session by session and are finished by doing them again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sennit import (
+    Client,
+    InstructionContent,
+    Message,
+    Session,
+    SystemContent,
+    TextPart,
+    ToolPart,
+    clock,
+    ids,
+)
+from sennit.sessions.keeper import message_record
+from sennit.stores.memory import MemoryStore
+from sennit.stores.records import AddMessages, Append, Lease, Write
+
+NOON = 1_700_000_000_000_000_000
+HOUR = 3_600_000_000
+
+
+@contextmanager
+def replaying(seed: int) -> Generator[None]:
+    """Make the same times and ids inside the block, whoever runs it and how often."""
+    ticks = itertools.count(NOON + seed * 10**15, 10**6)
+    latest = ids._latest
+    ids._random.seed(seed)
+    ids._latest = 0
+    try:
+        with clock.using(lambda: next(ticks)):
+            yield
+    finally:
+        ids._random.seed()
+        ids._latest = latest
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something done to a client whose session "chat" is open."""
+
+    name: str
+    perform: Callable[[Client, Session], object]
+    steps: int = 1
+
+
+def instruction(text: str) -> Message:
+    return Message(InstructionContent(instruction=f"knot {text}"))
+
+
+def set_the_scene(client: Client) -> None:
+    """What there is before any act."""
+    session = client.session("chat", resources={"gpt4"})
+    main = session.default_branch
+    session.set_branch_system(main, Message(SystemContent(system_message="knot system")))
+    for number in range(4):
+        session.add_message("user", f"knot {number}")
+        session.add_message("assistant", f"knot answer {number}")
+    side = session.fork(main, at=5, name="side", system=True, resources=True)
+    session.add_message("user", "knot beside", branches=side)
+    client.session("empty")
+    other = client.session("other")
+    other.add_message("user", "knot elsewhere")
+    client.search_messages("knot")
+    session.add_message("user", "knot unindexed")
+    client._store.acquire(client._owner, session.id, main.id, "before", HOUR)
+
+
+def write_archive(path: Path) -> None:
+    """An archive of two sessions, one of them with a fork."""
+    with Client(MemoryStore(), user="someone") as client:
+        for name in ("brought", "along"):
+            session = client.session(name)
+            for number in range(3):
+                session.add_message("user", f"knot {name} {number}")
+            session.fork("main", at=1, name="fork")
+        client.export(path)
+
+
+def _add_parts(client: Client, session: Session) -> None:
+    parts = [TextPart("knot"), *(ToolPart("tie", {"n": n}, output=n) for n in range(4))]
+    session.add_message("assistant", [*parts, TextPart("knot done")])
+
+
+def _add_on_two(client: Client, session: Session) -> None:
+    session.add_message(instruction("on both"), branches=["main", "side"])
+
+
+def _edit(client: Client, session: Session) -> None:
+    session.default_branch.edit(4, "knot otherwise", name="edited")
+
+
+def _edit_system(client: Client, session: Session) -> None:
+    session.default_branch.edit(0, "knot other system", name="edited")
+
+
+def _set_system(client: Client, session: Session) -> None:
+    session.set_branch_system("main", Message(SystemContent(system_message="knot new")))
+
+
+def _create_branch(client: Client, session: Session) -> None:
+    session.create_branch("new", system=Message(SystemContent(system_message="knot")))
+
+
+def _grant(client: Client, session: Session) -> None:
+    session.default_branch.grant(resources={"search"}, capabilities={"Report"})
+
+
+def group(client: Client, session: Session) -> list[Write]:
+    """What async callers would have gathered: appends to two sessions."""
+    found: list[Write] = []
+    for at, home in enumerate([session, client.session("other")] * 2):
+        message, branch = instruction(f"gathered {at}"), home.default_branch
+        changes = (AddMessages((message_record(message),)), Append(branch.id, (message.id,)))
+        found.append(Write(client._owner, home.id, changes))
+    return found
+
+
+def _write_group(client: Client, session: Session) -> None:
+    client._store.write_many(group(client, session))
+
+
+def _write_group_with_a_refused_one(client: Client, session: Session) -> None:
+    writes = group(client, session)
+    lost = Write(client._owner, ids.new_id(), writes[0].changes)
+    client._store.write_many([*writes, lost])
+
+
+def _acquire(client: Client, session: Session) -> None:
+    branch = session.get_branch("side")
+    client._store.acquire(client._owner, session.id, branch.id, "holder", HOUR)
+
+
+def _renew(client: Client, session: Session) -> None:
+    lease = Lease(session.default_branch.id, "before", 1, 0)
+    client._store.renew(client._owner, session.id, lease, HOUR)
+
+
+def _release(client: Client, session: Session) -> None:
+    lease = Lease(session.default_branch.id, "before", 1, 0)
+    client._store.release(client._owner, session.id, lease)
+
+
+def _import(client: Client, session: Session) -> None:
+    with TemporaryDirectory() as folder:
+        write_archive(Path(folder) / "archive.zip")
+        client.import_(Path(folder) / "archive.zip")
+
+
+ACTS = {
+    act.name: act
+    for act in [
+        Act("create a session", lambda client, _: client.session("new", metadata={"a": 1})),
+        Act("first append", lambda c, _: c.session("empty").add_message("user", "knot")),
+        Act("append", lambda _, session: session.add_message("user", "knot more")),
+        Act("append to two branches", _add_on_two),
+        Act("append of many", _add_parts),
+        Act("keep a message on no branch", lambda _, s: s.add_message(instruction("loose"))),
+        Act("create a branch", _create_branch),
+        Act("fork", lambda _, session: session.fork("main", at=3, name="new", system=True)),
+        Act("edit", _edit),
+        Act("edit the system message", _edit_system),
+        Act("regenerate", lambda _, session: session.default_branch.regenerate(4, name="new")),
+        Act("move", lambda _, session: session.default_branch.move(2, 5)),
+        Act("remove in the middle", lambda _, s: s.default_branch.remove(s.default_branch[3])),
+        Act("set the system message", _set_system),
+        Act("grant", _grant),
+        Act("erase a message", lambda _, s: s.remove_message(s.default_branch[2])),
+        Act("erase the system message", lambda _, s: s.remove_message(s.default_branch[0])),
+        Act("remove a branch", lambda _, session: session.remove_branch("main")),
+        Act("delete a session", lambda client, _: client.delete_session("chat")),
+        Act("search", lambda client, _: client.search_messages("knot"), steps=0),
+        Act("write a group", _write_group),
+        Act("write a group with a refused one", _write_group_with_a_refused_one),
+        Act("acquire a lease", _acquire),
+        Act("renew a lease", _renew),
+        Act("release a lease", _release),
+        # Each session is first made, then filled.
+        Act("import", _import, steps=4),
+        Act("expire", lambda client, _: client.expire(datetime(2100, 1, 1, tzinfo=UTC)), steps=3),
+    ]
+}
+OPEN = "open a new store"
