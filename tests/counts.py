@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+NAME = "counted"
+
 
 def lines(reports: Iterable[Any]) -> list[str]:
     """One line for each label, with the sums of its numbers."""
     sums: dict[str, Counter[str]] = {}
     for report in reports:
-        for name, value in getattr(report, "user_properties", ()):
-            if name == "counted":
-                label, counts = value
+        if getattr(report, "when", None) == "teardown":  # it has all, the other phases have some
+            for label, counts in (value for name, value in report.user_properties if name == NAME):
                 sums.setdefault(label, Counter()).update(counts)
     return [f"{label}: {told(sums[label])}" for label in sorted(sums)]
 

@@ -288,26 +288,6 @@ def test_search_stems_ignores_common_words_and_shows_a_snippet(path: Path) -> No
     assert len(client.search_messages("weather", session="chat")) == 2
 
 
-@pytest.mark.parametrize("count", [4])
-def test_processes_appending_at_once_lose_and_reorder_nothing(path: Path, count: int) -> None:
-    script = (
-        "import sys, sennit\n"
-        "session = sennit.open(sys.argv[1]).session('chat')\n"
-        "for number in range(50):\n"
-        "    session.add_message('user', f'{sys.argv[2]} {number}')\n"
-    )
-    workers = [
-        subprocess.Popen([sys.executable, "-c", script, str(path), str(number)])
-        for number in range(count)
-    ]
-    assert [worker.wait(timeout=50) for worker in workers] == [0] * count
-    words = said(reopened(path, "chat").default_branch)
-    assert len(words) == 50 * count
-    for number in range(count):
-        mine = [word for word in words if word.startswith(f"{number} ")]
-        assert mine == [f"{number} {n}" for n in range(50)]
-
-
 @pytest.mark.parametrize("after", [1, 7, 23])
 def test_what_was_acknowledged_survives_a_kill(path: Path, after: int) -> None:
     script = (

@@ -419,49 +419,6 @@ def test_killed_connections_are_replaced_between_writes(
     assert said(Client(store).session("chat").default_branch) == [f"{n}" for n in range(10)]
 
 
-def test_a_server_that_crashes_in_mid_write_loses_and_doubles_nothing(
-    own_server: OwnServer, store: PostgresStore, url: str
-) -> None:
-    acknowledged, failed = list[str](), list[int]()
-    enough, crashed = threading.Event(), threading.Event()
-
-    def work(name: int) -> Callable[[], None]:
-        session = Client(store).session("chat")
-
-        def write() -> None:
-            number = 0
-            while not (crashed.is_set() and number > 60):
-                try:
-                    session.add_message("user", f"{name} {number}")
-                    acknowledged.append(f"{name} {number}")
-                except StoreError:
-                    failed.append(number)
-                number += 1
-                if number > 30:
-                    enough.set()
-
-        return write
-
-    def crash() -> None:
-        for _ in range(2):
-            enough.wait(20)
-            own_server.stop("immediate")
-            own_server.start()
-            enough.clear()
-        crashed.set()
-
-    run_all([work(0), work(1), crash])
-    again = PostgresStore(url)
-    texts = said(Client(again).session("chat").default_branch)
-    again.close()
-    print(f"{len(acknowledged)} acknowledged, {len(failed)} failed, {len(texts)} stored")
-    assert len(texts) == len(set(texts)), "A message was doubled."
-    assert set(acknowledged) <= set(texts), "An acknowledged message was lost."
-    for name in "01":
-        mine = [int(text[2:]) for text in texts if text[0] == name]
-        assert mine == sorted(mine)
-
-
 def test_a_server_that_stays_away_is_a_clear_error_and_the_store_goes_on(
     own_server: OwnServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,25 +102,6 @@ def test_durability_is_full_unless_told_otherwise(tmp_path: Path) -> None:
         SQLiteStore(tmp_path / "a.db", durability="none")  # pyright: ignore
 
 
-def test_a_full_disk_loses_nothing_and_the_store_goes_on(tmp_path: Path) -> None:
-    path = tmp_path / "sennit.db"
-    client = sennit.open(path)
-    session = client.session("chat")
-    session.add_message("user", "before")
-    store = client._store
-    assert isinstance(store, SQLiteStore)
-    pages = store._writer.execute("PRAGMA page_count").fetchone()[0]
-    store._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(StoreError, match="no room left"):
-        session.add_message("user", "x" * 40_000)
-    kept = len(session.messages)
-    store._writer.execute("PRAGMA max_page_count = 1000000")
-    session.add_message("user", "after")
-    client.close()
-    again = sennit.open(path).session("chat")
-    assert len(again.messages) == len(again.default_branch) == kept + 1
-
-
 def test_a_file_locked_by_another_program_is_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

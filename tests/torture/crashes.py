@@ -270,7 +270,8 @@ class Crashes:
         return numbered(reached)
 
     def _child(self, address: str, act: str, point: Point) -> tuple[int, list[str]]:
-        return self.nursery.run({"address": address, "act": act, "point": point[0], "at": point[1]})
+        job = {"do": "crashes.work", "address": address, "act": act}
+        return self.nursery.run({**job, "point": point[0], "at": point[1]})
 
     def _judge(self, rehearsal: Rehearsal, where: str, client: Client) -> None:
         found, states = state(client), rehearsal.states

@@ -2,8 +2,8 @@
 
 A test process has threads (of pytest, of a pool) and must not fork, and starting Python anew for
 each of a thousand crashes would take minutes. So one clean process, without threads and without
-connections, imports what is needed once and forks a child for each job. It tells what the child
-said before it ended, and how it ended.
+connections, imports what is needed once and forks a child for each job. It tells what each child
+said before it ended, and how it ended. A job names a function of `tests.torture` and what it needs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 ROOT = Path(__file__).parent.parent.parent
-Say = Callable[[str], None]
+Job: TypeAlias = "dict[str, Any]"
+Ending: TypeAlias = "tuple[int, list[str]]"
+Say: TypeAlias = Callable[[str], None]
 
 
 class Nursery:
@@ -38,14 +41,17 @@ class Nursery:
         )
         return self
 
-    def run(self, job: dict[str, Any]) -> tuple[int, list[str]]:
+    def run(self, job: Job) -> Ending:
         """Have a child do a job; gives its exit code (-9 if killed) and what it said."""
+        return self.run_all([job])[0]
+
+    def run_all(self, jobs: list[Job]) -> list[Ending]:
+        """Have as many children as jobs do them at the same time."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.write(json.dumps(jobs) + "\n")
         self._process.stdin.flush()
-        code, said = json.loads(self._process.stdout.readline())
-        return code, said
+        return [(code, said) for code, said in json.loads(self._process.stdout.readline())]
 
     def __exit__(
         self,
@@ -57,28 +63,42 @@ class Nursery:
         self._folder.cleanup()
 
 
-def _born(job: dict[str, Any]) -> tuple[int, list[str]]:
-    """Fork a child for a job, and wait for its end."""
+def _raise_all(jobs: list[Job]) -> list[Ending]:
+    """Fork a child for each job, let them all go at once, and wait for their ends."""
+    held, go = os.pipe()
+    children = [_born(job, held, go) for job in jobs]
+    os.close(go)
+    os.close(held)
+    return [_ended(*child) for child in children]
+
+
+def _born(job: Job, held: int, go: int) -> tuple[int, int]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
+        os.close(go)
+        os.read(held, 1)  # until the last who could write there is gone: all are born
         os._exit(_live(job, writing))
     os.close(writing)
+    return child, reading
+
+
+def _ended(child: int, reading: int) -> Ending:
     with os.fdopen(reading) as pipe:
         said = pipe.read().splitlines()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
 
 
-def _live(job: dict[str, Any], writing: int) -> int:
+def _live(job: Job, writing: int) -> int:
     """What a child does."""
-    from tests.torture.crashes import work
 
     def say(word: str) -> None:
         os.write(writing, f"{word}\n".encode())
 
+    module, _, function = job["do"].rpartition(".")
     try:
-        work(job, say)
+        getattr(import_module(f"tests.torture.{module}"), function)(job, say)
     except BaseException:
         say(traceback.format_exc())
         return 1
@@ -86,10 +106,9 @@ def _live(job: dict[str, Any], writing: int) -> int:
 
 
 def main() -> None:
-    import tests.torture.crashes  # noqa: F401  (imported before the first fork, so only once)
-
+    import_module("tests.torture.crashes")  # before the first fork, so only once
     for line in sys.stdin:
-        print(json.dumps(_born(json.loads(line))), flush=True)
+        print(json.dumps(_raise_all(json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

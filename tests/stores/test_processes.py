@@ -1,0 +1,57 @@
+"""Processes that write at the same time lose, double and reorder nothing, on either store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from tests.torture import processes
+from tests.torture.nursery import Nursery
+
+pytest_plugins = ("tests.postgres",)
+
+Count = Callable[[str, dict[str, int]], None]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Generator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def address(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A store that nobody has opened yet."""
+    return str(tmp_path / "sennit.db") if kind == "SQLite" else request.getfixturevalue("url")
+
+
+@pytest.fixture
+def judge(kind: str, record_property: Callable[[str, object], None]) -> Count:
+    def judge(where: str, counts: dict[str, int]) -> None:
+        record_property("counted", [f"processes {where}, {kind}", counts])
+        assert (counts["lost"], counts["doubled"], counts["disordered"]) == (0, 0, 0)
+
+    return judge
+
+
+def test_eight_processes_on_one_branch_all_land_each_in_its_order(
+    nursery: Nursery, address: str, judge: Count
+) -> None:
+    counts = processes.on_one_branch(nursery, address, 8, 20)
+    judge("on one branch", counts)
+    assert counts["appends"] == 160
+
+
+def test_sixteen_processes_on_sessions_of_their_own_all_land(
+    nursery: Nursery, address: str, judge: Count
+) -> None:
+    counts = processes.on_their_own(nursery, address, 16, 10)
+    judge("on their own sessions", counts)
+    assert counts["appends"] == 160

@@ -1,0 +1,152 @@
+"""Fill a real, small disk while writing to a store on it, and say what happened.
+
+A program of its own, because the small disk is a file system mounted where nobody else sees it. Its
+ways, the first that this machine allows: `mount` (by root, in a namespace), `user namespace` (as
+root of one), and `limit`, which mounts nothing and lets files grow no further instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sennit
+from sennit import Client, Session, StoreError
+from tests.torture.crashes import examined, state
+
+MEGABYTE = 1 << 20
+LAUNCHERS = {"mount": ["unshare", "-m"], "user namespace": ["unshare", "-rm"], "limit": []}
+
+
+def way() -> str:
+    """The most real way that is allowed here."""
+    for name, launcher in LAUNCHERS.items():
+        probe = [*launcher, "sh", "-c", "mount -t tmpfs -o size=1m none /mnt"]
+        if not launcher or subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+            return name
+    raise AssertionError("unreachable: the last way needs nothing")
+
+
+def run(how: str, folder: Path) -> dict[str, Any]:
+    """Have it done in a process of its own, in one of the ways."""
+    command = [*LAUNCHERS[how], sys.executable, "-m", "tests.torture.full_disk", how, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+class Disk:
+    """A disk with room for a few megabytes, of which some can be freed."""
+
+    def __init__(self, how: str, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+        self._limited = how == "limit"
+        if self._limited:
+            self._limit(3)
+        else:
+            mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(folder)]
+            subprocess.run(mount, check=True)
+            self._ballast.write_bytes(b"x" * MEGABYTE)
+
+    def free(self) -> None:
+        """Make room."""
+        if self._limited:
+            self._limit(8)
+        else:
+            self._ballast.unlink()
+
+    def _limit(self, megabytes: int) -> None:
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (megabytes * MEGABYTE, hard))
+
+    def forbid(self) -> bool:
+        """Make it read-only; False if this cannot be done here."""
+        if self._limited:
+            self.folder.chmod(0o555)
+            return os.geteuid() != 0
+        subprocess.run(["mount", "-o", "remount,ro", str(self.folder)], check=True)
+        return True
+
+
+def texts(session: Session) -> list[str]:
+    return [one.content.to_dict()["instruction"] for one in session.default_branch.messages]
+
+
+def refused(act: Callable[[], object]) -> str:
+    """What an act says when it is refused; "" if it is done."""
+    try:
+        act()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def fill(session: Session) -> tuple[list[str], str]:
+    """Add messages until no more fit; gives those acknowledged, and what was said then."""
+    acknowledged: list[str] = []
+    for number in range(10_000):
+        text = f"knot {number} " + "x" * 5_000
+        if said := refused(lambda text=text: session.add_message("user", text)):
+            return acknowledged, said
+        acknowledged.append(text)
+    raise AssertionError("the disk never became full")
+
+
+def whole_acts(client: Client, session: Session) -> dict[str, str]:
+    """Try acts that need room; each is done or refused, and none is half done."""
+    acts: dict[str, Callable[[], object]] = {
+        "append": lambda: session.add_message("user", "y" * 200_000),
+        "fork": lambda: session.fork("main", at=3).edit(1, "z" * 200_000),
+        "rewrite": session.default_branch.reverse,
+        "search": lambda: client.search_messages("knot"),
+        "create": lambda: client.session("another", metadata={"a": "y" * 200_000}),
+    }
+    return {name: refused(act) for name, act in acts.items()}
+
+
+def same_as_stored(path: Path, session: Session) -> bool:
+    """Whether a second client finds what this session shows."""
+    with sennit.open(path) as other:
+        found = other.session("chat")
+        return texts(found) == texts(session) and {
+            one.name: list(one) for one in found.branches
+        } == {one.name: list(one) for one in session.branches}
+
+
+def main(how: str, folder: Path) -> dict[str, Any]:
+    """Fill the disk, look, free some, go on, look again."""
+    disk, path = Disk(how, folder), folder / "sennit.db"
+    client = sennit.open(path)
+    session = client.session("chat")
+    acknowledged, said = fill(session)
+    full = {
+        "said": said,
+        "acknowledged": len(acknowledged),
+        "kept": texts(session) == acknowledged,
+        "readable": bool(client.sessions()),
+        "refused": whole_acts(client, session),
+    }
+    disk.free()
+    session.add_message("user", "afterwards")
+    freed = {
+        "goes on": texts(session)[-1] == "afterwards",
+        "same": same_as_stored(path, session),
+        "found": len(client.search_messages("knot", limit=5)),
+        "findings": [finding.said for finding in examined(client)],
+        "lost": len(set(acknowledged) - set(texts(session))),
+    }
+    state(client)
+    client.close()
+    forbidden = refused(lambda: sennit.open(path).session("new")) if disk.forbid() else None
+    return {"full": full, "freed": freed, "forbidden": forbidden}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Path(sys.argv[2]))))
