@@ -32,6 +32,7 @@ from sennit.errors import (
 )
 from sennit.messages.codec import dumps, loads
 from sennit.stores import leases, words
+from sennit.stores.base import no_branch, no_message, no_session
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -173,7 +174,7 @@ class MemoryStore:
     def _kept(self, owner: Owner, session: UUID) -> _Kept:
         kept = self._of(owner).get(session)
         if kept is None:
-            raise NotFoundError(f"{owner.kind} {owner.name!r} has no session {session}.")
+            raise no_session(session)
         return kept
 
     def _tried(self, write: Write) -> list[Head] | SennitError:
@@ -307,7 +308,7 @@ class _Kept:
             if there is None:
                 self._put(self.messages, message.id, message)
             elif there != message:
-                raise ExistsError(f"Message {message.id} is there already, and differs.")
+                raise ExistsError(f"Message {message.id} is stored with another content.")
 
     def _append(self, change: Append) -> Head:
         branch = self._branch(change.branch)
@@ -336,10 +337,8 @@ class _Kept:
         there = self._branches.get(branch.id)
         if there is not None and (there.name, there.segment) == (branch.name, segment.id):
             return
-        if there is not None:
-            raise ExistsError(f"Branch {branch.id} is there already, as {there.name!r}.")
-        if branch.name in self._names:
-            raise ExistsError(f"There is another branch named {branch.name!r}; choose a new name.")
+        if there is not None or branch.name in self._names:
+            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
         self._check_system(branch)
         self._add_segment(segment)
         self._put(self._names, branch.name, branch.id)
@@ -352,9 +351,7 @@ class _Kept:
             return
         moved = segment is not None and branch.length != there.length
         if branch.version != there.version or moved:
-            raise ConflictError(
-                f"Branch {there.name!r} was changed by someone else; refresh and decide again."
-            )
+            raise ConflictError(f"Branch {there.name!r} was changed by someone else; refresh it.")
         self._check_system(branch)
         changed = replace(
             there,
@@ -456,13 +453,13 @@ class _Kept:
     def _branch(self, uid: UUID) -> BranchRecord:
         branch = self._branches.get(uid)
         if branch is None:
-            raise NotFoundError(f"Session {self.session.id} has no branch {uid}.")
+            raise no_branch(uid)
         return branch
 
     def _check_known(self, entries: Iterable[UUID]) -> None:
         for uid in entries:
             if uid not in self.messages:
-                raise NotFoundError(f"Session {self.session.id} has no message {uid}.")
+                raise no_message(uid)
 
     def _check_system(self, branch: BranchRecord) -> None:
         if branch.system is not None:
