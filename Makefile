@@ -53,8 +53,8 @@ test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
 .PHONY: torture
-torture: setup ## Kill a writing program 500 times and look at what is left
-	$(BIN)/python -m tests.torture --kills 500
+torture: setup ## Kill, cut off, crash, crowd and fill up the stores, and look at what is left
+	$(BIN)/python -m tests.torture
 
 .PHONY: bench
 bench: setup ## Run the benchmarks

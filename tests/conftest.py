@@ -17,6 +17,9 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile(
+    "torture", settings.get_profile("default"), max_examples=200, stateful_step_count=80
+)
 settings.load_profile("default")
 
 

