@@ -13,6 +13,9 @@ from itertools import chain
 from pathlib import Path
 from time import monotonic
 
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
 from tests.counts import told
 from tests.postgres import running
 from tests.torture import full_disk, processes, restarts
@@ -20,6 +23,7 @@ from tests.torture.acts import ACTS
 from tests.torture.crashes import Crashes, Tally, rehearse, share
 from tests.torture.ground import Databases, Files
 from tests.torture.kills import kill_many
+from tests.torture.lockstep import Kit, Lockstep
 from tests.torture.nursery import Nursery
 
 MUST_BE_ZERO = {"lost", "doubled", "torn", "sick", "disordered", "lost or torn"}
@@ -96,12 +100,28 @@ def disks(_: argparse.Namespace) -> Iterator[Outcome]:
         yield f"full disk, by {how}", counts
 
 
+def steps(options: argparse.Namespace) -> Iterator[Outcome]:
+    """The three stores in lock step; raises where they part."""
+    chosen = settings(
+        max_examples=options.runs,
+        stateful_step_count=80,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    with tempfile.TemporaryDirectory() as folder, running() as server:
+        Lockstep.kit = Kit(str(Path(folder) / "sennit.db"), server.address(server.create()))
+        run_state_machine_as_test(Lockstep, settings=chosen)
+        Lockstep.kit.close()
+    yield "lock step of three stores", {"runs": options.runs}
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Outcome]]] = {
     "kills": kills,
     "points": points,
     "servers": servers,
     "processes": crowds,
     "disks": disks,
+    "lockstep": steps,
 }
 
 
@@ -121,6 +141,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=1, help="take every so many-th crash point")
     parser.add_argument("--rounds", type=int, default=25, help="crashes of the server")
     parser.add_argument("--appends", type=int, default=250, help="appends of each process")
+    parser.add_argument("--runs", type=int, default=200, help="runs of the stores in lock step")
     return parser.parse_args()
 
 

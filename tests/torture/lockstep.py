@@ -35,7 +35,7 @@ from sennit.stores.records import Lease
 from sennit.stores.sqlite import SQLiteStore
 from tests.torture.acts import replaying
 
-SECOND = 10**9
+SECOND = 1_000_000  # in microseconds
 WORDS = ["oak", "elm", "ash", "fir"]
 _tenants = itertools.count()
 
@@ -159,7 +159,7 @@ class Lockstep(RuleBasedStateMachine):
             assert outcome == first, f"{name}: {outcome}, but memory: {first}"
 
     def _outcome(self, act: Callable[[Side], Any], side: Side, step: int) -> Any:
-        with replaying(step, SECOND):
+        with replaying(step):
             try:
                 return shown(act(side))
             except SennitError as error:
@@ -353,13 +353,11 @@ class Lockstep(RuleBasedStateMachine):
             key_, owner = f"{key} {chosen.id} {holder}", client._owner
             had = side.leases.get(key_)
             if how == "acquire":
-                found = side.store.acquire(
-                    owner, session.id, chosen.id, holder, ttl * SECOND // 1000
-                )
+                found = side.store.acquire(owner, session.id, chosen.id, holder, ttl * SECOND)
             elif had is None:
                 return None
             elif how == "renew":
-                found = side.store.renew(owner, session.id, had, ttl * SECOND // 1000)
+                found = side.store.renew(owner, session.id, had, ttl * SECOND)
             else:
                 return side.store.release(owner, session.id, had)
             side.leases[key_] = found
