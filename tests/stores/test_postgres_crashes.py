@@ -14,7 +14,7 @@ from sennit import NotFoundError
 from sennit.ids import new_id
 from sennit.testing import faults
 from tests.torture.acts import ACTS, Act, group
-from tests.torture.crashes import Crashes, rehearse, share
+from tests.torture.crashes import Crashes, numbered, rehearse, share
 from tests.torture.ground import Databases, opened
 from tests.torture.nursery import Nursery
 
@@ -81,3 +81,21 @@ def test_a_group_that_is_cut_off_while_one_of_it_is_refused_is_not_lost(
         assert isinstance(last, NotFoundError)
         assert all(isinstance(one, list) for one in made)
         assert len(client.search_messages("gathered")) == len(writes)
+
+
+def test_every_statement_of_a_watched_store_is_a_point_before_and_after(
+    databases: Databases,
+) -> None:
+    with (
+        databases.scene() as address,
+        faults.record("postgres.*") as points,
+        opened(address) as client,
+    ):
+        session = client.session("chat")
+        session.fork("main", name="new")
+        client._store.write_many(group(client, session))
+        told = [point for point, _ in numbered(points)]
+    before = sorted(point.partition(": ")[2] for point in told if ".before: " in point)
+    after = sorted(point.partition(": ")[2] for point in told if ".after: " in point)
+    assert before == after
+    assert {"BEGIN", "COMMIT", "WITH session AS", "INSERT INTO sennit.branches"} <= set(before)

@@ -1,4 +1,4 @@
-"""A disk that is full, or may not be written to: a clear error, nothing lost, and on we go."""
+"""A disk that is full, read-only or damaged: a clear error, nothing lost, and on we go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import sennit
+from sennit import StoreError
 from tests.torture import full_disk
 
 
@@ -29,5 +31,19 @@ def test_a_full_disk_loses_nothing_and_the_store_goes_on_when_there_is_room(
     for said in (full["said"], *full["refused"].values()):
         assert "no room left on its disk; free some" in said or "not full" in said
     assert freed == {"goes on": True, "same": True, "found": 5, "findings": [], "lost": 0}
-    if told["forbidden"] is not None:
-        assert "permissions" in told["forbidden"]
+    if how != "limit":
+        assert "cannot be opened; check the folder and its permissions" in told["forbidden"]
+
+
+def test_a_damaged_file_is_a_clear_error_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as client:
+        session = client.session("chat")
+        for number in range(50):
+            session.add_message("user", f"{number} " + "x" * 1000)
+    sound = path.read_bytes()
+    first = 4096  # the first page says what the file is; all after it are gone
+    path.write_bytes(sound[:first] + b"\xff" * (len(sound) - first))
+    with pytest.raises(StoreError, match="is damaged; restore a backup"):
+        sennit.open(path).session("chat")
+    assert path.read_bytes()[first:] == b"\xff" * (len(sound) - first)
