@@ -311,8 +311,8 @@ class _Kept:
                 raise ExistsError(f"Message {message.id} is stored with another content.")
 
     def _append(self, change: Append) -> Head:
-        branch = self._branch(change.branch)
         self._check_known(change.entries)
+        branch = self._branch(change.branch)
         segment = self._segments[branch.segment]
         head = Head(branch.id, segment.id, len(segment.entries), branch.version)
         standing = self._standing(segment, change.entries)
@@ -352,7 +352,6 @@ class _Kept:
         moved = segment is not None and branch.length != there.length
         if branch.version != there.version or moved:
             raise ConflictError(f"Branch {there.name!r} was changed by someone else; refresh it.")
-        self._check_system(branch)
         changed = replace(
             there,
             system=branch.system,
@@ -363,6 +362,7 @@ class _Kept:
         if segment is not None:
             self._add_segment(segment)
             changed = replace(changed, segment=segment.id, length=len(segment.entries))
+        self._check_system(branch)
         self._put(self._branches, there.id, changed)
 
     def _remove_branch(self, uid: UUID) -> None:

@@ -294,6 +294,7 @@ class SessionWriter:
             if like == [same]:
                 return
             raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+        system = self._system(branch.system)
         number = self._add_segment(segment)
         self._run(
             sql.ADD_BRANCH,
@@ -302,7 +303,7 @@ class SessionWriter:
                 branch.id.bytes,
                 branch.name,
                 branch.created,
-                self._system(branch.system),
+                system,
                 number,
                 len(segment.entries),
                 _listed(branch.resources),
