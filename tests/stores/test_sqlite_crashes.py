@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Generator
+from pathlib import Path
 
 import pytest
 
+import sennit
+from sennit.testing import faults
 from tests.torture.acts import ACTS, Act
 from tests.torture.crashes import Crashes, rehearse, share
 from tests.torture.ground import Files
@@ -60,3 +64,12 @@ def test_what_lies_between_two_steps_would_be_noticed(files: Files, nursery: Nur
         crashes.kill(rehearsal, point)
     assert len(commits) == 3
     assert crashes.tally.torn == 2
+
+
+def test_a_file_that_another_process_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    # SQLite says so at once when two switch to WAL: of sixteen processes fourteen gave up.
+    busy = faults.raising(sqlite3.OperationalError("database is locked"))
+    switching = "sqlite.before: PRAGMA journal_mode WAL"
+    with faults.arm(switching, busy) as armed, sennit.open(tmp_path / "sennit.db") as client:
+        client.session("chat").add_message("user", "hello")
+    assert (armed.fired, armed.reached) == (1, 2)

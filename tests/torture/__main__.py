@@ -148,7 +148,7 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Do what was asked for; the exit code says whether all went well."""
     options = parsed()
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it tells of each lost connection
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it tells of each lost connection
     wrong = 0
     start = monotonic()
     chosen = [PARTS[name](options) for name in options.only]

@@ -38,8 +38,9 @@ def _together(
         {"do": "processes.append", "address": address, "session": one, "name": name, "count": count}
         for name, one in sessions.items()
     ]
-    failed = [ending for ending in nursery.run_all(jobs) if ending != (0, ["done"])]
-    assert not failed, failed
+    endings = nursery.run_all(jobs)
+    failed = [(code, said[-2:]) for code, said in endings if (code, said) != (0, ["done"])]
+    assert not failed, f"{len(failed)} of {len(jobs)} failed: {failed[:3]}"
     lost, doubled, disordered = 0, 0, 0
     with opened(address) as client:
         said = {one: texts(client.session(one)) for one in set(sessions.values())}

@@ -9,6 +9,7 @@ The full-text index is written behind a durable mark, and a search first brings 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
@@ -433,7 +434,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == sql.SCHEMA_VERSION and _is_ours(connection):
         return
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         _migrate(connection, path)
@@ -441,6 +442,19 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite does not wait for others who do the same, so we have to."""
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
 
 
 def _is_ours(connection: sqlite3.Connection) -> bool:
