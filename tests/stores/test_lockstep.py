@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.torture.lockstep import Kit, Lockstep
+from tests.torture.lockstep import PHASES, Kit, Lockstep
 
 if TYPE_CHECKING:
     from tests.postgres import Server
@@ -27,7 +27,7 @@ def stores(
 
 
 TestLockstep = Lockstep.TestCase
-TestLockstep.settings = settings(max_examples=15, stateful_step_count=40)
+TestLockstep.settings = settings(max_examples=15, stateful_step_count=40, phases=PHASES)
 
 
 class LongLockstep(Lockstep):
@@ -35,4 +35,4 @@ class LongLockstep(Lockstep):
 
 
 TestLongLockstep = pytest.mark.slow(pytest.mark.timeout(900)(LongLockstep.TestCase))
-TestLongLockstep.settings = settings.get_profile("torture")
+TestLongLockstep.settings = settings(settings.get_profile("torture"), phases=PHASES)

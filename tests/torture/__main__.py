@@ -23,7 +23,7 @@ from tests.torture.acts import ACTS
 from tests.torture.crashes import Crashes, Tally, rehearse, share
 from tests.torture.ground import Databases, Files
 from tests.torture.kills import kill_many
-from tests.torture.lockstep import Kit, Lockstep
+from tests.torture.lockstep import PHASES, Kit, Lockstep
 from tests.torture.nursery import Nursery
 
 MUST_BE_ZERO = {"lost", "doubled", "torn", "sick", "disordered", "lost or torn"}
@@ -105,6 +105,7 @@ def steps(options: argparse.Namespace) -> Iterator[Outcome]:
     chosen = settings(
         max_examples=options.runs,
         stateful_step_count=80,
+        phases=PHASES,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -276,7 +276,6 @@ class _Kept:
         return lease
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
-        self._branch(lease.branch)
         renewed = leases.renewed(self._leases.get(lease.branch), lease, ttl)
         self._leases[lease.branch] = renewed
         return renewed
