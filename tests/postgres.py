@@ -25,7 +25,7 @@ from sennit.stores.postgres import PostgresStore
 TABLES = ", ".join(
     f"sennit.{name}"
     for name in (
-        "owners", "sessions", "messages", "more_words", "segments", "entries", "branches", "leases"
+        "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases"
     )
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from sennit.api.client import Client
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres_database import Database, Line
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -35,7 +36,6 @@ from sennit.testing import conformance
 from tests.sessions.test_session import assistant, said, system
 
 if TYPE_CHECKING:
-    from sennit.stores.postgres_session import Connection
     from tests.postgres import OwnServer, Server
 
 pytest_plugins = ("tests.postgres",)
@@ -80,13 +80,13 @@ def test_it_keeps_the_promises_of_a_durable_store(
     check(opened)
 
 
-class Forgetful(PostgresStore):
+class Forgetful(Database):
     """Loses the connection after everything it does, before it is told that it was done."""
 
-    def _run(self, work: Callable[[Connection], _T]) -> _T:
+    def run(self, work: Callable[[Line], _T]) -> _T:
         tries = 0
 
-        def lost(connection: Connection) -> _T:
+        def lost(connection: Line) -> _T:
             nonlocal tries
             tries += 1
             done = work(connection)
@@ -95,7 +95,7 @@ class Forgetful(PostgresStore):
                 raise psycopg.OperationalError("the connection is gone")
             return done
 
-        return super()._run(lost)
+        return super().run(lost)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,11 @@ class Forgetful(PostgresStore):
     ],
     ids=lambda check: check.__name__,
 )
-def test_a_lost_acknowledgement_changes_nothing(check: conformance.Check, emptied: str) -> None:
-    store = Forgetful(emptied)
+def test_a_lost_acknowledgement_changes_nothing(
+    check: conformance.Check, emptied: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sennit.stores.postgres.Database", Forgetful)
+    store = PostgresStore(emptied)
     check(store)
     store.close()
 
@@ -422,14 +425,14 @@ def test_killed_connections_are_replaced_between_writes(
 def test_a_server_that_stays_away_is_a_clear_error_and_the_store_goes_on(
     own_server: OwnServer, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.postgres._WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("sennit.stores.postgres_database._WAIT_SECONDS", 0.3)
     store = PostgresStore(url)
     session = Client(store).session("chat")
     own_server.stop("fast")
     with pytest.raises(StoreError, match="cannot be reached"):
         session.add_message("user", "lost")
     own_server.start()
-    monkeypatch.setattr(store._pool, "timeout", 20)
+    monkeypatch.setattr(store._database._pool, "timeout", 20)
     session.add_message("user", "after")
     assert said(Client(store).session("chat").default_branch) == ["after"]
     store.close()

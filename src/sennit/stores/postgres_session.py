@@ -7,15 +7,12 @@ a round trip.
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
 from sennit.messages.codec import dumps, loads
-from sennit.stores import words
 from sennit.stores.base import no_branch
 from sennit.stores.records import (
     AddBranch,
@@ -38,11 +35,6 @@ if TYPE_CHECKING:
     import psycopg
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
-
-_PIECE = 50_000
-_LONGEST_WORD = 500
-_SIGNS = re.compile(r"[\W_]+")
-_ASCII = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)))
 
 
 class SessionReader:
@@ -149,19 +141,14 @@ class SessionWriter:
         for message in messages:
             if given.setdefault(message.id, message) != message:
                 raise _other_content(message.id)
-        said = {uid: word_pieces(self._owner, message.body) for uid, message in given.items()}
         columns = {
             "ids": list(given),
             "created": [message.created for message in given.values()],
             "bodies": [message.body for message in given.values()],
-            "said": [pieces[0] for pieces in said.values()],
         }
         added = {uid: no for no, uid in self._run(sql.ADD_MESSAGES, self._named | columns)}
         self._new |= added
         self._loose.update(added)
-        for uid, number in added.items():
-            for piece in said[uid][1:]:
-                self._run(sql.ADD_MORE_WORDS, {**self._named, "message": number, "said": piece})
         there = [uid for uid in given if uid not in added]
         if there:
             for _, uid, created, body in self._run(
@@ -342,7 +329,7 @@ class SessionWriter:
             "messages": numbers,
         }
         self._run(sql.TOUCH_BRANCHES, named)
-        for statement in (sql.FORGET_SYSTEM, sql.DELETE_MORE_WORDS, sql.DELETE_MESSAGES):
+        for statement in (sql.FORGET_SYSTEM, sql.DELETE_WORDS, sql.DELETE_MESSAGES):
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
 
@@ -398,36 +385,6 @@ def _lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[
             base = below
         lost[no] = count
     return lost
-
-
-def plain_words(text: str) -> str:
-    """The words of a text without signs, accents and capitals, which the server might split."""
-    if text.isascii():
-        plain = text.lower().translate(_ASCII)
-    else:
-        parts = unicodedata.normalize("NFKD", text)
-        bare = "".join(part for part in parts if not unicodedata.combining(part))
-        plain = _SIGNS.sub(" ", bare.lower())
-    if len(plain) > _LONGEST_WORD:
-        plain = " ".join(word for word in plain.split() if len(word) <= _LONGEST_WORD)
-    return plain
-
-
-def word_pieces(owner: int, body: bytes) -> list[str]:
-    """The words of a message, in pieces of which each fits a tsvector (one megabyte)."""
-    mark = owner_mark(owner)
-    rest = plain_words(words.said(body))
-    pieces: list[str] = []
-    while len(rest) > _PIECE:
-        end = rest.rindex(" ", 0, _PIECE)
-        pieces.append(f"{mark} {rest[:end]}")
-        rest = rest[end:]
-    return [*pieces, f"{mark} {rest}"]
-
-
-def owner_mark(owner: int) -> str:
-    """A word of all messages of this owner; with its dot it cannot come from a text."""
-    return f"o{owner}.sennit"
 
 
 def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:

@@ -1,12 +1,14 @@
 """What is searched: the words of a message, and the words of a question.
 
 One place decides what of a message is text, for every store: what was said, asked, found and
-called, not ids or settings. Words too common to tell messages apart are left out of questions.
+called, not ids or settings. Words too common to tell messages apart are left out of questions. For
+an index that would split words by rules of its own, `plain` leaves nothing to split.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -32,6 +34,9 @@ _STOP = """
 """
 STOP_WORDS = frozenset(_STOP.split())
 _AROUND = 8
+_LONGEST_WORD = 500
+_SIGNS = re.compile(r"[\W_]+")
+_ASCII = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)))
 
 
 def said(body: bytes) -> str:
@@ -64,6 +69,29 @@ def asked(text: str) -> list[str]:
     """The words of a question that can tell messages apart; all of them if none can."""
     words = [word.lower() for word in _WORD.findall(text)]
     return [word for word in words if word not in STOP_WORDS] or words
+
+
+def plain(text: str) -> str:
+    """The words of a text without signs, accents and capitals, and without endless ones."""
+    if text.isascii():
+        found = text.lower().translate(_ASCII)
+    else:
+        parts = unicodedata.normalize("NFKD", text)
+        bare = "".join(part for part in parts if not unicodedata.combining(part))
+        found = _SIGNS.sub(" ", bare.lower())
+    if len(found) > _LONGEST_WORD:
+        found = " ".join(word for word in found.split() if len(word) <= _LONGEST_WORD)
+    return found
+
+
+def pieces(text: str, size: int) -> list[str]:
+    """A plain text in pieces of at most `size`, a size no word reaches; at least one."""
+    found: list[str] = []
+    while len(text) > size:
+        end = text.rindex(" ", 0, size)
+        found.append(text[:end])
+        text = text[end:]
+    return [*found, text]
 
 
 def snippet(text: str, words: list[str]) -> str:

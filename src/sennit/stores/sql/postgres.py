@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -54,45 +54,37 @@ LOCK_SESSIONS: Final = """
       ON s.owner = given.owner AND s.id = given.id
     ORDER BY s.no FOR UPDATE OF s"""
 TOUCH_SESSION: Final = """
-    UPDATE sennit.sessions SET updated = greatest(updated, %s) WHERE owner = %s AND id = %s
-    RETURNING no"""
+    UPDATE sennit.sessions SET updated = greatest(updated, %s), unindexed = unindexed OR %s
+    WHERE owner = %s AND id = %s RETURNING no"""
 DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s"
 
 # The usual write, a new message at the end of a branch, in one statement and so in one round trip.
-# It does nothing if the session or the branch is missing, and fails if the message is there.
+# It does nothing if the session is missing, and fails if the branch is, or if the message is there.
+# A message takes its number after the row of the session was locked, as its row comes from there.
 APPEND: Final = """
     WITH session AS (
-        UPDATE sennit.sessions s SET updated = greatest(s.updated, %(now)s)
-        WHERE s.owner = %(owner)s AND s.id = %(session)s AND EXISTS (
-            SELECT FROM sennit.branches b
-            WHERE b.owner = %(owner)s AND b.session = s.no AND b.id = %(branch)s)
-        RETURNING s.no
+        UPDATE sennit.sessions SET updated = greatest(updated, %(now)s), unindexed = true
+        WHERE owner = %(owner)s AND id = %(session)s RETURNING no
     ), branch AS (
-        UPDATE sennit.branches b SET length = b.length + 1 FROM session s
-        WHERE b.owner = %(owner)s AND b.session = s.no AND b.id = %(branch)s
-        RETURNING b.session, b.segment, b.tail, b.length - 1 AS length, b.version
+        UPDATE sennit.branches SET length = length + 1
+        WHERE owner = %(owner)s AND session = (SELECT no FROM session) AND id = %(branch)s
+        RETURNING session, segment, tail, length - 1 AS length, version
     ), message AS (
-        INSERT INTO sennit.messages (owner, session, id, created, body, words)
-        SELECT %(owner)s, b.session, %(id)s, %(created)s, %(body)b,
-               to_tsvector('sennit.words', %(said)s)
-        FROM branch b RETURNING no
+        INSERT INTO sennit.messages (owner, session, id, created, body)
+        SELECT %(owner)s, (SELECT session FROM branch), %(id)s, %(created)s, %(body)b FROM session
+        RETURNING no
     ), entry AS (
         INSERT INTO sennit.entries (owner, segment, pos, message)
-        SELECT %(owner)s, b.segment, b.length, m.no FROM branch b, message m
+        SELECT %(owner)s, segment, length, (SELECT no FROM message) FROM branch
     )
     SELECT tail, length, version FROM branch"""
 
 ADD_MESSAGES: Final = """
-    INSERT INTO sennit.messages (owner, session, id, created, body, words)
-    SELECT %(owner)s, %(session)s, g.id, g.created, g.body,
-           to_tsvector('sennit.words', g.said)
-    FROM unnest(%(ids)s::uuid[], %(created)s::bigint[], %(bodies)s::bytea[], %(said)s::text[])
-    WITH ORDINALITY AS g (id, created, body, said, at) ORDER BY g.at
+    INSERT INTO sennit.messages (owner, session, id, created, body)
+    SELECT %(owner)s, %(session)s, g.id, g.created, g.body
+    FROM unnest(%(ids)s::uuid[], %(created)s::bigint[], %(bodies)s::bytea[])
+    WITH ORDINALITY AS g (id, created, body, at) ORDER BY g.at
     ON CONFLICT (owner, id, session) DO NOTHING RETURNING no, id"""
-ADD_MORE_WORDS: Final = """
-    INSERT INTO sennit.more_words (owner, session, message, words)
-    SELECT %(owner)s, %(session)s, %(message)s,
-           to_tsvector('sennit.words', %(said)s)"""
 # OFFSET 0 here and below keeps the planner to the key that was meant, also before a table has been
 # analysed: until then it takes all that a session has for one row.
 FIND_MESSAGES: Final = """
@@ -113,8 +105,8 @@ MESSAGES_BY_NO: Final = """
     WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 DELETE_MESSAGES: Final = """
     DELETE FROM sennit.messages WHERE owner = %s AND session = %s AND no = ANY (%s)"""
-DELETE_MORE_WORDS: Final = """
-    DELETE FROM sennit.more_words WHERE owner = %s AND session = %s AND message = ANY (%s)"""
+DELETE_WORDS: Final = """
+    DELETE FROM sennit.words WHERE owner = %s AND session = %s AND message = ANY (%s)"""
 
 ADD_SEGMENT: Final = """
     INSERT INTO sennit.segments (owner, session, id, base, start) VALUES (%s, %s, %s, %s, %s)
@@ -239,10 +231,40 @@ ERASE_SESSION: Final = (
     """DELETE FROM sennit.entries e USING sennit.segments s
        WHERE s.owner = %s AND s.session = %s AND e.owner = s.owner AND e.segment = s.no""",
     "DELETE FROM sennit.segments WHERE owner = %s AND session = %s",
-    "DELETE FROM sennit.more_words WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.words WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.messages WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s",
 )
+
+# Words are written behind a mark of each session, whose row is locked meanwhile, and which is only
+# moved together with them.
+IS_UNINDEXED: Final = """
+    SELECT EXISTS (SELECT FROM sennit.sessions
+                   WHERE owner = %(owner)s AND unindexed
+                     AND (%(session)s::uuid IS NULL OR id = %(session)s::uuid))"""
+LOCK_UNINDEXED: Final = """
+    SELECT no, indexed FROM sennit.sessions
+    WHERE owner = %(owner)s AND unindexed
+      AND (%(session)s::uuid IS NULL OR id = %(session)s::uuid)
+    ORDER BY no LIMIT %(limit)s FOR UPDATE"""
+UNINDEXED: Final = """
+    SELECT m.session, m.no, m.body
+    FROM unnest(%(sessions)s::bigint[], %(marks)s::bigint[]) AS given (session, mark)
+    CROSS JOIN LATERAL (
+        SELECT session, no, body FROM sennit.messages
+        WHERE owner = %(owner)s AND session = given.session AND no > given.mark
+        ORDER BY no LIMIT %(limit)s
+    ) m ORDER BY m.session, m.no LIMIT %(limit)s"""
+ADD_WORDS: Final = """
+    INSERT INTO sennit.words (owner, session, message, words)
+    SELECT %(owner)s, g.session, g.message, to_tsvector('sennit.words', g.said)
+    FROM unnest(%(sessions)s::bigint[], %(messages)s::bigint[], %(said)s::text[])
+    AS g (session, message, said)"""
+SET_MARKS: Final = """
+    UPDATE sennit.sessions s SET indexed = given.mark, unindexed = given.unindexed
+    FROM unnest(%(sessions)s::bigint[], %(marks)s::bigint[], %(unindexed)s::boolean[])
+    AS given (no, mark, unindexed)
+    WHERE s.owner = %(owner)s AND s.no = given.no"""
 
 # The mark of the owner is a word of each of their messages, so that the index itself keeps owners
 # apart; only the words asked for count in the score.
@@ -250,12 +272,8 @@ SEARCH: Final = """
     WITH asked AS (
         SELECT to_tsquery('sennit.words', %(query)s) AS words, %(mark)s::tsquery AS mark
     ), hits AS (
-        SELECT m.session, m.no, ts_rank(m.words, asked.words, 1) AS score
-        FROM asked, sennit.messages m
-        WHERE m.owner = %(owner)s AND m.words @@ (asked.mark && asked.words)
-        UNION ALL
-        SELECT w.session, w.message, ts_rank(w.words, asked.words, 1)
-        FROM asked, sennit.more_words w
+        SELECT w.session, w.message AS no, ts_rank(w.words, asked.words, 1) AS score
+        FROM asked, sennit.words w
         WHERE w.owner = %(owner)s AND w.words @@ (asked.mark && asked.words)
     ), found AS (
         SELECT h.session, h.no, s.id, max(h.score) AS score FROM hits h

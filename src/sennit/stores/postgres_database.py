@@ -1,0 +1,248 @@
+"""A PostgreSQL database: connections to it, its tables, and what to do when a connection dies.
+
+A connection that dies in mid-write leaves open whether the write was made. On a fresh one we ask
+the server what became of the transaction, and only if it came to nothing make it again. Whatever
+the driver raises becomes an error of ours, which names the database without its password.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from sennit.errors import StoreError, ValidationError
+from sennit.stores.postgres_session import Connection, one
+from sennit.stores.sql import postgres as sql
+
+try:
+    import psycopg
+    from psycopg import errors as pg
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg_pool import ConnectionPool, PoolTimeout
+except ImportError as error:
+    raise ImportError(
+        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
+    ) from error
+
+_T = TypeVar("_T")
+
+_WAIT_SECONDS = 15.0
+_CLASHES = 5
+_LOSSES = 4
+
+
+Refused = (pg.UniqueViolation, pg.NotNullViolation)
+"""What a statement raises that would have broken a key, or left a column empty."""
+
+
+class Line(psycopg.Connection[tuple[Any, ...]]):
+    """A connection; `cursor_at_hand` spares those in a hurry the making of one."""
+
+    @cached_property
+    def cursor_at_hand(self) -> psycopg.Cursor[tuple[Any, ...]]:
+        """A cursor that remembers how values are written."""
+        return self.cursor()
+
+
+class Database:
+    """Runs work on connections, and again on another where one is lost."""
+
+    def __init__(self, url: str, *, pool_size: int) -> None:
+        """Connect, and create or migrate the tables in the schema `sennit`.
+
+        Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
+        than we know.
+        """
+        if pool_size < 1:
+            raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
+        self.name = _shown(url)
+        self._closed = False
+        with self._translated():
+            with psycopg.connect(url, **_options(url)) as connection:
+                _bring_up_to_date(connection, self.name)
+            self._pool = ConnectionPool(
+                url,
+                connection_class=Line,
+                min_size=1,
+                max_size=pool_size,
+                timeout=_WAIT_SECONDS,
+                kwargs=_options(url),
+                configure=_plan_once,
+                open=True,
+            )
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._closed = True
+        self._pool.close()
+
+    def refuse_if_closed(self) -> None:
+        """Raise StoreError if it was closed."""
+        if self._closed:
+            raise StoreError(f"The store {self.name!r} is closed; open it again.")
+
+    def run(self, work: Callable[[Line], _T]) -> _T:
+        """Do something on a connection; if that dies, again on another."""
+        losses, clashes = 0, 0
+        with self._translated():
+            while True:
+                self.refuse_if_closed()
+                connection = self._pool.getconn()
+                try:
+                    return work(connection)
+                except (pg.DeadlockDetected, pg.SerializationFailure):
+                    clashes += 1
+                    if clashes > _CLASHES:
+                        raise
+                except psycopg.Error as error:
+                    losses += 1
+                    if not _is_lost(connection, error) or losses > _LOSSES:
+                        raise
+                finally:
+                    self._pool.putconn(connection)
+                if losses:
+                    # The others have most likely died with it, or are just about to.
+                    self._pool.check()
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        """Turn what the driver raises into errors of ours that say what to look at."""
+        try:
+            yield
+        except (psycopg.DataError, UnicodeError) as error:
+            raise ValidationError(f"PostgreSQL cannot keep such a value ({error}).") from error
+        except (psycopg.Error, OSError) as error:
+            self.refuse_if_closed()
+            said = str(error).strip().partition("\n")[0]
+            raise StoreError(f"The store {self.name!r} {_reason(error)} ({said}).") from error
+
+    def read(self, work: Callable[[Line], _T]) -> _T:
+        """Do something in one snapshot."""
+
+        def read(connection: Line) -> _T:
+            with connection.transaction():
+                connection.execute(sql.SNAPSHOT)
+                return work(connection)
+
+        return self.run(read)
+
+    def change(self, work: Callable[[Line], _T]) -> _T:
+        """Do something in one transaction; whatever is raised inside undoes all of it."""
+        tried: list[tuple[str, _T]] = []
+
+        def change(connection: Line) -> _T:
+            if tried and _was_made(connection, tried[-1][0]):
+                return tried[-1][1]
+            with connection.transaction():
+                number = one(connection.execute(sql.THIS_TRANSACTION))[0]
+                result = work(connection)
+                tried.append((number, result))
+            return result
+
+        return self.run(change)
+
+
+def _shown(url: str) -> str:
+    """The address without what is secret in it; raises StoreError if it is none."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.Error:
+        # What the driver says of it would show the address, and with it the password.
+        raise StoreError(
+            "The address of the PostgreSQL store cannot be read; it should look like "
+            "postgresql://user:password@host:5432/database, with signs in the password escaped."
+        ) from None
+    user = f"{parts['user']}@" if "user" in parts else ""
+    port = f":{parts['port']}" if "port" in parts else ""
+    return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"
+
+
+def _options(url: str) -> dict[str, Any]:
+    """How to connect; each statement is a transaction of its own unless one is begun."""
+    options: dict[str, Any] = {"autocommit": True}
+    given = conninfo_to_dict(url)
+    options |= {"connect_timeout": 10} if "connect_timeout" not in given else {}
+    options |= {"application_name": "sennit"} if "application_name" not in given else {}
+    return options
+
+
+def _plan_once(connection: Connection) -> None:
+    connection.execute(sql.PLAN_ONCE)
+
+
+def _was_made(connection: Connection, number: str) -> bool:
+    """Whether a transaction was committed; waits for one that has not ended yet."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while True:
+        status = one(connection.execute(sql.STATUS, (number,)))[0]
+        if status != "in progress":
+            return status == "committed"
+        if time.monotonic() > until:
+            raise StoreError("A write was cut off and is still under way; try again later.")
+        time.sleep(0.02)
+
+
+def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
+    """Whether a connection is gone; then it is closed, so that the pool does not lend it again."""
+    lost = connection.closed or isinstance(error, (pg.AdminShutdown, pg.CrashShutdown))
+    if lost:
+        connection.close()
+    return lost
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PoolTimeout):
+        return "cannot be reached, or has too few connections; try again later"
+    text = str(error).lower()
+    reasons = {
+        "permission denied": "does not allow this; grant the user rights on the schema sennit",
+        "authentication": "refuses this user and password",
+        "password": "refuses this user and password",
+        'role "': "refuses this user and password",
+        'database "': "has no such database; create it first",
+        "no space left": "has no room left on its disk; free some and try again",
+        "deadlock": "is busy with other writers; try again",
+        "serialize": "is busy with other writers; try again",
+    }
+    if reason := next((said for sign, said in reasons.items() if sign in text), None):
+        return reason
+    if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, OSError)):
+        return "cannot be reached; check the address, and that the server runs"
+    return "could not do it"
+
+
+def _bring_up_to_date(connection: Connection, name: str) -> None:
+    """Create or migrate the tables, one server at a time."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(f"The store {name!r} must have the encoding UTF8, not {encoding!r}.")
+    if _found(connection) == sql.SCHEMA_VERSION:
+        return
+    with connection.transaction():
+        # Asked again behind the lock: many servers may start at once.
+        connection.execute(sql.LOCK_SCHEMA)
+        version = _found(connection)
+        if version == 0 and one(connection.execute(sql.IS_TAKEN))[0]:
+            raise StoreError(
+                f"The store {name!r} has a schema 'sennit' of another program; name another one."
+            )
+        if version > sql.SCHEMA_VERSION:
+            raise StoreError(
+                f"The store {name!r} was written by a newer Sennit (schema {version}, this one "
+                f"knows {sql.SCHEMA_VERSION}); update Sennit."
+            )
+        for number in range(version + 1, sql.SCHEMA_VERSION + 1):
+            script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
+            connection.execute(script.read_bytes())
+        connection.execute(sql.SET_VERSION, (sql.SCHEMA_VERSION,))
+
+
+def _found(connection: Connection) -> int:
+    """The version of the tables, 0 if there are none of ours."""
+    if not one(connection.execute(sql.HAS_SCHEMA))[0]:
+        return 0
+    return one(connection.execute(sql.VERSION))[0]
