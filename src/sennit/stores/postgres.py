@@ -12,7 +12,6 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from sennit import clock
@@ -20,7 +19,8 @@ from sennit.errors import SennitError
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_session
-from sennit.stores.postgres_database import Database, Line, Refused
+from sennit.stores.postgres_append import append_all, usual
+from sennit.stores.postgres_database import Database, Line
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_session import (
     Connection,
@@ -31,7 +31,6 @@ from sennit.stores.postgres_session import (
 )
 from sennit.stores.records import (
     AddMessages,
-    Append,
     Change,
     Found,
     Head,
@@ -173,14 +172,9 @@ class PostgresStore:
 
     def _append(self, connection: Line, write: Write) -> list[Head] | None:
         """Make a write of the usual kind; None if it is another, or needs a closer look."""
-        usual = _usual(write, self._owner(connection, write.owner))
-        if usual is None:
-            return None
-        try:
-            row = connection.cursor_at_hand.execute(sql.APPEND, usual).fetchone()
-        except Refused:
-            return None
-        return [Head(usual["branch"], *row)] if row else None
+        appending = usual(write, self._owner(connection, write.owner))
+        head = appending and appending.make(connection)
+        return [head] if head else None
 
     def _apply(self, connection: Connection, write: Write) -> list[Head]:
         number = self._owner(connection, write.owner)
@@ -203,27 +197,18 @@ class PostgresStore:
             return self._database.change(lambda connection: self._one_by_one(connection, writes))
 
     def _append_all(
-        self, connection: Connection, writes: Sequence[Write]
+        self, connection: Line, writes: Sequence[Write]
     ) -> list[list[Head] | SennitError]:
         """Make writes of the usual kind together; raises _UnusualError if one is not."""
-        found = [_usual(write, self._owner(connection, write.owner)) for write in writes]
-        usual = [values for values in found if values is not None]
-        if len(usual) < len(writes):
+        found = [usual(write, self._owner(connection, write.owner)) for write in writes]
+        usuals = [appending for appending in found if appending is not None]
+        if len(usuals) < len(writes):
             raise _UnusualError
         self._lock(connection, writes)
-        heads: list[list[Head] | SennitError] = []
-        with connection.cursor() as cursor:
-            try:
-                cursor.executemany(sql.APPEND, usual, returning=True)
-            except Refused:
-                raise _UnusualError from None
-            for values in usual:
-                row = cursor.fetchone()
-                if row is None:
-                    raise _UnusualError
-                heads.append([Head(values["branch"], *row)])
-                cursor.nextset()
-        return heads
+        heads = append_all(connection, usuals)
+        if heads is None:
+            raise _UnusualError
+        return [[head] for head in heads]
 
     def _one_by_one(
         self, connection: Connection, writes: Sequence[Write]
@@ -302,23 +287,6 @@ class PostgresStore:
 def _last_lease(connection: Connection, key: tuple[int, int, UUID]) -> Lease | None:
     row = connection.execute(sql.FIND_LEASE, key).fetchone()
     return None if row is None else Lease(key[2], *row)
-
-
-def _usual(write: Write, owner: int) -> dict[str, Any] | None:
-    """What APPEND needs, if a write is that: one new message, put at the end of one branch."""
-    match write.changes:
-        case (AddMessages((message,)), Append(branch, (entry,))) if message.id == entry:
-            return {
-                "now": clock.now_us(),
-                "owner": owner,
-                "session": write.session,
-                "branch": branch,
-                "id": entry,
-                "created": message.created,
-                "body": message.body,
-            }
-        case _:
-            return None
 
 
 def _owner_key(owner: Owner) -> tuple[str, str, str]:

@@ -7,21 +7,25 @@ the driver raises becomes an error of ours, which names the database without its
 
 from __future__ import annotations
 
+import struct
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 
-from sennit.errors import StoreError, ValidationError
+from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores.postgres_session import Connection, one
 from sennit.stores.sql import postgres as sql
 
 try:
     import psycopg
+    from psycopg import RawCursor, pq
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.generators import execute
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as error:
     raise ImportError(
@@ -33,19 +37,67 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 15.0
 _CLASHES = 5
 _LOSSES = 4
+_OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
+_OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
 
 
 Refused = (pg.UniqueViolation, pg.NotNullViolation)
 """What a statement raises that would have broken a key, or left a column empty."""
 
 
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement that each connection prepares once, under a name."""
+
+    name: str
+    text: LiteralString
+
+
 class Line(psycopg.Connection[tuple[Any, ...]]):
-    """A connection; `cursor_at_hand` spares those in a hurry the making of one."""
+    """A connection with a short way for statements sent so often that a cursor would count."""
 
     @cached_property
-    def cursor_at_hand(self) -> psycopg.Cursor[tuple[Any, ...]]:
-        """A cursor that remembers how values are written."""
-        return self.cursor()
+    def _statements_known(self) -> set[str]:
+        return set()
+
+    def ask(self, statement: Statement, values: Sequence[bytes]) -> list[bytes] | None:
+        """The first row, if there is one; values go and come in PostgreSQL's binary form."""
+        name = statement.name.encode()
+        with self.lock:
+            if statement.name in self._statements_known:
+                # After some rollbacks the driver has the server forget all statements.
+                with suppress(pg.InvalidSqlStatementName):
+                    return self._asked(name, values)
+            self.pgconn.send_prepare(name, statement.text.encode())
+            self._answer()
+            self._statements_known.add(statement.name)
+            return self._asked(name, values)
+
+    def _asked(self, name: bytes, values: Sequence[bytes]) -> list[bytes] | None:
+        formats = [pq.Format.BINARY] * len(values)
+        self.pgconn.send_query_prepared(name, values, formats, pq.Format.BINARY)
+        found = self._answer()
+        if not found.ntuples:
+            return None
+        return [found.get_value(0, column) or b"" for column in range(found.nfields)]
+
+    def ask_each(
+        self, statement: Statement, given: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...] | None]:
+        """The first row for each of these values, with few round trips for all."""
+        rows: list[tuple[Any, ...] | None] = []
+        with RawCursor(self) as cursor:
+            cursor.executemany(statement.text, given, returning=True)
+            for _ in given:
+                rows.append(cursor.fetchone())
+                cursor.nextset()
+        return rows
+
+    def _answer(self) -> pq.abc.PGresult:
+        result = self.wait(execute(self.pgconn))[-1]
+        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+            raise pg.error_from_result(result)
+        return result
 
 
 class Database:
@@ -61,7 +113,7 @@ class Database:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
         self.name = _shown(url)
         self._closed = False
-        with self._translated():
+        try:
             with psycopg.connect(url, **_options(url)) as connection:
                 _bring_up_to_date(connection, self.name)
             self._pool = ConnectionPool(
@@ -74,6 +126,8 @@ class Database:
                 configure=_plan_once,
                 open=True,
             )
+        except _OF_DRIVER as error:
+            raise self._told(error) from error
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -87,38 +141,39 @@ class Database:
 
     def run(self, work: Callable[[Line], _T]) -> _T:
         """Do something on a connection; if that dies, again on another."""
-        losses, clashes = 0, 0
-        with self._translated():
-            while True:
-                self.refuse_if_closed()
-                connection = self._pool.getconn()
-                try:
-                    return work(connection)
-                except (pg.DeadlockDetected, pg.SerializationFailure):
-                    clashes += 1
-                    if clashes > _CLASHES:
-                        raise
-                except psycopg.Error as error:
-                    losses += 1
-                    if not _is_lost(connection, error) or losses > _LOSSES:
-                        raise
-                finally:
-                    self._pool.putconn(connection)
-                if losses:
-                    # The others have most likely died with it, or are just about to.
-                    self._pool.check()
-
-    @contextmanager
-    def _translated(self) -> Generator[None]:
-        """Turn what the driver raises into errors of ours that say what to look at."""
         try:
-            yield
-        except (psycopg.DataError, UnicodeError) as error:
-            raise ValidationError(f"PostgreSQL cannot keep such a value ({error}).") from error
-        except (psycopg.Error, OSError) as error:
+            return self._run(work)
+        except _OF_DRIVER as error:
+            raise self._told(error) from error
+
+    def _run(self, work: Callable[[Line], _T]) -> _T:
+        losses, clashes = 0, 0
+        while True:
             self.refuse_if_closed()
-            said = str(error).strip().partition("\n")[0]
-            raise StoreError(f"The store {self.name!r} {_reason(error)} ({said}).") from error
+            connection = self._pool.getconn()
+            try:
+                return work(connection)
+            except (pg.DeadlockDetected, pg.SerializationFailure):
+                clashes += 1
+                if clashes > _CLASHES:
+                    raise
+            except psycopg.Error as error:
+                losses += 1
+                if not _is_lost(connection, error) or losses > _LOSSES:
+                    raise
+            finally:
+                self._pool.putconn(connection)
+            if losses:
+                # The others have most likely died with it, or are just about to.
+                self._pool.check()
+
+    def _told(self, error: Exception) -> SennitError:
+        """What the driver raised, as an error of ours that says what to look at."""
+        if isinstance(error, _OF_VALUES):
+            return ValidationError(f"PostgreSQL cannot keep such a value ({error}).")
+        self.refuse_if_closed()
+        said = str(error).strip().partition("\n")[0]
+        return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
 
     def read(self, work: Callable[[Line], _T]) -> _T:
         """Do something in one snapshot."""

@@ -63,19 +63,19 @@ DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %
 # A message takes its number after the row of the session was locked, as its row comes from there.
 APPEND: Final = """
     WITH session AS (
-        UPDATE sennit.sessions SET updated = greatest(updated, %(now)s), unindexed = true
-        WHERE owner = %(owner)s AND id = %(session)s RETURNING no
+        UPDATE sennit.sessions SET updated = greatest(updated, $1::bigint), unindexed = true
+        WHERE owner = $2::integer AND id = $3::uuid RETURNING no
     ), branch AS (
         UPDATE sennit.branches SET length = length + 1
-        WHERE owner = %(owner)s AND session = (SELECT no FROM session) AND id = %(branch)s
+        WHERE owner = $2 AND session = (SELECT no FROM session) AND id = $4::uuid
         RETURNING session, segment, tail, length - 1 AS length, version
     ), message AS (
         INSERT INTO sennit.messages (owner, session, id, created, body)
-        SELECT %(owner)s, (SELECT session FROM branch), %(id)s, %(created)s, %(body)b FROM session
+        SELECT $2, (SELECT session FROM branch), $5::uuid, $6::bigint, $7::bytea FROM session
         RETURNING no
     ), entry AS (
         INSERT INTO sennit.entries (owner, segment, pos, message)
-        SELECT %(owner)s, segment, length, (SELECT no FROM message) FROM branch
+        SELECT $2, segment, length, (SELECT no FROM message) FROM branch
     )
     SELECT tail, length, version FROM branch"""
 
