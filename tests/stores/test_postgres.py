@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 import psycopg
@@ -18,6 +19,7 @@ from sennit.api.client import Client
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres_append import usual
 from sennit.stores.postgres_database import Database, Line
 from sennit.stores.records import (
     AddBranch,
@@ -36,7 +38,7 @@ from sennit.testing import conformance
 from tests.sessions.test_session import assistant, said, system
 
 if TYPE_CHECKING:
-    from tests.postgres import OwnServer, Server
+    from tests.server import OwnServer, Server
 
 pytest_plugins = ("tests.postgres",)
 
@@ -361,6 +363,106 @@ def rows(server: Server, database: str) -> dict[str, int]:
         for (name,) in tables
     }
     return {name: count for name, count in counts.items() if count}
+
+
+def texts_found(store: PostgresStore, word: str, owner: Owner = ADA) -> list[str]:
+    return sorted(hit.snippet for hit in store.search(owner, word, session=None, limit=1000))
+
+
+def test_a_message_numbered_before_others_but_committed_after_them_is_found(
+    opened: Callable[[], PostgresStore], emptied: str
+) -> None:
+    store = opened()
+    (slow, late), (quick, early) = started(store), started(store)
+    written = usual(
+        Write(ADA, slow.id, tuple(appending(late, message("rope late")))),
+        store._database.run(lambda connection: store._owner(connection, ADA)),
+    )
+    assert written is not None
+    with psycopg.connect(emptied) as connection:
+        psycopg.RawCursor(connection).execute(sql.APPEND, written)
+        store.write(ADA, quick.id, appending(early, message("rope early")))
+        assert texts_found(store, "rope") == ["rope early"]
+    assert texts_found(store, "rope") == ["rope early", "rope late"]
+
+
+def test_searching_while_others_write_misses_and_doubles_nothing(
+    opened: Callable[[], PostgresStore], server: Server, shared_database: str
+) -> None:
+    store, count = opened(), 40
+    places = [started(store) for _ in range(3)]
+
+    def writing(number: int) -> Callable[[], None]:
+        mine, (session, branch) = opened(), places[number]
+
+        def write() -> None:
+            for at in range(count):
+                text = f"rope {number} {at}"
+                mine.write(ADA, session.id, appending(branch, message(text)))
+                assert text in texts_found(mine, "rope")
+
+        return write
+
+    def searching() -> None:
+        seen: set[str] = set()
+        while len(seen) < 3 * count:
+            found = texts_found(store, "rope")
+            assert seen <= set(found)
+            assert len(found) == len(set(found))
+            seen = set(found)
+
+    run_all([writing(0), writing(1), writing(2), searching, searching])
+    assert rows(server, shared_database)["words"] == 3 * count
+
+
+def test_a_long_tail_of_many_sessions_is_indexed_in_batches(
+    opened: Callable[[], PostgresStore],
+    server: Server,
+    shared_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sennit.stores.postgres_index._BATCH", 7)
+    monkeypatch.setattr("sennit.stores.postgres_index._SESSIONS", 3)
+    store = opened()
+    places = [started(store) for _ in range(8)]
+    for number, (session, branch) in enumerate(places):
+        many = [message(f"rope {number} {at}") for at in range(5 * number)]
+        if many:
+            store.write(ADA, session.id, appending(branch, *many))
+    asked = places[3][0].id
+    assert len(store.search(ADA, "rope", session=asked, limit=99)) == 15
+    assert rows(server, shared_database)["words"] == 15
+    assert len(texts_found(store, "rope")) == 140
+    assert rows(server, shared_database)["words"] == 140
+    left = server.execute("SELECT count(*) FROM sennit.sessions WHERE unindexed", shared_database)
+    assert left == [(0,)]
+
+
+def test_what_is_erased_before_or_after_it_was_indexed_is_not_found(
+    client: Callable[..., Client], server: Server, shared_database: str
+) -> None:
+    mine = client()
+    session = mine.session("chat")
+    indexed = session.add_message("user", "rope one").messages[0]
+    mine.search_messages("rope")
+    waiting = session.add_message("user", "rope two").messages[0]
+    session.add_message("user", "rope three")
+    session.remove_message(indexed)
+    session.remove_message(waiting)
+    assert [hit.snippet for hit in mine.search_messages("rope")] == ["rope three"]
+    assert rows(server, shared_database)["words"] == 1
+
+
+def test_an_append_to_a_branch_that_is_gone_changes_nothing(
+    opened: Callable[[], PostgresStore],
+) -> None:
+    store = opened()
+    session, branch = started(store)
+    before = store.load(ADA, session.id)
+    gone = replace(branch, id=new_id())
+    with pytest.raises(NotFoundError, match="no branch"):
+        store.write(ADA, session.id, appending(gone, message("x")))
+    assert store.load(ADA, session.id) == before
 
 
 def test_a_deleted_session_leaves_no_rows(
