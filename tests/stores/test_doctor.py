@@ -5,12 +5,16 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 import sennit
 from sennit import Client, InstructionContent, Message, Session, StoreError, SystemContent
+from sennit.ids import new_id
+from sennit.stores.base import Store
 from sennit.stores.doctor import examine, repair
+from sennit.stores.records import AddMessages, MessageRecord
 from sennit.stores.sqlite import SQLiteStore
 
 
@@ -95,9 +99,22 @@ def test_a_sound_file_has_nothing_wrong(client: Client) -> None:
     assert client.doctor(repair=True) == []
 
 
-def test_the_doctor_knows_files_only() -> None:
-    with sennit.open(":memory:") as client, pytest.raises(StoreError, match="SQLite files only"):
+def test_of_a_store_in_memory_only_messages_can_be_wrong() -> None:
+    with sennit.open(":memory:") as client:
+        filled(client)
+        assert client.doctor() == []
+        uid = client.session("chat").id
+        bad = MessageRecord(new_id(), 1, b"{}")
+        client._store.write(client._owner, uid, [AddMessages((bad,))])
+        for found in (client.doctor(), client.doctor(repair=True)):
+            assert [(one.kind, one.rows) for one in found] == [("messages", (f"message {bad.id}",))]
+    with pytest.raises(StoreError, match="closed"):
         client.doctor()
+
+
+def test_the_doctor_sends_other_stores_away() -> None:
+    with pytest.raises(StoreError, match=r"sennit.open.*not a object"):
+        examine(cast("Store", object()))
 
 
 def test_a_session_in_daily_use_has_nothing_wrong(client: Client) -> None:
@@ -350,7 +367,7 @@ def test_a_repair_that_fails_changes_nothing(
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sennit.stores.doctor.index_words", crash)
+    monkeypatch.setattr("sennit.stores.doctor_sqlite.index_words", crash)
     before = sqlite3.connect(path)
     dump = list(before.iterdump())
     with pytest.raises(KeyboardInterrupt):

@@ -1,39 +1,40 @@
-"""The doctor: what is wrong with a SQLite file, and the mending of what can be mended.
+"""The doctor: what is wrong with a store, and the mending of what can be mended.
 
 Sennit leaves none of this behind: a write is whole or not at all. Disks, other programs and people
-with an SQL prompt do. Each check asks one question of the whole file. Repair asks the same ones in
+with an SQL prompt do. Each check asks one question of the whole store. Repair asks the same ones in
 the same order, inside one transaction, and mends as it goes, so that each check sees what the ones
 before have mended.
 
 Nothing that can be read is ever deleted. What points nowhere is cut off, what nobody needs is
 dropped, what was counted wrong is counted again, and messages without a session get a new one.
-"""
 
-# The doctor is the one friend that may look inside the store.
-# pyright: reportPrivateUsage=false
+The checks and the thinking are here, for every kind of store; how to ask and tell one kind is a
+`Patient`.
+"""
 
 from __future__ import annotations
 
-import sqlite3
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from types import ModuleType
+from typing import Any, TypeAlias, cast
+from uuid import UUID
 
-from sennit import clock
 from sennit.errors import SennitError, StoreError
-from sennit.ids import id_from_bytes, new_id
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
-from sennit.stores.sql import sqlite as store_sql
-from sennit.stores.sql import sqlite_doctor as sql
-from sennit.stores.sqlite import SQLiteStore, _translated
-from sennit.stores.sqlite_session import index_words
+from sennit.stores.records import Owner, Snapshot
 
 _SHOWN = 5
+_UNREADABLE = "Messages cannot be read; restore a backup."
+
+Home: TypeAlias = tuple[int, int]
+"""An owner and a session, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,108 +53,235 @@ class Finding:
 
 
 def examine(store: Store) -> list[Finding]:
-    """What is wrong with the whole file, of all owners; raises StoreError if it is no file."""
-    file = _file(store)
-    if damage := _damage(file):
-        return [damage]
-    with file._reading() as connection:
-        return list(_found(connection, mend=False))
+    """What is wrong with the whole store, of all owners; raises StoreError if it cannot tell."""
+    return _visit(store, mend=False)
 
 
 def repair(store: Store) -> list[Finding]:
     """Mend what can be mended, all or nothing; gives what was wrong."""
-    file = _file(store)
-    if damage := _damage(file):
-        return [damage]
-    with file._writing() as connection:
-        return list(_found(connection, mend=True))
+    return _visit(store, mend=True)
 
 
-def _file(store: Store) -> SQLiteStore:
-    if not isinstance(store, SQLiteStore):
-        raise StoreError(f"The doctor knows SQLite files only, not a {type(store).__name__}.")
-    return store
+def _visit(store: Store, *, mend: bool) -> list[Finding]:
+    from sennit.stores.doctor_sqlite import FilePatient
+    from sennit.stores.memory import MemoryStore
+    from sennit.stores.sqlite import SQLiteStore
+
+    if isinstance(store, MemoryStore):
+        return store.with_everything(_look_at_messages)
+    if isinstance(store, SQLiteStore):
+        return FilePatient.visited(store, mend=mend)
+    try:
+        from sennit.stores.doctor_postgres import DatabasePatient
+        from sennit.stores.postgres import PostgresStore
+    except ImportError:
+        raise _unknown(store) from None
+    if isinstance(store, PostgresStore):
+        return DatabasePatient.visited(store, mend=mend)
+    raise _unknown(store)
+
+
+def _look_at_messages(sessions: Iterable[tuple[Owner, Snapshot]]) -> list[Finding]:
+    """All that can go wrong where no disk, other program or SQL prompt is near."""
+    rows = [
+        f"message {one.id}"
+        for _, snapshot in sessions
+        for one in snapshot.messages
+        if not is_readable(one.id, one.created, one.body)
+    ]
+    return [finding("messages", _UNREADABLE, rows, mendable=False)] if rows else []
+
+
+def _unknown(store: Store) -> StoreError:
+    return StoreError(
+        f"The doctor knows the stores that `sennit.open` gives, not a {type(store).__name__}."
+    )
+
+
+class Patient(ABC):
+    """A store inside one transaction, in which all is asked and mended."""
+
+    sql: ModuleType
+    """Questions and statements, by names that are the same for all kinds; the first column of a
+    question is what to call the row."""
+
+    @abstractmethod
+    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+
+    @abstractmethod
+    def tell(self, statement: str, *values: Any) -> None:
+        """Change something."""
+
+    @abstractmethod
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
+        """The id, time and body of every message, one by one."""
+
+    @abstractmethod
+    def add_session(self, home: Home) -> int:
+        """A new session for the rows that lost this one; gives its number."""
+
+    @abstractmethod
+    def renew_tail(self, home: Home, branch: Any) -> None:
+        """Let a branch end with a new empty segment."""
+
+    @abstractmethod
+    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
+        """Let a segment begin after the first `start` entries below it."""
+
+    @abstractmethod
+    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
+        """Replace a segment's entries."""
+
+    @abstractmethod
+    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
+        """Drop segments and their entries."""
+
+    @abstractmethod
+    def index_faults(self) -> Iterable[str]:
+        """What is missing from the index of words, or too much in it."""
+
+    @abstractmethod
+    def mend_index(self) -> None:
+        """Make the index complete, or have the next search do it."""
+
+    def checks(self) -> Iterable[Check]:
+        """All checks, in the order in which they are made."""
+        return _checks(self)
 
 
 @dataclass(frozen=True, slots=True)
-class _Check:
+class Check:
+    """Something that may be wrong, and how to mend it."""
+
     kind: str
     said: str
-    find: Callable[[sqlite3.Connection], Iterable[str]]
-    mend: Callable[[sqlite3.Connection], object] | None = None
+    find: Callable[[], Iterable[str]]
+    mend: Callable[[], object] | None = None
 
 
-def _found(connection: sqlite3.Connection, *, mend: bool) -> Iterator[Finding]:
-    for check in _CHECKS:
-        rows = list(check.find(connection))
+def findings(opened: AbstractContextManager[Patient], *, mend: bool) -> list[Finding]:
+    """Make all checks; with `mend`, mend what each one finds."""
+    with opened as patient:
+        return list(_found(patient, mend=mend))
+
+
+def _found(patient: Patient, *, mend: bool) -> Iterator[Finding]:
+    for check in patient.checks():
+        rows = list(check.find())
         if not rows:
             continue
-        mendable = check.mend is not None
-        yield Finding(check.kind, check.said, len(rows), tuple(rows[:_SHOWN]), mendable)
+        yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
         if mend and check.mend is not None:
-            check.mend(connection)
+            check.mend()
 
 
-def _asking(question: str) -> Callable[[sqlite3.Connection], Iterable[str]]:
-    """A check whose rows are named by the first column."""
-    return lambda connection: (str(row[0]) for row in connection.execute(question))
+def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
+    """What was found in these rows, of which the first few are shown."""
+    return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
 
 
-def _telling(statement: str) -> Callable[[sqlite3.Connection], object]:
-    return lambda connection: connection.execute(statement)
+def _checks(patient: Patient) -> Iterator[Check]:
+    sql = patient.sql
+
+    def asking(question: str) -> Callable[[], Iterable[str]]:
+        return lambda: (str(row[0]) for row in patient.ask(question))
+
+    def telling(statement: str) -> Callable[[], None]:
+        return lambda: patient.tell(statement)
+
+    def relaying(question: str) -> Callable[[], None]:
+        return lambda: _relay_all(patient, question)
+
+    def check(kind: str, said: str, question: str, mend: Callable[[], None] | None) -> Check:
+        return Check(kind, said, asking(question), mend)
+
+    def thinking(
+        kind: str,
+        said: str,
+        find: Callable[[Patient], Iterable[str]],
+        mend: Callable[[Patient], None] | None = None,
+    ) -> Check:
+        return Check(kind, said, lambda: find(patient), mend and (lambda: mend(patient)))
+
+    yield check("owner", "Rows belong to an owner who is not there.", sql.NOBODYS, None)
+    yield thinking("session", "Rows have lost their session.", _lost_sessions, _recover_sessions)
+    yield check(
+        "system",
+        "Branches have lost their system message.",
+        sql.LOST_SYSTEMS,
+        telling(sql.FORGET_SYSTEMS),
+    )
+    yield thinking("tail", "Branches have lost their history.", _lost_tails, _renew_tails)
+    yield thinking(
+        "base",
+        "Segments build on what is gone, or on themselves.",
+        lambda patient: (str(number) for number, _ in _baseless(patient)),
+        _cut_loose,
+    )
+    yield check(
+        "entries",
+        "Histories name messages that are gone.",
+        sql.LOST_ENTRIES,
+        relaying(sql.LOST_ENTRIES),
+    )
+    yield check("gaps", "Histories have gaps.", sql.GAPS, relaying(sql.GAPS))
+    yield check(
+        "starts",
+        "Segments begin where their base does not reach.",
+        sql.WRONG_STARTS,
+        relaying(sql.WRONG_STARTS),
+    )
+    yield thinking(
+        "unused",
+        "No branch needs these segments.",
+        lambda patient: (str(number) for _, number in _unused(patient)),
+        lambda patient: patient.drop_segments(_unused(patient)),
+    )
+    yield check(
+        "strays",
+        "Entries belong to no segment.",
+        sql.STRAY_ENTRIES,
+        telling(sql.DROP_STRAY_ENTRIES),
+    )
+    yield check(
+        "leases", "Leases belong to no branch.", sql.STRAY_LEASES, telling(sql.DROP_STRAY_LEASES)
+    )
+    yield check(
+        "lengths", "Branches were counted wrong.", sql.WRONG_LENGTHS, telling(sql.COUNT_LENGTHS)
+    )
+    yield Check(
+        "index", "The index of words is not complete.", patient.index_faults, patient.mend_index
+    )
+    yield thinking("messages", _UNREADABLE, _unreadable)
+    yield thinking("columns", "Metadata or grants cannot be read.", _unreadable_columns)
 
 
-def _damage(file: SQLiteStore) -> Finding | None:
-    """Asked first and apart: no other answer of a damaged file means anything."""
-    file._refuse_if_closed()
-    with _translated(file._path), closing(file._connect()) as connection:
-        rows = [one for one in _complaints(connection) if not _is_of_index(one)]
-    said = "SQLite finds the file damaged; restore a backup."
-    return Finding("file", said, len(rows), tuple(rows[:_SHOWN]), False) if rows else None
-
-
-def _complaints(connection: sqlite3.Connection) -> list[str]:
-    try:
-        said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
-    except sqlite3.OperationalError:
-        raise  # a lock or a lost disk says nothing of the file
-    except sqlite3.DatabaseError as error:
-        said = [str(error)]
-    return [] if said == ["ok"] else said
-
-
-def _is_of_index(complaint: str) -> bool:
-    return "missing from index" in complaint or "entries in index" in complaint
-
-
-def _index_damage(connection: sqlite3.Connection) -> list[str]:
-    return [one for one in _complaints(connection) if _is_of_index(one)]
-
-
-def _lost_sessions(connection: sqlite3.Connection) -> Iterator[str]:
-    for owner, session in connection.execute(sql.LOST_SESSIONS):
+def _lost_sessions(patient: Patient) -> Iterator[str]:
+    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
         yield f"session {session} of owner {owner}"
 
 
-def _recover_sessions(connection: sqlite3.Connection) -> None:
-    now = clock.now_us()
-    for owner, session in connection.execute(sql.LOST_SESSIONS).fetchall():
-        row = connection.execute(sql.ADD_SESSION, (owner, new_id().bytes, now, now)).fetchone()
-        for statement in sql.MOVE_ROWS:
-            connection.execute(statement, (row[0], owner, session))
+def _recover_sessions(patient: Patient) -> None:
+    for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
+        number = patient.add_session((owner, session))
+        for statement in patient.sql.MOVE_ROWS:
+            patient.tell(statement, number, owner, session)
 
 
-def _new_tails(connection: sqlite3.Connection) -> None:
-    for _, owner, session, branch in connection.execute(sql.LOST_TAILS).fetchall():
-        values = (owner, session, new_id().bytes, None, 0)
-        segment = connection.execute(store_sql.ADD_SEGMENT, values).fetchone()[0]
-        connection.execute(sql.SET_TAIL, (segment, owner, session, branch))
+def _lost_tails(patient: Patient) -> Iterator[str]:
+    return (name for name, *_ in patient.ask(patient.sql.LOST_TAILS))
 
 
-def _baseless(connection: sqlite3.Connection) -> list[tuple[int, Any]]:
+def _renew_tails(patient: Patient) -> None:
+    for _, owner, session, branch in patient.ask(patient.sql.LOST_TAILS):
+        patient.renew_tail((owner, session), branch)
+
+
+def _baseless(patient: Patient) -> list[tuple[int, Home]]:
     """Segments whose base is gone, is another session's, or in the end builds on them."""
-    rows = {row[0]: (row[1], row[2:]) for row in connection.execute(sql.BASES)}
-    found: list[tuple[int, Any]] = []
+    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
+    found: list[tuple[int, Home]] = []
     sound: set[int] = set()
     for first in rows:
         at: int | None = first
@@ -169,21 +297,21 @@ def _baseless(connection: sqlite3.Connection) -> list[tuple[int, Any]]:
     return found
 
 
-def _cut_loose(connection: sqlite3.Connection) -> None:
-    for number, home in _baseless(connection):
-        connection.execute(sql.CUT_LOOSE, (number,))
-        connection.execute(sql.TOUCH_BRANCHES, home)
+def _bases(patient: Patient) -> list[tuple[Any, ...]]:
+    return patient.ask(patient.sql.BASES)
 
 
-def _relaying(question: str) -> Callable[[sqlite3.Connection], None]:
+def _cut_loose(patient: Patient) -> None:
+    for number, home in _baseless(patient):
+        patient.set_base(home, number, None, 0)
+        patient.tell(patient.sql.TOUCH_BRANCHES, *home)
+
+
+def _relay_all(patient: Patient, question: str) -> None:
     """Lay the histories anew, in all sessions where the question finds something."""
-
-    def mend(connection: sqlite3.Connection) -> None:
-        for key in {row[1:] for row in connection.execute(question).fetchall()}:
-            _relay(connection, key)
-            connection.execute(sql.TOUCH_BRANCHES, key)
-
-    return mend
+    for owner, session in {row[1:] for row in patient.ask(question)}:
+        _relay(patient, (owner, session))
+        patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
 
 
 @dataclass(slots=True)
@@ -199,9 +327,9 @@ class _Laid:
         return self.new + bisect_left(self.places, start - self.old)
 
 
-def _relay(connection: sqlite3.Connection, key: tuple[int, int]) -> None:
+def _relay(patient: Patient, home: Home) -> None:
     """Close up the entries of a session, and move what builds on them."""
-    rows = {row[0]: row for row in connection.execute(sql.SEGMENTS_TO_RELAY, key)}
+    rows = {row[0]: row for row in patient.ask(patient.sql.SEGMENTS_TO_RELAY, *home)}
     laid: dict[int, _Laid] = {}
     for first in rows:
         path: list[int] = []
@@ -212,79 +340,49 @@ def _relay(connection: sqlite3.Connection, key: tuple[int, int]) -> None:
         for number in reversed(path):
             _, base, start = rows[number]
             begins = 0 if base is None else laid[base].moved(start)
-            laid[number] = _Laid(start, begins, _close_up(connection, key, number))
-            connection.execute(sql.SET_START, (begins, number))
+            laid[number] = _Laid(start, begins, _close_up(patient, home, number))
+            patient.set_base(home, number, base, begins)
 
 
-def _close_up(connection: sqlite3.Connection, key: tuple[int, int], segment: int) -> list[int]:
+def _close_up(patient: Patient, home: Home, segment: int) -> list[int]:
     """Number the sound entries of a segment from 0; gives the numbers they had."""
-    owner, _ = key
-    entries = connection.execute(sql.ENTRIES_TO_RELAY, (*key, segment)).fetchall()
-    connection.execute(store_sql.DELETE_ENTRIES, (owner, segment))
-    connection.executemany(
-        store_sql.ADD_ENTRY,
-        [(owner, segment, place, message) for place, (_, message) in enumerate(entries)],
-    )
+    entries = patient.ask(patient.sql.ENTRIES_TO_RELAY, *home, segment)
+    patient.lay(home, segment, [message for _, message in entries])
     return [place for place, _ in entries]
 
 
-def _unused(connection: sqlite3.Connection) -> list[tuple[int, int]]:
-    """Segments that no branch stands on, each with its owner."""
-    rows = {no: (base, owner) for no, base, owner, _ in connection.execute(sql.BASES)}
+def _unused(patient: Patient) -> list[tuple[Home, int]]:
+    """Segments that no branch stands on."""
+    rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
     used: set[int] = set()
-    for (tail,) in connection.execute(sql.TAILS):
+    for (tail,) in patient.ask(patient.sql.TAILS):
         at: int | None = tail
         while at is not None and at in rows and at not in used:
             used.add(at)
             at = rows[at][0]
-    return [(owner, no) for no, (_, owner) in rows.items() if no not in used]
+    return [(home, no) for no, (_, home) in rows.items() if no not in used]
 
 
-def _drop_unused(connection: sqlite3.Connection) -> None:
-    unused = _unused(connection)
-    connection.executemany(store_sql.DELETE_ENTRIES, unused)
-    connection.executemany(store_sql.DELETE_SEGMENT, unused)
+def _unreadable(patient: Patient) -> Iterator[str]:
+    for uid, created, body in patient.bodies():
+        if not is_readable(uid, created, body):
+            yield f"message {uid}"
 
 
-def _index_faults(connection: sqlite3.Connection) -> Iterator[str]:
-    if connection.execute(sql.MARKS).fetchone()[0] != 1:
-        yield "the mark"
-    for uid, body in connection.execute(sql.UNINDEXED):
-        if _loads(uid, 0, body):
-            yield f"message {id_from_bytes(uid)}"
-    yield from _asking(sql.WRONGLY_INDEXED)(connection)
-
-
-def _rebuild_index(connection: sqlite3.Connection) -> None:
-    connection.execute(sql.EMPTY_INDEX)
-    connection.executemany(store_sql.ADD_WORDS, _all_words(connection))
-    connection.execute(sql.DROP_MARKS)
-    connection.execute(sql.ADD_MARK)
-
-
-def _all_words(connection: sqlite3.Connection) -> Iterator[tuple[int, str, str]]:
-    for number, owner, body in connection.execute(sql.ALL_BODIES):
-        if _loads(bytes(16), 0, body):
-            yield index_words(number, owner, body)
-
-
-def _unreadable(connection: sqlite3.Connection) -> Iterator[str]:
-    for uid, created, body in connection.execute(sql.BODIES):
-        if not _loads(uid, created, body):
-            yield f"message {id_from_bytes(uid)}"
-
-
-def _loads(uid: bytes, created: int, body: bytes) -> bool:
+def is_readable(uid: UUID, created: int, body: bytes) -> bool:
+    """Whether a stored message can be opened."""
     try:
-        Message.from_record(id_from_bytes(uid), created, loads(body))
+        Message.from_record(uid, created, loads(body))
     except (SennitError, AttributeError, TypeError):  # such as a body that is a list
         return False
     return True
 
 
-def _unreadable_columns(connection: sqlite3.Connection) -> Iterator[str]:
-    rows = chain(connection.execute(sql.SESSION_COLUMNS), connection.execute(sql.BRANCH_COLUMNS))
-    for name, metadata, *grants in rows:
+def _unreadable_columns(patient: Patient) -> Iterator[str]:
+    sql = patient.sql
+    for name, metadata, *grants in chain(
+        patient.ask(sql.SESSION_COLUMNS), patient.ask(sql.BRANCH_COLUMNS)
+    ):
         try:
             sound = isinstance(loads(metadata), dict) and all(map(_is_names, grants))
         except SennitError:
@@ -298,63 +396,3 @@ def _is_names(column: str) -> bool:
     return isinstance(names, list) and all(
         isinstance(name, str) for name in cast("list[Any]", names)
     )
-
-
-_CHECKS = (
-    _Check("keys", "Keys disagree with their rows.", _index_damage, _telling("REINDEX")),
-    _Check("owner", "Rows belong to an owner who is not there.", _asking(sql.NOBODYS)),
-    _Check("session", "Rows have lost their session.", _lost_sessions, _recover_sessions),
-    _Check(
-        "system",
-        "Branches have lost their system message.",
-        _asking(sql.LOST_SYSTEMS),
-        _telling(sql.FORGET_SYSTEMS),
-    ),
-    _Check("tail", "Branches have lost their history.", _asking(sql.LOST_TAILS), _new_tails),
-    _Check(
-        "base",
-        "Segments build on what is gone, or on themselves.",
-        lambda connection: (str(number) for number, _ in _baseless(connection)),
-        _cut_loose,
-    ),
-    _Check(
-        "entries",
-        "Histories name messages that are gone.",
-        _asking(sql.LOST_ENTRIES),
-        _relaying(sql.LOST_ENTRIES),
-    ),
-    _Check("gaps", "Histories have gaps.", _asking(sql.GAPS), _relaying(sql.GAPS)),
-    _Check(
-        "starts",
-        "Segments begin where their base does not reach.",
-        _asking(sql.WRONG_STARTS),
-        _relaying(sql.WRONG_STARTS),
-    ),
-    _Check(
-        "unused",
-        "No branch needs these segments.",
-        lambda connection: (str(number) for _, number in _unused(connection)),
-        _drop_unused,
-    ),
-    _Check(
-        "strays",
-        "Entries belong to no segment.",
-        _asking(sql.STRAY_ENTRIES),
-        _telling(sql.DROP_STRAY_ENTRIES),
-    ),
-    _Check(
-        "leases",
-        "Leases belong to no branch.",
-        _asking(sql.STRAY_LEASES),
-        _telling(sql.DROP_STRAY_LEASES),
-    ),
-    _Check(
-        "lengths",
-        "Branches were counted wrong.",
-        _asking(sql.WRONG_LENGTHS),
-        _telling(sql.COUNT_LENGTHS),
-    ),
-    _Check("index", "The index of words is not complete.", _index_faults, _rebuild_index),
-    _Check("messages", "Messages cannot be read; restore a backup.", _unreadable),
-    _Check("columns", "Metadata or grants cannot be read.", _unreadable_columns),
-)

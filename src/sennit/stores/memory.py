@@ -54,6 +54,7 @@ from sennit.stores.records import (
 )
 
 _K = TypeVar("_K")
+_T = TypeVar("_T")
 _V = TypeVar("_V")
 
 _WORD = re.compile(r"\w+")
@@ -99,11 +100,17 @@ class MemoryStore:
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         with self._step():
-            kept = self._kept(owner, session)
-            segments = [segment.record() for segment in kept.needed()]
-            return Snapshot(
-                _session(kept.session), list(kept.messages.values()), segments, kept.listed()
-            )
+            return self._kept(owner, session).all()
+
+    def with_everything(self, work: Callable[[Iterable[tuple[Owner, Snapshot]]], _T]) -> _T:
+        """Hand `work` all sessions of all owners, as they are at this moment."""
+        with self._step():
+            found = [
+                (owner, kept.all())
+                for owner, sessions in self._owners.items()
+                for kept in sessions.values()
+            ]
+        return work(found)
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         with self._step():
@@ -235,6 +242,12 @@ class _Kept:
         self._names: dict[str, UUID] = {}
         self._leases: dict[UUID, Lease] = {}
         self._undo: list[Callable[[], object]] = []
+
+    def all(self) -> Snapshot:
+        """Everything."""
+        segments = [segment.record() for segment in self.needed()]
+        messages = list(self.messages.values())
+        return Snapshot(_session(self.session), messages, segments, self.listed())
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""

@@ -1,0 +1,116 @@
+"""A PostgreSQL database as the doctor sees it.
+
+It looks at one snapshot. While it mends, writers wait and readers read on. Whether the server's own
+files are sound is for the server's tools to say (`pg_amcheck`); here it is about the rows.
+"""
+
+# The doctor is the one friend that may look inside the store.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.ids import new_id
+from sennit.stores.doctor import Check, Finding, Home, Patient, findings
+from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres_session import Connection, one
+from sennit.stores.sql import postgres as store_sql
+from sennit.stores.sql import postgres_doctor as sql
+
+_PAGE = 500
+
+
+class DatabasePatient(Patient):
+    """A PostgreSQL database, inside one transaction."""
+
+    sql = sql
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def visited(cls, store: PostgresStore, *, mend: bool) -> list[Finding]:
+        """What was found in a database; with `mend`, mended as far as can be."""
+
+        def look(connection: Connection) -> list[Finding]:
+            return findings(nullcontext(cls(connection)), mend=False)
+
+        def treat(connection: Connection) -> list[Finding]:
+            connection.execute(sql.LOCK)
+            return findings(nullcontext(cls(connection)), mend=True)
+
+        return store._database.change(treat) if mend else store._database.read(look)
+
+    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self._connection.execute(question.encode(), values).fetchall()
+
+    def tell(self, statement: str, *values: Any) -> None:
+        """Change something."""
+        self._connection.execute(statement.encode(), values)
+
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
+        """The id, time and body of every message, one by one."""
+        with self._connection.cursor("bodies", binary=True) as cursor:
+            cursor.itersize = _PAGE
+            yield from cursor.execute(sql.BODIES)
+
+    def add_session(self, home: Home) -> int:
+        """A new session for the rows that lost this one; gives its number."""
+        owner, session = home
+        named = {"owner": owner, "session": session, "id": new_id(), "now": clock.now_us()}
+        return one(self._connection.execute(sql.ADD_SESSION, named))[0]
+
+    def renew_tail(self, home: Home, branch: Any) -> None:
+        """Let a branch end with a new empty segment."""
+        uid = new_id()
+        values = (*home, uid, None, 0)
+        segment = one(self._connection.execute(store_sql.ADD_SEGMENT, values))[0]
+        self.tell(sql.SET_TAIL, segment, uid, *home, branch)
+
+    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
+        """Let a segment begin after the first `start` entries below it."""
+        self.tell(sql.SET_BASE, base, start, *home, segment)
+
+    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
+        """Replace a segment's entries."""
+        owner, _ = home
+        self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
+        self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages)
+
+    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
+        """Drop segments and their entries."""
+        for (owner, session), segment in segments:
+            self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
+            self.tell(store_sql.DELETE_SEGMENTS, owner, session, [segment])
+
+    def index_faults(self) -> Iterator[str]:
+        """What is missing from the index of words, or too much in it."""
+        for name, *_ in self.ask(sql.STRAY_WORDS):
+            yield name
+        for name, *_ in self.ask(sql.WRONGLY_INDEXED):
+            yield name
+
+    def mend_index(self) -> None:
+        """Drop words of no message, and leave sessions with faults to the next search."""
+        self.tell(sql.DROP_STRAY_WORDS)
+        for home in {row[1:] for row in self.ask(sql.WRONGLY_INDEXED)}:
+            self.tell(sql.DROP_WORDS, *home)
+            self.tell(sql.INDEX_AGAIN, *home)
+
+    def checks(self) -> Iterable[Check]:
+        """All checks; after tails, whether branches know the id of the segment they end with."""
+        for check in super().checks():
+            yield check
+            if check.kind == "tail":
+                yield Check(
+                    "heads",
+                    "Branches name another segment than they end with.",
+                    lambda: (row[0] for row in self.ask(sql.WRONG_TAILS)),
+                    lambda: self.tell(sql.NAME_TAILS),
+                )

@@ -1,0 +1,144 @@
+"""A SQLite file as the doctor sees it.
+
+SQLite is asked first whether the file itself is sound: no other answer of a damaged file means
+anything. Keys that disagree with their rows are another matter, and can be made anew.
+"""
+
+# The doctor is the one friend that may look inside the store.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.ids import id_from_bytes, new_id
+from sennit.stores.doctor import Check, Finding, Home, Patient, finding, findings, is_readable
+from sennit.stores.sql import sqlite as store_sql
+from sennit.stores.sql import sqlite_doctor as sql
+from sennit.stores.sqlite import SQLiteStore, _translated
+from sennit.stores.sqlite_session import index_words
+
+
+class FilePatient(Patient):
+    """A SQLite file, on one connection."""
+
+    sql = sql
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    def visited(cls, store: SQLiteStore, *, mend: bool) -> list[Finding]:
+        """What was found in a file; with `mend`, mended as far as can be."""
+        damage = _damage(store)
+        return [damage] if damage else findings(cls._opened(store, mend=mend), mend=mend)
+
+    @classmethod
+    @contextmanager
+    def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[FilePatient]:
+        with store._writing() if mend else store._reading() as connection:
+            yield cls(connection)
+
+    def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
+        """All rows."""
+        return self._connection.execute(question, values).fetchall()
+
+    def tell(self, statement: str, *values: Any) -> None:
+        """Change something."""
+        self._connection.execute(statement, values)
+
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
+        """The id, time and body of every message, one by one."""
+        for uid, created, body in self._connection.execute(sql.BODIES):
+            yield id_from_bytes(uid), created, body
+
+    def add_session(self, home: Home) -> int:
+        """A new session for the rows that lost this one; gives its number."""
+        now = clock.now_us()
+        return self.ask(sql.ADD_SESSION, home[0], new_id().bytes, now, now)[0][0]
+
+    def renew_tail(self, home: Home, branch: Any) -> None:
+        """Let a branch end with a new empty segment."""
+        segment = self.ask(store_sql.ADD_SEGMENT, *home, new_id().bytes, None, 0)[0][0]
+        self.tell(sql.SET_TAIL, segment, *home, branch)
+
+    def set_base(self, home: Home, segment: int, base: int | None, start: int) -> None:
+        """Let a segment begin after the first `start` entries below it."""
+        del home  # a segment's number is the key of its row
+        if base is None:
+            self.tell(sql.CUT_LOOSE, segment)
+        else:
+            self.tell(sql.SET_START, start, segment)
+
+    def lay(self, home: Home, segment: int, messages: list[int]) -> None:
+        """Replace a segment's entries."""
+        owner, _ = home
+        self.tell(store_sql.DELETE_ENTRIES, owner, segment)
+        rows = [(owner, segment, place, message) for place, message in enumerate(messages)]
+        self._connection.executemany(store_sql.ADD_ENTRY, rows)
+
+    def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
+        """Drop segments and their entries."""
+        keys = [(owner, segment) for (owner, _), segment in segments]
+        self._connection.executemany(store_sql.DELETE_ENTRIES, keys)
+        self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
+
+    def index_faults(self) -> Iterator[str]:
+        """What is missing from the index of words, or too much in it."""
+        if self.ask(sql.MARKS)[0][0] != 1:
+            yield "the mark"
+        for uid, body in self._connection.execute(sql.UNINDEXED):
+            if is_readable(id_from_bytes(uid), 0, body):
+                yield f"message {id_from_bytes(uid)}"
+        for (name,) in self.ask(sql.WRONGLY_INDEXED):
+            yield name
+
+    def mend_index(self) -> None:
+        """Make the index anew."""
+        self.tell(sql.EMPTY_INDEX)
+        self._connection.executemany(store_sql.ADD_WORDS, self._all_words())
+        self.tell(sql.DROP_MARKS)
+        self.tell(sql.ADD_MARK)
+
+    def _all_words(self) -> Iterator[tuple[int, str, str]]:
+        for number, owner, body in self._connection.execute(sql.ALL_BODIES):
+            if is_readable(UUID(int=0), 0, body):
+                yield index_words(number, owner, body)
+
+    def checks(self) -> Iterable[Check]:
+        """All checks; the first is whether keys are to be trusted."""
+        yield Check("keys", "Keys disagree with their rows.", self._key_faults, self._mend_keys)
+        yield from super().checks()
+
+    def _key_faults(self) -> list[str]:
+        return [one for one in _complaints(self._connection) if _is_of_key(one)]
+
+    def _mend_keys(self) -> None:
+        self.tell("REINDEX")
+
+
+def _damage(file: SQLiteStore) -> Finding | None:
+    file._refuse_if_closed()
+    with _translated(file._path), closing(file._connect()) as connection:
+        rows = [one for one in _complaints(connection) if not _is_of_key(one)]
+    said = "SQLite finds the file damaged; restore a backup."
+    return finding("file", said, rows, mendable=False) if rows else None
+
+
+def _complaints(connection: sqlite3.Connection) -> list[str]:
+    try:
+        said = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+    except sqlite3.OperationalError:
+        raise  # a lock or a lost disk says nothing of the file
+    except sqlite3.DatabaseError as error:
+        said = [str(error)]
+    return [] if said == ["ok"] else said
+
+
+def _is_of_key(complaint: str) -> bool:
+    return "missing from index" in complaint or "entries in index" in complaint

@@ -1,0 +1,141 @@
+"""What the doctor asks a PostgreSQL database, and how it mends it; a question names each row."""
+
+# Nobody writes while it is mended, and everybody may read.
+LOCK = "LOCK TABLE sennit.sessions IN EXCLUSIVE MODE"
+
+NOBODYS = """
+    SELECT 'message ' || no FROM sennit.messages
+    WHERE owner NOT IN (SELECT no FROM sennit.owners)
+    UNION ALL
+    SELECT 'session ' || no FROM sennit.sessions
+    WHERE owner NOT IN (SELECT no FROM sennit.owners)"""
+
+LOST_SESSIONS = """
+    SELECT owner, session FROM (
+        SELECT owner, session FROM sennit.messages UNION
+        SELECT owner, session FROM sennit.segments UNION
+        SELECT owner, session FROM sennit.branches
+    ) AS kept
+    WHERE owner IN (SELECT no FROM sennit.owners) AND NOT EXISTS (
+        SELECT FROM sennit.sessions s WHERE s.owner = kept.owner AND s.no = kept.session)"""
+# Their words come with them, so the mark stands behind the last message that has some.
+ADD_SESSION = """
+    INSERT INTO sennit.sessions (owner, id, key, sender, created, updated, metadata, indexed,
+                                 unindexed)
+    SELECT %(owner)s, %(id)s, NULL, 'user', %(now)s, %(now)s, '{"recovered":true}',
+           coalesce(max(message), 0), true
+    FROM sennit.words WHERE owner = %(owner)s AND session = %(session)s
+    RETURNING no"""
+MOVE_ROWS = (
+    "UPDATE sennit.messages SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.segments SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.branches SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.leases SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.words SET session = %s WHERE owner = %s AND session = %s",
+)
+
+LOST_SYSTEMS = """
+    SELECT name FROM sennit.branches b WHERE system IS NOT NULL AND NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = b.owner AND m.session = b.session AND m.no = b.system)"""
+FORGET_SYSTEMS = """
+    UPDATE sennit.branches b SET system = NULL, version = version + 1
+    WHERE system IS NOT NULL AND NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = b.owner AND m.session = b.session AND m.no = b.system)"""
+
+LOST_TAILS = """
+    SELECT name, owner, session, id FROM sennit.branches b WHERE NOT EXISTS (
+        SELECT FROM sennit.segments s
+        WHERE s.owner = b.owner AND s.session = b.session AND s.no = b.segment)"""
+SET_TAIL = """
+    UPDATE sennit.branches SET segment = %s, tail = %s, length = 0, version = version + 1
+    WHERE owner = %s AND session = %s AND id = %s"""
+WRONG_TAILS = """
+    SELECT b.name FROM sennit.branches b JOIN sennit.segments s
+      ON s.owner = b.owner AND s.session = b.session AND s.no = b.segment
+    WHERE s.id <> b.tail"""
+NAME_TAILS = """
+    UPDATE sennit.branches b SET tail = s.id, version = version + 1 FROM sennit.segments s
+    WHERE s.owner = b.owner AND s.session = b.session AND s.no = b.segment AND s.id <> b.tail"""
+
+BASES = "SELECT no, base, owner, session FROM sennit.segments ORDER BY no"
+SET_BASE = """
+    UPDATE sennit.segments SET base = %s, start = %s
+    WHERE owner = %s AND session = %s AND no = %s"""
+
+LOST_ENTRIES = """
+    SELECT e.segment || ':' || e.pos, s.owner, s.session FROM sennit.entries e
+    JOIN sennit.segments s ON s.no = e.segment AND s.owner = e.owner
+    LEFT JOIN sennit.messages m
+      ON m.no = e.message AND m.owner = e.owner AND m.session = s.session
+    WHERE m.no IS NULL"""
+GAPS = """
+    SELECT e.segment, s.owner, s.session FROM sennit.entries e
+    JOIN sennit.segments s ON s.no = e.segment AND s.owner = e.owner
+    GROUP BY e.segment, s.owner, s.session
+    HAVING min(e.pos) <> 0 OR max(e.pos) <> count(*) - 1"""
+WRONG_STARTS = """
+    SELECT s.no, s.owner, s.session FROM sennit.segments s
+    LEFT JOIN sennit.segments b
+      ON b.owner = s.owner AND b.session = s.session AND b.no = s.base
+    WHERE (s.base IS NULL AND s.start <> 0) OR s.start < b.start
+       OR s.start > b.start + coalesce((SELECT max(pos) + 1 FROM sennit.entries e
+                                        WHERE e.owner = b.owner AND e.segment = b.no), 0)"""
+SEGMENTS_TO_RELAY = """
+    SELECT no, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
+ENTRIES_TO_RELAY = """
+    SELECT e.pos, e.message FROM sennit.entries e
+    JOIN sennit.messages m ON m.owner = e.owner AND m.no = e.message
+    WHERE e.owner = %s AND m.session = %s AND e.segment = %s ORDER BY e.pos"""
+TOUCH_BRANCHES = """
+    UPDATE sennit.branches SET version = version + 1 WHERE owner = %s AND session = %s"""
+
+TAILS = "SELECT segment FROM sennit.branches"
+STRAY_ENTRIES = """
+    SELECT segment || ':' || pos FROM sennit.entries e WHERE NOT EXISTS (
+        SELECT FROM sennit.segments s WHERE s.no = e.segment AND s.owner = e.owner)"""
+DROP_STRAY_ENTRIES = """
+    DELETE FROM sennit.entries e WHERE NOT EXISTS (
+        SELECT FROM sennit.segments s WHERE s.no = e.segment AND s.owner = e.owner)"""
+STRAY_LEASES = """
+    SELECT holder FROM sennit.leases l WHERE NOT EXISTS (
+        SELECT FROM sennit.branches b
+        WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+DROP_STRAY_LEASES = """
+    DELETE FROM sennit.leases l WHERE NOT EXISTS (
+        SELECT FROM sennit.branches b
+        WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+
+WRONG_LENGTHS = """
+    SELECT name FROM sennit.branches b WHERE length <> (
+        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+COUNT_LENGTHS = """
+    UPDATE sennit.branches b SET version = version + 1, length = (
+        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)
+    WHERE length <> (
+        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+
+STRAY_WORDS = """
+    SELECT DISTINCT 'words of message ' || message FROM sennit.words w WHERE NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = w.owner AND m.session = w.session AND m.no = w.message)"""
+DROP_STRAY_WORDS = """
+    DELETE FROM sennit.words w WHERE NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = w.owner AND m.session = w.session AND m.no = w.message)"""
+# Messages up to the mark have words, those beyond it have none, and their session says so.
+WRONGLY_INDEXED = """
+    SELECT 'message ' || m.id, m.owner, m.session FROM sennit.messages m
+    JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
+    WHERE (m.no > s.indexed AND NOT s.unindexed) OR (m.no <= s.indexed) <> EXISTS (
+        SELECT FROM sennit.words w
+        WHERE w.owner = m.owner AND w.session = m.session AND w.message = m.no)"""
+DROP_WORDS = "DELETE FROM sennit.words WHERE owner = %s AND session = %s"
+INDEX_AGAIN = """
+    UPDATE sennit.sessions SET indexed = 0, unindexed = true WHERE owner = %s AND no = %s"""
+
+BODIES = "SELECT id, created, body FROM sennit.messages ORDER BY owner, session, no"
+SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sennit.sessions"
+BRANCH_COLUMNS = """
+    SELECT 'branch ' || name, metadata, resources, capabilities FROM sennit.branches"""
