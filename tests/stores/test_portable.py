@@ -1150,11 +1150,6 @@ def test_a_backup_that_fails_leaves_nothing(
     assert list((tmp_path / "copies").iterdir()) == []
 
 
-def test_a_store_in_memory_says_to_export_instead(opened: Opened, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="export"):
-        opened().backup(tmp_path / "b.db")
-
-
 def test_a_closed_store_makes_no_backup(opened: Opened, tmp_path: Path) -> None:
     client = opened("sqlite")
     client.close()

@@ -70,13 +70,16 @@ class Client(ClientCore[Session]):
         return import_sessions(self._store, self._owner, Path(path), progress)
 
     def backup(self, path: str | PathLike[str]) -> None:
-        """Copy the whole store, of all users, to a new file while others go on using it."""
-        from sennit.stores.portable import backup
+        """Copy the whole store, of all users, to a new SQLite file while others go on using it.
+
+        Raises ExistsError if the file is there already, StoreError if the store cannot be read.
+        """
+        from sennit.stores.backup import backup
 
         backup(self._store, Path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
-        """What is wrong with the store's file; with `repair`, what can be mended is mended."""
+        """What is wrong with the whole store; with `repair`, what can be mended is mended."""
         from sennit.stores import doctor
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)

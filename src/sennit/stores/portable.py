@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ExistsError, NotFoundError, SennitError, StoreError
+from sennit.errors import ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.stores import lines
@@ -51,9 +51,10 @@ __all__ = [
     "ArchiveError",
     "ExportSummary",
     "ImportSummary",
-    "backup",
+    "additions",
     "export_sessions",
     "import_sessions",
+    "needed_segments",
 ]
 
 Progress: TypeAlias = Callable[[int, int], None]
@@ -131,7 +132,7 @@ def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
 
 
 def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
-    ordered = replace(found, segments=_needed(found))
+    ordered = replace(found, segments=needed_segments(found))
     archive.add(
         ArchivedSession(
             found.session.id,
@@ -144,7 +145,7 @@ def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
     )
 
 
-def _needed(found: Snapshot) -> list[SegmentRecord]:
+def needed_segments(found: Snapshot) -> list[SegmentRecord]:
     """The segments that branches stand on, each after its base, the same from every store."""
     by_id = {segment.id: segment for segment in found.segments}
     depths: dict[UUID, int] = {}
@@ -201,7 +202,7 @@ def _check(store: Store, owner: Owner, archive: Archive) -> None:
         if wanted.session.id in seen:
             raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
         seen.add(wanted.session.id)
-        _additions(wanted, _there(store, owner, wanted))
+        additions(wanted, _there(store, owner, wanted))
 
 
 def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
@@ -213,7 +214,7 @@ def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
 def _import_session(store: Store, owner: Owner, wanted: Snapshot) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
     there = _there(store, owner, wanted)
-    changes = _additions(wanted, there)
+    changes = additions(wanted, there)
     uid = wanted.session.id
     if there is None:
         store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
@@ -235,7 +236,7 @@ def _delete_if_empty(store: Store, owner: Owner, uid: UUID) -> None:
         store.delete_session(owner, uid)
 
 
-def _additions(wanted: Snapshot, there: Snapshot | None) -> list[Change]:
+def additions(wanted: Snapshot, there: Snapshot | None) -> list[Change]:
     """What makes `there` hold all that is wanted; raises ExistsError if they contradict."""
     here = Snapshot(wanted.session, [], [], []) if there is None else there
     if here.session.key != wanted.session.key:
@@ -337,16 +338,3 @@ def _differs(wanted: Snapshot, how: str) -> ExistsError:
         f"Session {name!r} is here already and differs from the archive: {how}. "
         f"Nothing was imported; delete it first, or import as another user."
     )
-
-
-def backup(store: Store, path: Path) -> None:
-    """Copy a whole store while others use it, to a new file that `sennit.open` opens.
-
-    Raises ExistsError if the file is there already, StoreError if the store cannot do it.
-    """
-    copy: Callable[[Path], None] | None = getattr(store, "backup", None)
-    if copy is None:
-        raise StoreError(
-            f"A {type(store).__name__} has no backup of its own; export its sessions instead."
-        )
-    copy(path)

@@ -11,7 +11,8 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 from uuid import UUID
 
 from sennit import clock
@@ -41,6 +42,8 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import postgres as sql
+
+_T = TypeVar("_T")
 
 
 class _UnusualError(Exception):
@@ -150,6 +153,19 @@ class PostgresStore:
         return self._database.read(
             lambda connection: self._reader(connection, owner, session).all()
         )
+
+    def with_everything(self, work: Callable[[Iterator[tuple[Owner, Snapshot]]], _T]) -> _T:
+        """Hand `work` all sessions of all owners in one snapshot, one by one.
+
+        If the connection dies, `work` is called again with all of them.
+        """
+
+        def everything(connection: Connection) -> Iterator[tuple[Owner, Snapshot]]:
+            for number, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
+                for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
+                    yield Owner(*owner), SessionReader(connection, number, row).all()
+
+        return self._database.read(lambda connection: work(everything(connection)))
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond the `known` segments and their lengths; raises NotFoundError."""

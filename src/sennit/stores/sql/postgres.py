@@ -47,6 +47,10 @@ LIST_SESSIONS: Final = """
       AND (%(updated)s::bigint IS NULL
            OR (updated, id) < (%(updated)s::bigint, %(id)s::uuid))
     ORDER BY updated DESC, id DESC LIMIT %(limit)s"""
+ALL_OWNERS: Final = "SELECT no, tenant, kind, name FROM sennit.owners ORDER BY no"
+ALL_SESSIONS: Final = """
+    SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
+    WHERE owner = %s ORDER BY no"""
 LOCK_SESSION: Final = "SELECT no FROM sennit.sessions WHERE owner = %s AND id = %s FOR UPDATE"
 LOCK_SESSIONS: Final = """
     SELECT s.no FROM sennit.sessions s

@@ -1,0 +1,89 @@
+"""Backup: a whole store, of all owners, as one SQLite file that `sennit.open` opens.
+
+A SQLite file is copied as it is. From another store all sessions are read in one snapshot, while
+others go on writing, and written to a new file: with what branches were granted, with versions and
+times, so that nothing tells the copy from the original. Leases are not copied, as whoever holds one
+holds it in the original. The file appears when it is complete.
+"""
+
+# What a store sets by itself, such as the time of a change, is put back behind its back.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from sennit.errors import StoreError
+from sennit.stores.base import Store
+from sennit.stores.portable import additions, needed_segments
+from sennit.stores.records import Owner, Snapshot
+from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.whole import whole
+
+Sessions: TypeAlias = Iterable[tuple[Owner, Snapshot]]
+
+_SET_TIME = """
+    UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
+        SELECT no FROM owners WHERE tenant = :tenant AND kind = :kind AND name = :name)
+    RETURNING owner, no"""
+_SET_VERSION = "UPDATE branches SET version = ? WHERE owner = ? AND session = ? AND id = ?"
+
+
+def backup(store: Store, path: Path) -> None:
+    """Copy a whole store while others use it, to a new file that `sennit.open` opens.
+
+    Raises ExistsError if the file is there already, StoreError if the store cannot be read.
+    """
+    if isinstance(store, SQLiteStore):
+        store.backup(path)
+        return
+    with_everything: Callable[[Callable[[Sessions], None]], None] | None
+    with_everything = getattr(store, "with_everything", None)
+    if with_everything is None:
+        raise StoreError(
+            f"A {type(store).__name__} has no backup of its own; export its sessions instead."
+        )
+    with_everything(lambda sessions: _written(sessions, path))
+
+
+def _written(sessions: Sessions, path: Path) -> None:
+    with whole(path) as part:
+        copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
+        try:
+            for owner, found in sessions:
+                _put(copy, owner, found)
+        except KeyError as error:
+            raise StoreError(
+                f"The store is damaged: it names {error.args[0]}, which is not there. "
+                f"Mend it with client.doctor(repair=True), then back it up."
+            ) from error
+        finally:
+            copy.close()
+
+
+def _put(copy: SQLiteStore, owner: Owner, found: Snapshot) -> None:
+    ordered = replace(found, segments=needed_segments(found))
+    copy.create_session(owner, found.session)
+    changes = additions(ordered, None)
+    if changes:
+        copy.write(owner, found.session.id, changes)
+        _put_back(copy, owner, found)
+
+
+def _put_back(copy: SQLiteStore, owner: Owner, found: Snapshot) -> None:
+    """What the writing has changed: when the session was changed, and how often its branches."""
+    named: dict[str, Any] = {
+        "updated": found.session.updated,
+        "session": found.session.id.bytes,
+        "tenant": owner.tenant,
+        "kind": owner.kind,
+        "name": owner.name,
+    }
+    with copy._writing() as connection:
+        home = connection.execute(_SET_TIME, named).fetchone()
+        connection.executemany(
+            _SET_VERSION, [(one.version, *home, one.id.bytes) for one in found.branches]
+        )
