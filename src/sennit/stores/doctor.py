@@ -147,7 +147,7 @@ class Patient(ABC):
 
     def checks(self) -> Iterable[Check]:
         """All checks, in the order in which they are made."""
-        return _checks(self)
+        return _CHECKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ class Check:
 
     kind: str
     said: str
-    find: Callable[[], Iterable[str]]
-    mend: Callable[[], object] | None = None
+    find: Callable[[Patient], Iterable[str]]
+    mend: Callable[[Patient], object] | None = None
 
 
 def findings(opened: AbstractContextManager[Patient], *, mend: bool) -> list[Finding]:
@@ -168,12 +168,12 @@ def findings(opened: AbstractContextManager[Patient], *, mend: bool) -> list[Fin
 
 def _found(patient: Patient, *, mend: bool) -> Iterator[Finding]:
     for check in patient.checks():
-        rows = list(check.find())
+        rows = list(check.find(patient))
         if not rows:
             continue
         yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
         if mend and check.mend is not None:
-            check.mend()
+            check.mend(patient)
 
 
 def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
@@ -181,80 +181,14 @@ def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding
     return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
 
 
-def _checks(patient: Patient) -> Iterator[Check]:
-    sql = patient.sql
+def asking(name: str) -> Callable[[Patient], Iterable[str]]:
+    """What the question of that name finds."""
+    return lambda patient: (str(row[0]) for row in patient.ask(getattr(patient.sql, name)))
 
-    def asking(question: str) -> Callable[[], Iterable[str]]:
-        return lambda: (str(row[0]) for row in patient.ask(question))
 
-    def telling(statement: str) -> Callable[[], None]:
-        return lambda: patient.tell(statement)
-
-    def relaying(question: str) -> Callable[[], None]:
-        return lambda: _relay_all(patient, question)
-
-    def check(kind: str, said: str, question: str, mend: Callable[[], None] | None) -> Check:
-        return Check(kind, said, asking(question), mend)
-
-    def thinking(
-        kind: str,
-        said: str,
-        find: Callable[[Patient], Iterable[str]],
-        mend: Callable[[Patient], None] | None = None,
-    ) -> Check:
-        return Check(kind, said, lambda: find(patient), mend and (lambda: mend(patient)))
-
-    yield check("owner", "Rows belong to an owner who is not there.", sql.NOBODYS, None)
-    yield thinking("session", "Rows have lost their session.", _lost_sessions, _recover_sessions)
-    yield check(
-        "system",
-        "Branches have lost their system message.",
-        sql.LOST_SYSTEMS,
-        telling(sql.FORGET_SYSTEMS),
-    )
-    yield thinking("tail", "Branches have lost their history.", _lost_tails, _renew_tails)
-    yield thinking(
-        "base",
-        "Segments build on what is gone, or on themselves.",
-        lambda patient: (str(number) for number, _ in _baseless(patient)),
-        _cut_loose,
-    )
-    yield check(
-        "entries",
-        "Histories name messages that are gone.",
-        sql.LOST_ENTRIES,
-        relaying(sql.LOST_ENTRIES),
-    )
-    yield check("gaps", "Histories have gaps.", sql.GAPS, relaying(sql.GAPS))
-    yield check(
-        "starts",
-        "Segments begin where their base does not reach.",
-        sql.WRONG_STARTS,
-        relaying(sql.WRONG_STARTS),
-    )
-    yield thinking(
-        "unused",
-        "No branch needs these segments.",
-        lambda patient: (str(number) for _, number in _unused(patient)),
-        lambda patient: patient.drop_segments(_unused(patient)),
-    )
-    yield check(
-        "strays",
-        "Entries belong to no segment.",
-        sql.STRAY_ENTRIES,
-        telling(sql.DROP_STRAY_ENTRIES),
-    )
-    yield check(
-        "leases", "Leases belong to no branch.", sql.STRAY_LEASES, telling(sql.DROP_STRAY_LEASES)
-    )
-    yield check(
-        "lengths", "Branches were counted wrong.", sql.WRONG_LENGTHS, telling(sql.COUNT_LENGTHS)
-    )
-    yield Check(
-        "index", "The index of words is not complete.", patient.index_faults, patient.mend_index
-    )
-    yield thinking("messages", _UNREADABLE, _unreadable)
-    yield thinking("columns", "Metadata or grants cannot be read.", _unreadable_columns)
+def telling(name: str) -> Callable[[Patient], None]:
+    """What the statement of that name mends."""
+    return lambda patient: patient.tell(getattr(patient.sql, name))
 
 
 def _lost_sessions(patient: Patient) -> Iterator[str]:
@@ -267,10 +201,6 @@ def _recover_sessions(patient: Patient) -> None:
         number = patient.add_session((owner, session))
         for statement in patient.sql.MOVE_ROWS:
             patient.tell(statement, number, owner, session)
-
-
-def _lost_tails(patient: Patient) -> Iterator[str]:
-    return (name for name, *_ in patient.ask(patient.sql.LOST_TAILS))
 
 
 def _renew_tails(patient: Patient) -> None:
@@ -307,11 +237,15 @@ def _cut_loose(patient: Patient) -> None:
         patient.tell(patient.sql.TOUCH_BRANCHES, *home)
 
 
-def _relay_all(patient: Patient, question: str) -> None:
-    """Lay the histories anew, in all sessions where the question finds something."""
-    for owner, session in {row[1:] for row in patient.ask(question)}:
-        _relay(patient, (owner, session))
-        patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
+def _relaying(name: str) -> Callable[[Patient], None]:
+    """Lay the histories anew, in all sessions where the question of that name finds something."""
+
+    def mend(patient: Patient) -> None:
+        for owner, session in {row[1:] for row in patient.ask(getattr(patient.sql, name))}:
+            _relay(patient, (owner, session))
+            patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
+
+    return mend
 
 
 @dataclass(slots=True)
@@ -396,3 +330,67 @@ def _is_names(column: str) -> bool:
     return isinstance(names, list) and all(
         isinstance(name, str) for name in cast("list[Any]", names)
     )
+
+
+_CHECKS = (
+    Check("owner", "Rows belong to an owner who is not there.", asking("NOBODYS")),
+    Check("session", "Rows have lost their session.", _lost_sessions, _recover_sessions),
+    Check(
+        "system",
+        "Branches have lost their system message.",
+        asking("LOST_SYSTEMS"),
+        telling("FORGET_SYSTEMS"),
+    ),
+    Check("tail", "Branches have lost their history.", asking("LOST_TAILS"), _renew_tails),
+    Check(
+        "base",
+        "Segments build on what is gone, or on themselves.",
+        lambda patient: (str(number) for number, _ in _baseless(patient)),
+        _cut_loose,
+    ),
+    Check(
+        "entries",
+        "Histories name messages that are gone.",
+        asking("LOST_ENTRIES"),
+        _relaying("LOST_ENTRIES"),
+    ),
+    Check("gaps", "Histories have gaps.", asking("GAPS"), _relaying("GAPS")),
+    Check(
+        "starts",
+        "Segments begin where their base does not reach.",
+        asking("WRONG_STARTS"),
+        _relaying("WRONG_STARTS"),
+    ),
+    Check(
+        "unused",
+        "No branch needs these segments.",
+        lambda patient: (str(number) for _, number in _unused(patient)),
+        lambda patient: patient.drop_segments(_unused(patient)),
+    ),
+    Check(
+        "strays",
+        "Entries belong to no segment.",
+        asking("STRAY_ENTRIES"),
+        telling("DROP_STRAY_ENTRIES"),
+    ),
+    Check(
+        "leases",
+        "Leases belong to no branch.",
+        asking("STRAY_LEASES"),
+        telling("DROP_STRAY_LEASES"),
+    ),
+    Check(
+        "lengths",
+        "Branches were counted wrong.",
+        asking("WRONG_LENGTHS"),
+        telling("COUNT_LENGTHS"),
+    ),
+    Check(
+        "index",
+        "The index of words is not complete.",
+        lambda patient: patient.index_faults(),
+        lambda patient: patient.mend_index(),
+    ),
+    Check("messages", _UNREADABLE, _unreadable),
+    Check("columns", "Metadata or grants cannot be read.", _unreadable_columns),
+)

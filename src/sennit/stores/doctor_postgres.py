@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.ids import new_id
-from sennit.stores.doctor import Check, Finding, Home, Patient, findings
+from sennit.stores.doctor import Check, Finding, Home, Patient, asking, findings, telling
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.postgres_session import Connection, one
 from sennit.stores.sql import postgres as store_sql
@@ -108,9 +108,12 @@ class DatabasePatient(Patient):
         for check in super().checks():
             yield check
             if check.kind == "tail":
-                yield Check(
-                    "heads",
-                    "Branches name another segment than they end with.",
-                    lambda: (row[0] for row in self.ask(sql.WRONG_TAILS)),
-                    lambda: self.tell(sql.NAME_TAILS),
-                )
+                yield _HEADS
+
+
+_HEADS = Check(
+    "heads",
+    "Branches name another segment than they end with.",
+    asking("WRONG_TAILS"),
+    telling("NAME_TAILS"),
+)

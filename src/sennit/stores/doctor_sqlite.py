@@ -112,14 +112,13 @@ class FilePatient(Patient):
 
     def checks(self) -> Iterable[Check]:
         """All checks; the first is whether keys are to be trusted."""
-        yield Check("keys", "Keys disagree with their rows.", self._key_faults, self._mend_keys)
+        yield Check(
+            "keys",
+            "Keys disagree with their rows.",
+            lambda _: (one for one in _complaints(self._connection) if _is_of_key(one)),
+            lambda _: self.tell("REINDEX"),
+        )
         yield from super().checks()
-
-    def _key_faults(self) -> list[str]:
-        return [one for one in _complaints(self._connection) if _is_of_key(one)]
-
-    def _mend_keys(self) -> None:
-        self.tell("REINDEX")
 
 
 def _damage(file: SQLiteStore) -> Finding | None:
