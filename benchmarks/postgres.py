@@ -24,9 +24,9 @@ def run() -> Iterator[Result]:
     if missing:
         print(f"  PostgreSQL was not measured: no {', '.join(missing)} here.", file=sys.stderr)
         return
-    from tests.server import own_server_started
+    from tests.server import running
 
-    with own_server_started() as server:
+    with running(fsync=True) as server:
         yield append(server.address(server.create()))
 
 

@@ -21,8 +21,9 @@ from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_session
 from sennit.stores.postgres_append import append_all, usual
-from sennit.stores.postgres_database import Database, Line
+from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
+from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_session import (
     Connection,
     SessionReader,

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.ids import id_from_bytes
-from sennit.stores.postgres_database import Line, Refused, Statement
+from sennit.stores.postgres_line import Line, Refused, Statement
 from sennit.stores.records import AddMessages, Append, Head, Write
 from sennit.stores.sql import postgres as sql
 
-_APPEND = Statement("sennit_append", sql.APPEND)
+_APPEND = Statement("sennit_append", sql.APPEND, parameters=7)
 _integer, _bigint = Struct("!i"), Struct("!q")
 
 
@@ -36,12 +36,12 @@ class Appending(NamedTuple):
     def make(self, line: Line) -> Head | None:
         """Make it; None if it needs a closer look."""
         try:
-            row = line.ask(_APPEND, self._packed())
+            found = line.ask(_APPEND, self._packed())
         except Refused:
             return None
-        if row is None:
+        if not found.ntuples:
             return None
-        tail, length, version = row
+        tail, length, version = (found.get_value(0, column) or b"" for column in range(3))
         return Head(self.branch, id_from_bytes(tail), _number(length), _number(version))
 
     def _packed(self) -> list[bytes]:

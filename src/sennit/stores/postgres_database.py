@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, LiteralString, TypeVar
+from typing import Any, TypeVar
 
 from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores.postgres_session import Connection, one
@@ -22,11 +19,12 @@ from sennit.stores.sql import postgres as sql
 
 try:
     import psycopg
-    from psycopg import RawCursor, pq
     from psycopg import errors as pg
     from psycopg.conninfo import conninfo_to_dict
-    from psycopg.generators import execute
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from sennit.stores.postgres_line import Line
+    from sennit.stores.postgres_points import connection_class
 except ImportError as error:
     raise ImportError(
         f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
@@ -39,65 +37,6 @@ _CLASHES = 5
 _LOSSES = 4
 _OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
 _OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
-
-
-Refused = (pg.UniqueViolation, pg.NotNullViolation)
-"""What a statement raises that would have broken a key, or left a column empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement that each connection prepares once, under a name."""
-
-    name: str
-    text: LiteralString
-
-
-class Line(psycopg.Connection[tuple[Any, ...]]):
-    """A connection with a short way for statements sent so often that a cursor would count."""
-
-    @cached_property
-    def _statements_known(self) -> set[str]:
-        return set()
-
-    def ask(self, statement: Statement, values: Sequence[bytes]) -> list[bytes] | None:
-        """The first row, if there is one; values go and come in PostgreSQL's binary form."""
-        name = statement.name.encode()
-        with self.lock:
-            if statement.name in self._statements_known:
-                # After some rollbacks the driver has the server forget all statements.
-                with suppress(pg.InvalidSqlStatementName):
-                    return self._asked(name, values)
-            self.pgconn.send_prepare(name, statement.text.encode())
-            self._answer()
-            self._statements_known.add(statement.name)
-            return self._asked(name, values)
-
-    def _asked(self, name: bytes, values: Sequence[bytes]) -> list[bytes] | None:
-        formats = [pq.Format.BINARY] * len(values)
-        self.pgconn.send_query_prepared(name, values, formats, pq.Format.BINARY)
-        found = self._answer()
-        if not found.ntuples:
-            return None
-        return [found.get_value(0, column) or b"" for column in range(found.nfields)]
-
-    def ask_each(
-        self, statement: Statement, given: Sequence[Sequence[Any]]
-    ) -> list[tuple[Any, ...] | None]:
-        """The first row for each of these values, with few round trips for all."""
-        rows: list[tuple[Any, ...] | None] = []
-        with RawCursor(self) as cursor:
-            cursor.executemany(statement.text, given, returning=True)
-            for _ in given:
-                rows.append(cursor.fetchone())
-                cursor.nextset()
-        return rows
-
-    def _answer(self) -> pq.abc.PGresult:
-        result = self.wait(execute(self.pgconn))[-1]
-        if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
-            raise pg.error_from_result(result)
-        return result
 
 
 class Database:
@@ -114,11 +53,12 @@ class Database:
         self.name = _shown(url)
         self._closed = False
         try:
-            with psycopg.connect(url, **_options(url)) as connection:
+            kind = connection_class()
+            with kind.connect(url, **_options(url)) as connection:
                 _bring_up_to_date(connection, self.name)
             self._pool = ConnectionPool(
                 url,
-                connection_class=Line,
+                connection_class=kind,
                 min_size=1,
                 max_size=pool_size,
                 timeout=_WAIT_SECONDS,
@@ -196,6 +136,8 @@ class Database:
                 number = one(connection.execute(sql.THIS_TRANSACTION))[0]
                 result = work(connection)
                 tried.append((number, result))
+            if connection.closed:  # then the driver leaves out the commit and says nothing
+                raise psycopg.OperationalError("the connection was lost before the commit")
             return result
 
         return self.run(change)

@@ -6,15 +6,17 @@ inside another is a savepoint and named so.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
+from psycopg import pq
 from psycopg.pq import TransactionStatus
 
 from sennit import failpoints
 from sennit.stores.points import around
+from sennit.stores.postgres_line import Line, Statement
 
 _IDLE = TransactionStatus.IDLE
 
@@ -29,7 +31,7 @@ class _Cursor(psycopg.Cursor[Any]):
             super().executemany(query, params_seq, **options)
 
 
-class _Connection(psycopg.Connection[Any]):
+class _Connection(Line):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = _Cursor
@@ -45,11 +47,21 @@ class _Connection(psycopg.Connection[Any]):
             failpoints.reach(f"postgres.before: {end}")
         failpoints.reach(f"postgres.after: {end}")
 
+    def ask(self, statement: Statement, values: Sequence[bytes]) -> pq.abc.PGresult:
+        with around("postgres", statement.text.decode()):
+            return super().ask(statement, values)
+
+    def ask_each(
+        self, statement: Statement, given: Sequence[Sequence[Any]]
+    ) -> list[tuple[Any, ...] | None]:
+        with around("postgres", statement.text.decode()):
+            return super().ask_each(statement, given)
+
 
 def _text(query: Any) -> str:
     return query.decode() if isinstance(query, bytes) else str(query)
 
 
-def connection_class() -> type[psycopg.Connection[Any]]:
+def connection_class() -> type[Line]:
     """The class that a connection opened now should have."""
-    return _Connection if failpoints.in_use() else psycopg.Connection
+    return _Connection if failpoints.in_use() else Line
