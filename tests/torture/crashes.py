@@ -86,7 +86,7 @@ def leases(store: Store) -> list[tuple[bytes, str, bool]]:
     else:
         assert isinstance(store, PostgresStore)
         asked: Any = question.format("sennit.")
-        rows = store._run(lambda connection: connection.execute(asked).fetchall())
+        rows = store._database.run(lambda connection: connection.execute(asked).fetchall())
     return [(bytes(getattr(row[0], "bytes", row[0])), row[1], bool(row[2])) for row in rows]
 
 

@@ -13,22 +13,16 @@ from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, TypeVar
 
+import psycopg
+from psycopg import errors as pg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import ConnectionPool, PoolTimeout
+
 from sennit.errors import SennitError, StoreError, ValidationError
+from sennit.stores.postgres_line import Line
+from sennit.stores.postgres_points import connection_class
 from sennit.stores.postgres_session import Connection, one
 from sennit.stores.sql import postgres as sql
-
-try:
-    import psycopg
-    from psycopg import errors as pg
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg_pool import ConnectionPool, PoolTimeout
-
-    from sennit.stores.postgres_line import Line
-    from sennit.stores.postgres_points import connection_class
-except ImportError as error:
-    raise ImportError(
-        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
-    ) from error
 
 _T = TypeVar("_T")
 

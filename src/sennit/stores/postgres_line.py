@@ -10,10 +10,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, LiteralString
 
-import psycopg
-from psycopg import RawCursor, pq
-from psycopg import errors as pg
-from psycopg.generators import execute
+try:
+    import psycopg
+    from psycopg import RawCursor, pq
+    from psycopg import errors as pg
+    from psycopg.generators import execute
+except ImportError as error:
+    raise ImportError(
+        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
+    ) from error
 
 _BINARY = pq.Format.BINARY
 _SOUND = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
