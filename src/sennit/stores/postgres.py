@@ -12,11 +12,12 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import SennitError
+from sennit.errors import NotFoundError, SennitError
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_session
@@ -288,7 +289,8 @@ class PostgresStore:
             if leases.is_held(_last_lease(connection, key), lease):
                 connection.execute(sql.END_LEASE, key)
 
-        self._database.change(release)
+        with suppress(NotFoundError):
+            self._database.change(release)
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID

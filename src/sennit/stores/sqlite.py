@@ -11,7 +11,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from uuid import UUID
 from weakref import finalize
 
 from sennit.errors import (
+    NotFoundError,
     SennitError,
     StoreError,
     ValidationError,
@@ -369,7 +370,7 @@ class SQLiteStore:
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         """Give a lease back; one that was lost is left alone."""
-        with self._writing() as connection:
+        with suppress(NotFoundError), self._writing() as connection:
             key = self._lease_key(connection, owner, session, lease.branch)
             if leases.is_held(_last_lease(connection, key, lease.branch), lease):
                 connection.execute(sql.END_LEASE, key)

@@ -167,6 +167,13 @@ def releasing_twice_is_quiet(store: Store) -> None:
         door.acquire("bob")
 
 
+def releasing_what_went_with_its_session_is_quiet(store: Store) -> None:
+    with _door(store) as door:
+        lease = door.acquire("ada")
+        store.delete_session(door.scene.owner, door.scene.id)
+        door.release(lease)
+
+
 def branches_are_leased_apart(store: Store) -> None:
     with _door(store) as door:
         side = door.scene.branch("side")
