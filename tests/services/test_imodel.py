@@ -239,7 +239,7 @@ def test_invoke_takes_a_text_messages_or_dicts() -> None:
     assert sent == [plain, plain, plain, [{"role": "system", "content": "Be brief."}, *plain]]
     assert inside.requests[0].params == {"seed": 1, "temperature": 0}
     odd: Any = [question, *plain]
-    with pytest.raises(InvalidTypeError, match="one kind only"):
+    with pytest.raises(InvalidTypeError, match="cannot be mixed"):
         asyncio.run(model.invoke(odd))
 
 

@@ -14,20 +14,17 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema, as_model, model_name, model_schema
-from sennit.messages.native import to_model_messages
-from sennit.messages.schema import ToolSchema, tool_schema
+from sennit.errors import InvalidTypeError, ValidationError
+from sennit.messages.models import ModelSchema
 from sennit.services.connection import connection
 from sennit.services.hooks import After, Before, Hooked
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout
 from sennit.services.limits.numbers import count
 from sennit.services.model import Model
 from sennit.services.reply import Delta, Reply, Usage
-from sennit.services.request import PARAMS, ModelRequest
+from sennit.services.request import ModelRequest, Offered, Said, checked_params, model_request
 from sennit.services.usage import Meter
 
 if TYPE_CHECKING:
@@ -80,7 +77,7 @@ class iModel:
     ) -> None:
         if window is not None:
             count(window, "window")
-        self._params = _known(params)
+        self._params = checked_params(params)
         self._connection = connection(
             model, name=name, base_url=base_url, api_key=api_key, window=window
         )
@@ -115,9 +112,9 @@ class iModel:
 
     async def invoke(
         self,
-        messages: str | Message | Iterable[Message | Mapping[str, Any]],
+        messages: Said | Iterable[Said],
         *,
-        tools: Iterable[ToolSchema | Mapping[str, Any]] = (),
+        tools: Iterable[Offered] = (),
         output: type[BaseModel] | ModelSchema | Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Reply:
@@ -127,14 +124,7 @@ class iModel:
         """
         if output is not None and not self.shapes_output:
             raise ValidationError(f"Model {self.name!r} cannot be held to a schema; leave output.")
-        request = ModelRequest(
-            messages=_chat(messages),
-            tools=tuple(
-                tool if isinstance(tool, ToolSchema) else tool_schema(tool) for tool in tools
-            ),
-            output=None if output is None else _schema(output),
-            params=params,
-        )
+        request = model_request(messages, tools=tools, output=output, **params)
         return await self.ask(request)
 
     async def ask(self, request: ModelRequest) -> Reply:
@@ -153,7 +143,7 @@ class iModel:
         await self._connection.aclose()
 
     def _with_defaults(self, request: ModelRequest) -> ModelRequest:
-        own = _known(request.params)
+        own = checked_params(request.params)
         return replace(request, params={**self._params, **own}) if self._params else request
 
     def __repr__(self) -> str:
@@ -184,34 +174,3 @@ def _timeout(given: Timeout | float | None) -> Timeout | None:
     if given is None or isinstance(given, Timeout):
         return given or Timeout(seconds=None)
     return Timeout(seconds=given)
-
-
-def _known(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in params:
-        if name not in PARAMS:
-            raise InvalidTypeError(
-                f"There is no parameter {shown(name)}; there are {', '.join(PARAMS)}. "
-                f"A field of the provider's own goes into extra_body."
-            )
-    return params
-
-
-def _chat(
-    messages: str | Message | Iterable[Message | Mapping[str, Any]],
-) -> list[Mapping[str, Any]]:
-    if isinstance(messages, str):
-        return [{"role": "user", "content": messages}]
-    given = [messages] if isinstance(messages, Message) else list(messages)
-    if all(isinstance(message, Message) for message in given):
-        return [*to_model_messages(cast("list[Message]", given))]
-    if all(isinstance(message, Mapping) for message in given):
-        return cast("list[Mapping[str, Any]]", given)
-    raise InvalidTypeError(
-        f"Messages are a text, Messages or chat messages as dicts, one kind only; "
-        f"got {shown(messages)}."
-    )
-
-
-def _schema(output: type[BaseModel] | ModelSchema | Mapping[str, Any]) -> ModelSchema:
-    model = as_model(output, "output")
-    return ModelSchema(model_name(model), model_schema(model))

@@ -69,7 +69,7 @@ def model_request(
         messages=_chat(messages),
         tools=tuple(map(offered_schema, tools)),
         output=None if output is None else _output(output),
-        params=_checked(params),
+        params=checked_params(params),
     )
 
 
@@ -125,10 +125,14 @@ def _output(output: Any) -> ModelSchema:
     return ModelSchema(model_name(model), model_schema(model))
 
 
-def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
+def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters of a model; raises InvalidTypeError for a name that is none."""
     for name in params:
         if name not in PARAMS:
             near = get_close_matches(name, PARAMS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(PARAMS)}."
-            raise InvalidTypeError(f"A model takes no parameter {name!r}; {hint}")
+            raise InvalidTypeError(
+                f"A model takes no parameter {name!r}; {hint} A field of the provider's own goes "
+                f"into extra_body."
+            )
     return dict(params)
