@@ -21,7 +21,7 @@ from sennit.messages.plain import plain_dict, text
 from sennit.services.registry import ServiceRegistry, registry_of
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
-from sennit.sessions.session import SessionCore
+from sennit.sessions.session import ASSISTANT, SessionCore
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
@@ -64,12 +64,14 @@ class ClientCore(Generic[_S]):
         session_type: type[_S],
         tenant: str,
         user: str,
+        agent: str = ASSISTANT,
         services: ServiceRegistry | None = None,
     ) -> None:
         self._store = store
         self._group = GroupWriter(store)
         self._session_type = session_type
         self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
+        self._agent = _named(agent, "agent")
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
         self._services = registry_of(services)
@@ -88,6 +90,11 @@ class ClientCore(Generic[_S]):
     def user(self) -> str:
         """Whose sessions this client reaches."""
         return self._owner.name
+
+    @property
+    def agent(self) -> str:
+        """The sender of what is added with the role "assistant", and of what models reply."""
+        return self._agent
 
     def session(
         self,
@@ -109,11 +116,14 @@ class ClientCore(Generic[_S]):
                 record = self._store.find_session(self._owner, uid)
                 if record is None:
                     record = self._store.create_session(self._owner, _new(uid, key, metadata))
-                found = self._session_type.opened(record, self._keeper(uid), self._services)
+                found = self._opened(record, self._keeper(uid))
                 self._open[uid] = found
         if resources is not None or capabilities is not None:
             found.default_branch.grant(resources=resources, capabilities=capabilities)
         return found
+
+    def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
+        return self._session_type.opened(record, keeper, services=self._services, agent=self._agent)
 
     def _refreshed(self, session: UUID) -> _S | None:
         """The session if it is open here, as it is now; None if it is not, or was deleted."""

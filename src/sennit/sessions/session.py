@@ -55,6 +55,8 @@ Branches: TypeAlias = BranchRef | Iterable[BranchRef]
 _Default = TypeVar("_Default")
 
 DEFAULT_BRANCH = "main"
+ASSISTANT = "assistant"
+"""Who sends what a model says, unless told otherwise."""
 _FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
@@ -67,36 +69,39 @@ class SessionCore(Kept):
         conversations: Flow[Message, Progression] | None = None,
         services: ServiceRegistry | None = None,
         *,
+        agent: SenderRecipient = ASSISTANT,
         id: UUID | str | None = None,
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`user` sends what is added by role; each of `conversations` becomes a branch.
+        """`user` and `agent` send what is added by role; each of `conversations` becomes a branch.
 
         `services` are the models and tools it may call, by default a registry of its own.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
         self._services = registry_of(services)
-        self._user = party(user, "user")
+        self._user, self._agent = party(user, "user"), party(agent, "agent")
         self._numbers: dict[str, int] = {}
         if conversations is not None:
             self._take_over(conversations)
 
     @classmethod
-    def opened(
-        cls, record: SessionRecord, keeper: Keeper, services: ServiceRegistry | None = None
-    ) -> Self:
-        """The session a store has, as it is now."""
+    def opened(cls, record: SessionRecord, keeper: Keeper, **given: Any) -> Self:
+        """The session a store has, as it is now; `given` is what no store keeps, its services."""
         session = cls(
             record.user,
-            services=services,
             id=record.id,
             created_at=clock.to_datetime(record.created),
             metadata=record.metadata,
+            **given,
         )
-        session._key, session._keeper = record.key, keeper
-        session._absorb(keeper.load(), {})
+        session._keep(record, keeper)
         return session
+
+    def _keep(self, record: SessionRecord, keeper: Keeper) -> None:
+        """Be the session a store has from now on."""
+        self._key, self._keeper = record.key, keeper
+        self._absorb(keeper.load(), {})
 
     @property
     def key(self) -> str | None:
@@ -107,6 +112,11 @@ class SessionCore(Kept):
     def user(self) -> SenderRecipient:
         """The sender of what is added with the role "user"."""
         return self._user
+
+    @property
+    def agent(self) -> SenderRecipient:
+        """The sender of what is added with the role "assistant", and of what models reply."""
+        return self._agent
 
     @property
     def messages(self) -> MessagePile:
@@ -313,6 +323,38 @@ class SessionCore(Kept):
             await self._aplace(new, targets)
         return result
 
+    def add_messages(
+        self, messages: Iterable[Message], *, branches: Branches | None = None
+    ) -> list[Message]:
+        """Add several new messages in one step, all or none, in their order.
+
+        Raises ExistsError if the session has one of them already.
+        """
+        with self.lock:
+            new, targets = self._resolve_new(messages, branches)
+            if new:
+                self.place(new, targets)
+        return new
+
+    async def aadd_messages(
+        self, messages: Iterable[Message], *, branches: Branches | None = None
+    ) -> list[Message]:
+        """`add_messages` for async callers: many at once share one wait for the disk."""
+        with self.lock:
+            new, targets = self._resolve_new(messages, branches)
+        if new:
+            await self._aplace(new, targets)
+        return new
+
+    def _resolve_new(
+        self, messages: Iterable[Message], branches: Branches | None
+    ) -> tuple[list[Message], list[Branch]]:
+        new = Pile(messages)  # refuses what is no message twice
+        for message in new:
+            if message in self._messages:
+                raise ExistsError(f"The session already has message {message.id}.")
+        return list(new), self._targets(branches)
+
     def _resolve(
         self, message: Any, parts: Any, branches: Any
     ) -> tuple[Any, Sequence[Message], list[Branch]]:
@@ -325,8 +367,8 @@ class SessionCore(Kept):
             raise InvalidTypeError(
                 f"add_message takes a Message, or a role and parts, got {shown(message)}."
             )
-        sender = self._user if message == "user" else message
-        group = split(cast("GroupRole", message), parts, sender=sender)
+        senders = {"user": self._user, ASSISTANT: self._agent}
+        group = split(cast("GroupRole", message), parts, sender=senders.get(message, message))
         if branches is None and self._begin_with(group.messages):
             return group, (), []
         targets = [self.default_branch] if branches is None else self._targets(branches)
@@ -448,12 +490,12 @@ class SessionCore(Kept):
     def _take_over(self, conversations: Flow[Message, Progression]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
-        for message in Pile(conversations.items, item_type=Message):
-            self._messages._insert(message)
+        self.place(list(Pile(conversations.items, item_type=Message)), [])
         for progression in conversations.progressions:
             name = self._free_name(progression.name, "branch")
-            self._new_branch(name, Segment(), None, NO_GRANTS, id=progression.id)
-            self._named[name].extend(list(progression))
+            tail = Segment(kept=self._keeper is not None)
+            branch = self._new_branch(name, tail, None, NO_GRANTS, id=progression.id)
+            branch.extend(list(progression))
 
     acreate_branch = async_twin(create_branch)
     afork = async_twin(fork)
