@@ -28,6 +28,7 @@ from sennit.errors import (
     ModelError,
     NotFoundError,
     OutOfRangeError,
+    OutputError,
     SennitError,
     ServiceError,
     StoreError,
@@ -48,6 +49,9 @@ from sennit.messages.native import to_model_messages
 from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
 from sennit.messages.prepare import prepare_messages_for_chat
 from sennit.messages.unset import Unset
+from sennit.operations.ipu import IPU
+from sennit.operations.operation import Operation
+from sennit.operations.registry import OperationRegistry
 from sennit.services.imodel import iModel
 from sennit.services.registry import ServiceRegistry
 from sennit.services.target import ToolContext
@@ -55,6 +59,7 @@ from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
 
 __all__ = [
+    "IPU",
     "AccessError",
     "ActionRequestContent",
     "ActionResponseContent",
@@ -77,7 +82,10 @@ __all__ = [
     "MissingExtraError",
     "ModelError",
     "NotFoundError",
+    "Operation",
+    "OperationRegistry",
     "OutOfRangeError",
+    "OutputError",
     "Pile",
     "Progression",
     "SenderRecipient",

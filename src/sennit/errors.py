@@ -11,6 +11,7 @@
     ├── MissingExtraError (ImportError)   an optional package is not installed: install the extra
     ├── ServiceError                      who was asked could not answer
     │   ├── ModelError                    a model or its provider failed: see its `kind`
+    │   ├── OutputError                   its answers do not have the form asked for
     │   └── ToolError                     a tool failed, or was given arguments it does not take
     └── StoreError                        the store cannot: look at the disk, the file, the lock
         └── ConflictError                 someone else was faster: refresh and decide again
@@ -19,6 +20,7 @@ Each also derives from the built-in that people already catch, so `except KeyErr
 `except PermissionError` keep working. A message names the value, what was expected and the way out.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Self, TypeAlias
 
 _SHOWN = 100
@@ -121,6 +123,17 @@ class ModelError(ServiceError):
     def retryable(self) -> bool:
         """Whether the same request may succeed later."""
         return self.kind in _RETRYABLE
+
+
+class OutputError(ServiceError):
+    """What a model answered, or an operation gave, does not have the form asked for."""
+
+    def __init__(self, message: str, *, problems: Sequence[str] = (), said: str = "") -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+        """What does not fit, place by place."""
+        self.said = said
+        """What was answered last."""
 
 
 class ToolError(ServiceError):

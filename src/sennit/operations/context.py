@@ -1,0 +1,80 @@
+"""Where an operation runs, and the services it may reach from there.
+
+The names of services are turned into services here and nowhere else, and never without asking what
+the branch was granted. A service that is passed as an object needs its name granted like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.services.model import Model, is_model
+from sennit.services.tools import Tool
+
+if TYPE_CHECKING:
+    from sennit.services.registry import ServiceRegistry
+    from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
+
+
+@dataclass(frozen=True, slots=True)
+class OperationContext:
+    """The session and the branch an operation runs on; what every operation is called with."""
+
+    session: SessionCore
+    branch: Branch
+
+    def model(self, imodel: str | Model) -> Model:
+        """The model with that name; raises NotFoundError, or AccessError if it is not granted."""
+        name = named_model(self.session.services, imodel)
+        self.branch.require(resources={name})
+        return self.session.services.model(imodel) if isinstance(imodel, str) else imodel
+
+    def tools(self, tools: Any) -> list[Tool]:
+        """The tools with those names; a typed function becomes one. Raises as `model` does."""
+        services = self.session.services
+        given = listed(tools)
+        self.branch.require(resources={named_tool(services, one) for one in given})
+        return [_tool(services, one) for one in given]
+
+
+def named_model(services: ServiceRegistry, imodel: Any) -> str:
+    """The name a model needs granted; raises NotFoundError or InvalidTypeError if it is none."""
+    if isinstance(imodel, str):
+        services.model(imodel)
+        return imodel
+    if is_model(imodel):
+        return imodel.name
+    raise InvalidTypeError(f"imodel must be a model or the name of one, got {shown(imodel)}.")
+
+
+def named_tool(services: ServiceRegistry, tool: Any) -> str:
+    """The name a tool needs granted; raises NotFoundError or InvalidTypeError if it is none."""
+    if isinstance(tool, str):
+        return services.tool(tool).name
+    if isinstance(tool, Tool):
+        return tool.name
+    name = getattr(tool, "__name__", None)
+    if callable(tool) and not isinstance(tool, type) and isinstance(name, str):
+        return name
+    raise InvalidTypeError(
+        f"A tool is a Tool, a typed function or the name of a registered one, got {shown(tool)}."
+    )
+
+
+def listed(tools: Any) -> list[Any]:
+    """One tool or several as a list; None is none."""
+    if tools is None:
+        return []
+    if isinstance(tools, list | tuple | set | frozenset):
+        return list(cast("Iterable[Any]", tools))
+    return [tools]
+
+
+def _tool(services: ServiceRegistry, tool: Any) -> Tool:
+    if isinstance(tool, str):
+        return services.tool(tool)
+    return tool if isinstance(tool, Tool) else Tool(tool)

@@ -1,0 +1,39 @@
+"""generate: call a model, and store nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sennit.messages.native import model_messages
+from sennit.operations.context import OperationContext
+from sennit.services.model import Model
+from sennit.services.reply import Reply
+from sennit.services.request import model_request
+
+
+async def generate(
+    where: OperationContext,
+    /,
+    *,
+    imodel: str | Model,
+    messages: Any = None,
+    tools: Any = (),
+    response_model: Any = None,
+    **params: Any,
+) -> Reply:
+    """The model's reply to messages, by default to all of the branch.
+
+    A `response_model` is asked for where the model can be held to one; the reply is not checked
+    (see parse and communicate), and the tools it calls are not run. Raises ModelError.
+    """
+    model = where.model(imodel)
+    said = messages
+    if said is None:
+        said = model_messages(where.session.messages, where.branch)
+    request = model_request(
+        said,
+        tools=where.tools(tools),
+        output=response_model if model.shapes_output else None,
+        **params,
+    )
+    return await model.ask(request)

@@ -1,0 +1,135 @@
+"""An operation that was allowed, ready to be run once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from sennit.containers.element import Element
+from sennit.errors import ValidationError
+
+if TYPE_CHECKING:
+    from anyio import Lock
+
+    from sennit.operations.context import OperationContext
+    from sennit.operations.ipu import IPU
+    from sennit.operations.registry import OperationSpec
+    from sennit.sessions.access import Grants
+    from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
+
+Status: TypeAlias = Literal["pending", "running", "done", "failed"]
+
+
+class Operation(Element):
+    """What `session.conduct` gives: allowed, not yet run.
+
+    result = await operation.invoke()
+
+    It runs once. Invoked again, or by several tasks at once, it gives the same result, or raises
+    the same error, without asking anyone again. If whoever runs it is cancelled, nothing has
+    happened, and it may be invoked again.
+    """
+
+    def __init__(
+        self,
+        spec: OperationSpec,
+        context: OperationContext,
+        params: Mapping[str, Any],
+        needs: Grants,
+        ipu: IPU | None = None,
+    ) -> None:
+        super().__init__()
+        self._spec, self._context, self._needs, self._ipu = spec, context, needs, ipu
+        self._params = MappingProxyType(dict(params))
+        self._status: Status = "pending"
+        self._result: Any = None
+        self._error: Exception | None = None
+        self._running: Lock | None = None
+
+    @property
+    def name(self) -> str:
+        """Which operation it is."""
+        return self._spec.name
+
+    @property
+    def session(self) -> SessionCore:
+        """The session it runs in."""
+        return self._context.session
+
+    @property
+    def branch(self) -> Branch:
+        """The branch it runs on."""
+        return self._context.branch
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """What it was given; read-only."""
+        return self._params
+
+    @property
+    def status(self) -> Status:
+        """Whether it has run, and how that ended."""
+        return self._status
+
+    @property
+    def result(self) -> Any:
+        """What came of it; None before it is done."""
+        return self._result
+
+    @property
+    def error(self) -> Exception | None:
+        """What it failed with, if it failed."""
+        return self._error
+
+    async def invoke(self, ipu: IPU | None = None) -> Any:
+        """Run it, or give what came of it; raises what it failed with.
+
+        It runs inside the IPU it was conducted with; `ipu` is for one conducted without.
+        Raises ValidationError if those are two.
+        """
+        if ipu is not None and ipu is not self._ipu:
+            if self._ipu is not None:
+                raise ValidationError(f"{self!r} belongs to another IPU; let that one run it.")
+            self._ipu = ipu
+        if self._status not in ("done", "failed"):
+            await self._take_turns()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    async def _take_turns(self) -> None:
+        """Run it unless another task is faster; if that one is cancelled, the next one does."""
+        if self._running is None:
+            from anyio import Lock  # takes long to import
+
+            self._running = Lock()
+        async with self._running:
+            if self._status == "pending":
+                await self._run()
+
+    async def _run(self) -> None:
+        self._status = "running"
+        try:
+            self._result = await self._ran()
+            self._status = "done"
+        except Exception as error:
+            self._error, self._status = error, "failed"
+        finally:
+            if self._status == "running":  # whoever ran it was cancelled
+                self._status = "pending"
+
+    async def _ran(self) -> Any:
+        # Between asking and running, the branch may have been removed or a grant revoked.
+        branch = self.session.get_branch(self.branch)
+        branch.require(resources=self._needs.resources, capabilities=self._needs.capabilities)
+        if self._ipu is not None:
+            await self._ipu.admit(self)
+        result = await self._spec.call(self._context, self._params)
+        if self._ipu is not None:
+            self._ipu.accept(self, result)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Operation({self.name!r} on {self.branch.name!r}, {self._status})"

@@ -1,0 +1,48 @@
+"""parse: from a text to a value of the form asked for, with a model's help if need be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sennit.errors import InvalidTypeError, OutputError, shown
+from sennit.messages.content import InstructionContent
+from sennit.messages.models import as_model
+from sennit.operations.context import OperationContext
+from sennit.operations.output import fitted
+from sennit.operations.structured import REPAIRS, ask_for, checked_repairs
+from sennit.services.model import Model
+from sennit.services.request import model_request
+
+
+async def parse(
+    where: OperationContext,
+    /,
+    *,
+    text: str,
+    response_model: Any,
+    imodel: str | Model | None = None,
+    repairs: int = REPAIRS,
+    **params: Any,
+) -> Any:
+    """The value in a text, checked: an instance of a pydantic class, or plain data.
+
+    JSON is found in fences and prose and with the usual slips. If there is none that fits, the
+    model (`imodel`) is asked to write the text's contents in that form; without one, or if it
+    fails too, raises OutputError.
+    """
+    wanted = as_model(response_model, "response_model")
+    checked_repairs(repairs)
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"text must be a string, got {shown(text)}.")
+    try:
+        return fitted(text, wanted)
+    except OutputError:
+        if imodel is None:
+            raise
+    asking = InstructionContent(
+        instruction="Write the contents of this text in the form below.",
+        context=[text],
+        response_model=wanted,
+    )
+    request = model_request(asking, **params)
+    return (await ask_for(where.model(imodel), request, wanted, repairs)).value

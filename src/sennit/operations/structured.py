@@ -1,0 +1,99 @@
+"""Asking until the answer has the form that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sennit.errors import ModelError, OutputError, ValidationError, shown
+from sennit.messages.models import ModelSchema, model_name, model_schema
+from sennit.messages.schema import typescript
+from sennit.operations.output import fitted
+from sennit.services.model import Model as AnyModel
+from sennit.services.reply import Reply, Usage
+from sennit.services.request import ModelRequest
+
+if TYPE_CHECKING:
+    from sennit.messages.models import Model
+
+REPAIRS = 2
+"""How often a model is told what was wrong and asked again, unless told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A value in the form that was asked for."""
+
+    value: Any
+    reply: Reply
+    """The reply it was found in."""
+    usage: Usage
+    """What all attempts together used."""
+
+
+async def ask(model: AnyModel, request: ModelRequest) -> Reply:
+    """A model's whole reply; raises ModelError also if it broke off."""
+    reply = await model.ask(request)
+    if reply.finish == "error":
+        raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
+    return reply
+
+
+async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs: int) -> Answer:
+    """Ask a model for a value; raises OutputError if the last attempt does not fit either.
+
+    After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
+    `repairs` times at most. None of that is stored.
+    """
+    if model.shapes_output:
+        request = replace(request, output=ModelSchema(model_name(wanted), model_schema(wanted)))
+    left = checked_repairs(repairs)
+    used = Usage()
+    while True:
+        reply = await ask(model, request)
+        used += reply.usage
+        try:
+            return Answer(fitted(reply.text, wanted), reply, used)
+        except OutputError as error:
+            problems = _problems(reply, error)
+            if not left:
+                raise OutputError(
+                    f"Model {model.name!r} gave no answer that fits {model_name(wanted)!r} "
+                    f"(asked {repairs + 1} times); the last: {'; '.join(problems)}. "
+                    f"It said: {shown(reply.text)}",
+                    problems=problems,
+                    said=reply.text,
+                ) from error
+        left -= 1
+        request = replace(request, messages=_told(request.messages, reply, problems, wanted))
+
+
+def checked_repairs(repairs: Any) -> int:
+    """How often to repair; raises ValidationError unless it is a number from 0 on."""
+    if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
+        raise ValidationError(f"repairs must be a whole number, 0 or more, got {shown(repairs)}.")
+    return repairs
+
+
+def _problems(reply: Reply, error: OutputError) -> list[str]:
+    if reply.finish == "length":
+        return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
+    return [*error.problems]
+
+
+def _told(
+    messages: Sequence[Mapping[str, Any]], reply: Reply, problems: list[str], wanted: Model
+) -> list[Mapping[str, Any]]:
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    form = typescript(model_schema(wanted), model_name(wanted))
+    return [
+        *messages,
+        {"role": "assistant", "content": reply.text or "(nothing)"},
+        {
+            "role": "user",
+            "content": f"That answer cannot be used:\n{listed}\n\n"
+            f"Answer again, in this form:\n{form}\n\n"
+            f"Return ONLY valid JSON without markdown code blocks.",
+        },
+    ]
