@@ -14,11 +14,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from sennit.api.session import Session
+from sennit.api.home import DEFAULT
+from sennit.api.session import Session, operation_registry
+from sennit.operations.registry import OperationRegistry
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.client import ClientCore
+from sennit.sessions.keeper import Keeper
+from sennit.sessions.session import ASSISTANT
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
+from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
     from sennit.stores.doctor import Finding
@@ -34,14 +39,29 @@ class Client(ClientCore[Session]):
         *,
         tenant: str | None = None,
         user: str | None = None,
+        agent: str | None = None,
         services: ServiceRegistry | None = None,
+        operations: OperationRegistry | None = None,
     ) -> None:
+        """`services` and `operations` are those of all its sessions, by default its own."""
         super().__init__(
             store,
             session_type=Session,
-            tenant=tenant or "default",
-            user=user or "default",
+            tenant=tenant or DEFAULT,
+            user=user or DEFAULT,
+            agent=agent or ASSISTANT,
             services=services,
+        )
+        self._operations = operation_registry(operations)
+
+    @property
+    def operations(self) -> OperationRegistry:
+        """What all sessions it opens may be asked to conduct."""
+        return self._operations
+
+    def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
+        return Session.opened(
+            record, keeper, services=self.services, operations=self._operations, agent=self.agent
         )
 
     def export(

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from sennit import clock
+from sennit.api.home import Home
+from sennit.containers.element import uid_of
 from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
 from sennit.operations.registry import OperationRegistry
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.diff import BranchDiff, diff
-from sennit.sessions.session import BranchRef, SessionCore
+from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
 from sennit.sessions.tree import BranchTree, tree
+from sennit.sessions.twins import async_twin
+from sennit.stores.base import Store
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
@@ -41,23 +48,69 @@ class Session(SessionCore):
         conversations: Flow[Message, Progression] | None = None,
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
+        store: Store | str | PathLike[str] | None = None,
         *,
+        agent: SenderRecipient = ASSISTANT,
         id: UUID | str | None = None,
         created_at: datetime | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> None:
-        """`user` sends what is added by role; each of `conversations` becomes a branch.
+        """`user` and `agent` send what is added by role; each of `conversations` becomes a branch.
 
         `services` and `operations` are what it may call and do, by default registries of its own.
+        Without a `store` it lives in memory. With one (a Store, or an address as `sennit.open`
+        takes) it is kept there under its `id`: opened as it is if it is there, else new. Use it
+        as a context manager, or `close` it. Raises ExistsError for `conversations` it would have
+        to mix into what is kept already.
         """
+        self._home = None if store is None else Home(store)
+        kept = None if self._home is None or id is None else self._home.find(uid_of(id))
+        if kept is not None:
+            user, metadata = kept.user, kept.metadata
+            created_at = clock.to_datetime(kept.created)
         super().__init__(
-            user, conversations, services, id=id, created_at=created_at, metadata=metadata
+            user,
+            conversations if self._home is None else None,
+            services,
+            agent=agent,
+            id=id,
+            created_at=created_at,
+            metadata=metadata,
         )
-        if operations is not None and not isinstance(operations, OperationRegistry):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidTypeError(
-                f"operations must be an OperationRegistry, got {shown(operations)}."
+        self._operations = operation_registry(operations)
+        if self._home is not None:
+            self._keep(kept or self._home.create(self), self._home.keeper(self.id))
+            if conversations is not None:
+                self._bring_in(conversations)
+
+    def _bring_in(self, conversations: Flow[Message, Progression]) -> None:
+        if len(self.messages) or len(self.branches):
+            raise ExistsError(
+                f"Session {self.id} is kept in the store already, with {len(self.messages)} "
+                f"messages; open it without conversations, and add to it."
             )
-        self._operations = OperationRegistry() if operations is None else operations
+        self._take_over(conversations)
+
+    def close(self) -> None:
+        """Let go of the `store` it was made with, and close that if it was given as an address.
+
+        Any other session has nothing to close: it lives in memory, or its client is closed.
+        """
+        if self._home is not None:
+            self._home.close()
+
+    aclose = async_twin(close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     @property
     def operations(self) -> OperationRegistry:
@@ -98,3 +151,12 @@ class Session(SessionCore):
     def tree(self) -> BranchTree:
         """The branches as a tree of forks; print it to see it."""
         return tree(self.branches)
+
+
+def operation_registry(operations: Any) -> OperationRegistry:
+    """The registry given, or a new one; raises InvalidTypeError for anything else."""
+    if operations is None:
+        return OperationRegistry()
+    if not isinstance(operations, OperationRegistry):
+        raise InvalidTypeError(f"operations must be an OperationRegistry, got {shown(operations)}.")
+    return operations

@@ -1,0 +1,43 @@
+"""From an address to a store; each kind of store is imported when it is first named."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from typing import TYPE_CHECKING
+
+from sennit import settings
+from sennit.errors import ValidationError, shown
+from sennit.stores.base import Store
+
+if TYPE_CHECKING:
+    from sennit.stores.sqlite import Durability
+
+
+def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
+    """The store at an address, opened; see `sennit.open`."""
+    address = fspath(settings.default_url() if url is None else url)
+    if durability != "full" and (address == ":memory:" or "://" in address):
+        raise ValidationError(
+            f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
+        )
+    if address == ":memory:":
+        from sennit.stores.memory import MemoryStore
+
+        return MemoryStore()
+    if address.startswith(("postgresql://", "postgres://")):
+        from sennit.stores.postgres import PostgresStore
+
+        return PostgresStore(address)
+    if not address or "://" in address:
+        raise ValidationError(
+            f"{_kind(address)} is no store known here; give the path of a file, "
+            f"'postgresql://…' or ':memory:'."
+        )
+    from sennit.stores.sqlite import SQLiteStore
+
+    return SQLiteStore(address, durability=durability)
+
+
+def _kind(address: str) -> str:
+    """The kind of an address; the rest may hold a password."""
+    return repr(f"{address.partition('://')[0]}://…" if "://" in address else address)
