@@ -35,12 +35,8 @@ class Home:
         self._store = _store(store)
         self._group = GroupWriter(self._store)
 
-    def find(self, session: UUID) -> SessionRecord | None:
-        """The session with that id, if it is kept here already."""
-        return self._store.find_session(_OWNER, session)
-
-    def create(self, session: SessionCore) -> SessionRecord:
-        """Keep a new session here."""
+    def kept(self, session: SessionCore) -> SessionRecord:
+        """The session that is kept here under this one's id, or else this one."""
         record = SessionRecord(
             session.id,
             session.key,

@@ -13,9 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from sennit import clock
 from sennit.api.home import Home
-from sennit.containers.element import uid_of
 from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
@@ -63,14 +61,9 @@ class Session(SessionCore):
         as a context manager, or `close` it. Raises ExistsError for `conversations` it would have
         to mix into what is kept already.
         """
-        self._home = None if store is None else Home(store)
-        kept = None if self._home is None or id is None else self._home.find(uid_of(id))
-        if kept is not None:
-            user, metadata = kept.user, kept.metadata
-            created_at = clock.to_datetime(kept.created)
         super().__init__(
             user,
-            conversations if self._home is None else None,
+            conversations if store is None else None,
             services,
             agent=agent,
             id=id,
@@ -78,10 +71,18 @@ class Session(SessionCore):
             metadata=metadata,
         )
         self._operations = operation_registry(operations)
-        if self._home is not None:
-            self._keep(kept or self._home.create(self), self._home.keeper(self.id))
+        self._home = None if store is None else self._move_into(Home(store), conversations)
+
+    def _move_into(self, home: Home, conversations: Flow[Message, Progression] | None) -> Home:
+        """Be the session that is kept there under this id; if there is none, keep this one."""
+        try:
+            self._keep(home.kept(self), home.keeper(self.id))
             if conversations is not None:
                 self._bring_in(conversations)
+        except BaseException:
+            home.close()
+            raise
+        return home
 
     def _bring_in(self, conversations: Flow[Message, Progression]) -> None:
         if len(self.messages) or len(self.branches):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
@@ -88,19 +89,15 @@ class SessionCore(Kept):
     @classmethod
     def opened(cls, record: SessionRecord, keeper: Keeper, **given: Any) -> Self:
         """The session a store has, as it is now; `given` is what no store keeps, its services."""
-        session = cls(
-            record.user,
-            id=record.id,
-            created_at=clock.to_datetime(record.created),
-            metadata=record.metadata,
-            **given,
-        )
+        session = cls(id=record.id, **given)
         session._keep(record, keeper)
         return session
 
     def _keep(self, record: SessionRecord, keeper: Keeper) -> None:
-        """Be the session a store has from now on."""
+        """Be the session that a store has, from now on."""
         self._key, self._keeper = record.key, keeper
+        self._user = party(record.user, "user")
+        self._created, self._metadata = record.created, MappingProxyType(record.metadata)
         self._absorb(keeper.load(), {})
 
     @property
