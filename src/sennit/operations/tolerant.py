@@ -174,6 +174,7 @@ class _Reader:
             self._endless.add(end)
             return "cut off" if end == '"' else "broken"  # prose has apostrophes
         self._scalar(f'"{_ODD.sub(_escaped, found[0][:-1])}"')
+        self._members = True  # a key in quotes, too: whoever writes that does not write prose
         self.at = found.end()
         return None
 
