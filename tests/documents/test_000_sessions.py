@@ -2,19 +2,13 @@
 
 Each docstring opens with the heading under which the document shows the example; the code is the
 document's, with only the import line changed, and what it prints stands beside it. Where SPEC §1
-rules otherwise, its form is asserted and the ruling is named.
-
-Left for the step that brings services, models and operations:
-
-- Core Workflows · Service Integration and Execution
-- Design Philosophy · Why Branch-Level Access Control?, the check made by `session.conduct`
-- Common Pitfalls · Pitfall 4: Forgetting to Validate Access Control
-- Examples · Example 5: Multi-Service Coordination
-- Architecture Overview, `session.services` and `session.operations`
+rules otherwise, its form is asserted and the ruling is named. Where the document leaves a model or
+a tool to the reader, a scripted one stands in.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import sys
@@ -29,6 +23,8 @@ from pydantic import BaseModel
 
 import sennit
 from sennit import (
+    IPU,
+    AccessError,
     ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
@@ -40,13 +36,19 @@ from sennit import (
     MessageContent,
     MessageRole,
     NotFoundError,
+    Operation,
+    OperationRegistry,
     Pile,
     Progression,
     SenderRecipient,
+    ServiceRegistry,
     Session,
     SystemContent,
+    Tool,
+    iModel,
     prepare_messages_for_chat,
 )
+from sennit.testing import ScriptedModel
 
 SECTIONS = (
     "000 · Overview",
@@ -57,6 +59,7 @@ SECTIONS = (
     "000 · Core Workflows · Creating a Session with Branches",
     "000 · Core Workflows · Multi-Branch Workflow",
     "000 · Core Workflows · Structured Output with Response Models",
+    "000 · Core Workflows · Service Integration and Execution",
     "000 · Core Workflows · Preparing Messages for Chat APIs",
     "000 · Design Philosophy · Why Session → Branch → Message?",
     "000 · Design Philosophy · Why Discriminated Union for MessageContent?",
@@ -65,10 +68,12 @@ SECTIONS = (
     "000 · Common Pitfalls · Pitfall 1: Mutating Messages After Adding to Session",
     "000 · Common Pitfalls · Pitfall 2: Adding Messages Without Branches",
     "000 · Common Pitfalls · Pitfall 3: Manual Role Assignment",
+    "000 · Common Pitfalls · Pitfall 4: Forgetting to Validate Access Control",
     "000 · Examples · Example 1: Basic Conversation",
     "000 · Examples · Example 2: Forking for A/B Testing",
     "000 · Examples · Example 3: Structured Output Workflow",
     "000 · Examples · Example 4: Tool Calling Workflow",
+    "000 · Examples · Example 5: Multi-Service Coordination",
     "SPEC §1 · Ruling 6",
     "SPEC §1 · Ruling 8",
     "SPEC §1 · Ruling 9",
@@ -84,6 +89,19 @@ class Search(BaseModel):
 
 class Verdict(BaseModel):
     ok: bool
+
+
+class ApprovedSchema(BaseModel):
+    ok: bool
+
+
+class ExperimentalSchema(BaseModel):
+    ok: bool
+
+
+def look_up(query: str) -> str:
+    """Search the web."""
+    return f"found {query}"
 
 
 def says(instruction: str, **fields: Any) -> Message:
@@ -231,6 +249,20 @@ def test_a_session_stores_a_message_once_and_finds_it_by_id() -> None:
     assert len(session.messages) == 1
     assert session.messages[message.id] is message
     assert all(list(branch) == [message.id] for branch in branches)
+
+
+def test_a_session_manages_services_and_operations() -> None:
+    """000 · Architecture Overview · Session → Branch → Message Hierarchy"""
+    session = Session()
+
+    assert isinstance(session.services, ServiceRegistry)
+    assert isinstance(session.operations, OperationRegistry)
+    assert session.operations.list_names() == ["generate", "parse", "communicate"]
+    assert session.services.list_names() == []
+
+    services, operations = ServiceRegistry(), OperationRegistry()
+    given = Session(services=services, operations=operations)
+    assert (given.services, given.operations) == (services, operations)
 
 
 def test_a_branch_is_found_by_id_by_name_or_by_itself() -> None:
@@ -505,6 +537,82 @@ def test_structured_output_prints_context_types_and_response_format(
           Return ONLY valid JSON without markdown code blocks.
         """)
     assert list(branch) == [instruction.id]
+
+
+def test_service_integration_and_execution() -> None:
+    """000 · Core Workflows · Service Integration and Execution"""
+    scripted = ScriptedModel(["Hello.", "Data analysed."])
+    my_llm_model = iModel(scripted, name="my_llm_model")
+    search_tool = Tool(look_up, name="search_tool")
+    msg1 = Message(content=InstructionContent(instruction="Hello"))
+    msg2 = Message(content=InstructionContent(instruction="Analyze this data"))
+
+    async def example() -> None:
+        from sennit import Session
+
+        session = Session()
+        session.services.register(my_llm_model)
+        session.services.register(search_tool)
+
+        branch = session.create_branch(
+            name="main",
+            resources={"my_llm_model", "search_tool"},
+        )
+
+        response = await session.request("my_llm_model", messages=[msg1])
+
+        from sennit import IPU
+
+        ipu = IPU()
+
+        operation = await session.conduct(
+            branch=branch,
+            operation="generate",
+            ipu=ipu,
+            imodel="my_llm_model",
+            messages=[msg1, msg2],
+        )
+        assert isinstance(operation, Operation)
+        assert (operation.status, len(scripted.requests)) == ("pending", 1)
+
+        result = await operation.invoke()
+
+        assert session.services.list_names() == ["my_llm_model", "search_tool"]
+        assert (response.text, result.text) == ("Hello.", "Data analysed.")
+        assert ipu.sessions == [session]
+        assert len(session.messages) == 0  # generate stores nothing
+
+    asyncio.run(example())
+    assert [len(asked.messages) for asked in scripted.requests] == [1, 2]
+    scripted.assert_complete()
+
+
+def test_a_tool_is_requested_like_a_model() -> None:
+    """000 · Core Workflows · Service Integration and Execution"""
+    session = Session()
+    session.services.register(Tool(look_up, name="search_tool"))
+
+    assert asyncio.run(session.request("search_tool", query="rope")) == "found rope"
+
+
+def test_conduct_validates_resources_and_capabilities_before_anything_runs() -> None:
+    """000 · Core Workflows · Service Integration and Execution"""
+    model = ScriptedModel([], "my_llm_model")
+    session = Session()
+    session.services.register(model)
+    session.services.register(look_up)
+    branch = session.create_branch(name="main", resources={"my_llm_model"})
+
+    async def conducted(**given: Any) -> Operation:
+        return await session.conduct(
+            branch=branch, operation="generate", imodel="my_llm_model", messages=[], **given
+        )
+
+    with pytest.raises(PermissionError, match="'look_up'"):
+        asyncio.run(conducted(tools=["look_up"]))
+    with pytest.raises(PermissionError, match="'Verdict'"):
+        asyncio.run(conducted(response_model=Verdict))
+    assert model.requests == []
 
 
 def test_preparing_messages_for_chat_apis() -> None:
@@ -877,6 +985,44 @@ def test_branches_of_one_session_have_different_resources_and_capabilities() -> 
     assert exp_branch.capabilities == {"ApprovedSchema", "ExperimentalSchema"}
 
 
+def test_conduct_keeps_experimental_resources_out_of_production() -> None:
+    """000 · Design Philosophy · Why Branch-Level Access Control?"""
+    gpt4, claude = ScriptedModel(['{"ok": true}'] * 2, "gpt4"), ScriptedModel(["Hi"], "claude")
+    session = Session()
+    session.services.register(gpt4)
+    session.services.register(claude)
+    session.services.register(look_up, name="experimental_tool")
+
+    prod_branch = session.create_branch(
+        name="production",
+        resources={"gpt4"},
+        capabilities={"ApprovedSchema"},
+    )
+
+    exp_branch = session.create_branch(
+        name="experimental",
+        resources={"gpt4", "claude", "experimental_tool"},
+        capabilities={"ApprovedSchema", "ExperimentalSchema"},
+    )
+
+    async def told(branch: Branch, imodel: str, **given: Any) -> Any:
+        operation = await session.conduct(
+            branch=branch, operation="communicate", instruction="Hi", imodel=imodel, **given
+        )
+        return await operation.invoke()
+
+    assert asyncio.run(told(prod_branch, "gpt4", response_model=ApprovedSchema)).ok
+    assert asyncio.run(told(exp_branch, "gpt4", response_model=ExperimentalSchema)).ok
+    assert asyncio.run(told(exp_branch, "claude")) == "Hi"
+    with pytest.raises(
+        PermissionError, match=r"may not use 'claude'; its resources are \['gpt4'\]"
+    ):
+        asyncio.run(told(prod_branch, "claude"))
+    with pytest.raises(PermissionError, match="'ExperimentalSchema'"):
+        asyncio.run(told(prod_branch, "gpt4", response_model=ExperimentalSchema))
+    assert len(prod_branch) == 2
+
+
 def test_a_branch_is_granted_nothing_unless_told() -> None:
     """000 · Design Philosophy · Why Branch-Level Access Control?"""
     branch = Session().create_branch(name="main")
@@ -945,6 +1091,42 @@ def test_pitfall_3_printing_a_role_shows_the_member(capsys: pytest.CaptureFixtur
     print(msg.role)
 
     assert capsys.readouterr().out == "MessageRole.USER\n"
+
+
+def test_pitfall_4_request_bypasses_access_control_and_conduct_does_not() -> None:
+    """000 · Common Pitfalls · Pitfall 4: Forgetting to Validate Access Control"""
+    model = ScriptedModel(["No validation"], "restricted_service")
+    session = Session()
+    session.services.register(model)
+    branch = session.create_branch(name="main", resources={"gpt4"})
+    ipu = IPU()
+
+    async def example() -> None:
+        response = await session.request("restricted_service", messages="Hello")
+        assert response.text == "No validation"
+
+        with pytest.raises(PermissionError, match="'restricted_service'"):
+            await session.conduct(
+                branch=branch,
+                operation="generate",
+                ipu=ipu,
+                imodel="restricted_service",
+            )
+
+    asyncio.run(example())
+    model.assert_complete()
+
+
+def test_pitfall_4_request_with_a_branch_is_checked_too() -> None:
+    """000 · Common Pitfalls · Pitfall 4: Forgetting to Validate Access Control"""
+    model = ScriptedModel([], "restricted_service")
+    session = Session()
+    session.services.register(model)
+    branch = session.create_branch(name="main", resources={"gpt4"})
+
+    with pytest.raises(AccessError, match="'restricted_service'"):
+        asyncio.run(session.request("restricted_service", branch=branch, messages="Hello"))
+    assert model.requests == []
 
 
 def test_example_1_basic_conversation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -1152,6 +1334,74 @@ def test_example_4_tool_calling_workflow() -> None:
             ),
         },
     ]
+
+
+def test_example_5_multi_service_coordination(capsys: pytest.CaptureFixture[str]) -> None:
+    """000 · Examples · Example 5: Multi-Service Coordination"""
+    gpt4_model = ScriptedModel(["From GPT-4"])
+    claude_model = ScriptedModel(["From Claude"])
+    search_tool = Tool(look_up)
+    messages = [says("Hello")]
+
+    async def example() -> None:
+        from sennit import Session
+
+        session = Session()
+        session.services.register(gpt4_model, name="gpt4")
+        session.services.register(claude_model, name="claude")
+        session.services.register(search_tool, name="search")
+
+        gpt_branch = session.create_branch(
+            name="gpt4_branch",
+            resources={"gpt4"},
+        )
+
+        claude_branch = session.create_branch(
+            name="claude_branch",
+            resources={"claude", "search"},
+        )
+
+        from sennit import IPU
+
+        ipu = IPU()
+
+        op1 = await session.conduct(
+            branch=gpt_branch,
+            operation="generate",
+            ipu=ipu,
+            imodel="gpt4",
+            messages=messages,
+        )
+
+        try:
+            await session.conduct(
+                branch=gpt_branch,
+                operation="generate",
+                ipu=ipu,
+                imodel="claude",
+                messages=messages,
+            )
+        except PermissionError as e:
+            print(f"Access denied: {e}")
+
+        assert (await op1.invoke()).text == "From GPT-4"
+        assert claude_model.requests == []
+        op3 = await session.conduct(
+            branch=claude_branch,
+            operation="generate",
+            ipu=ipu,
+            imodel="claude",
+            tools=["search"],
+            messages=messages,
+        )
+        assert (await op3.invoke()).text == "From Claude"
+
+    asyncio.run(example())
+    assert capsys.readouterr().out == (
+        "Access denied: Branch 'gpt4_branch' may not use 'claude'; its resources are ['gpt4']. "
+        "Grant it with branch.grant(resources={'claude'}).\n"
+    )
+    assert [tool.name for tool in claude_model.requests[0].tools] == ["search"]
 
 
 def test_message_takes_content_sender_recipient_id_created_at_and_metadata() -> None:

@@ -2,12 +2,13 @@
 
 Each docstring opens with the heading under which the document shows the example; the code is the
 document's, with only the import line changed, and what it shows stands beside it. Where SPEC §1
-rules otherwise, its form is asserted and the ruling is named. Nothing is left for later but the
-commented-out model calls of Common Patterns · Structured Output Workflow.
+rules otherwise, its form is asserted and the ruling is named. The model call that Common Patterns ·
+Structured Output Workflow has commented out is made, with a scripted model.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import dataclasses
 import inspect
@@ -33,8 +34,10 @@ from sennit import (
     SystemContent,
     Unset,
     clock,
+    iModel,
     prepare_messages_for_chat,
 )
+from sennit.testing import ScriptedModel
 
 SECTIONS = (
     "001 · Overview",
@@ -1159,6 +1162,13 @@ def test_structured_output_workflow() -> None:
 
               Return ONLY valid JSON without markdown code blocks."""),
     }
+
+    answer = '{"summary": "Good", "key_findings": ["Up"], "confidence": 0.9}'
+    llm_api = iModel(ScriptedModel([answer]))
+    response = asyncio.run(llm_api.invoke([instruction.chat_msg]))
+    analysis = Analysis.model_validate_json(response.text)
+
+    assert analysis == Analysis(summary="Good", key_findings=["Up"], confidence=0.9)
 
 
 def test_tool_calling_workflow() -> None:

@@ -1,0 +1,57 @@
+"""docs/documents.md names what there is: names of ours, and tests of the documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+import sennit
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent.parent / "docs" / "documents.md"
+_ROW = re.compile(r"^\| (.+?) \| `(test_\w+)` \|$", re.MULTILINE)
+_FILE = re.compile(r"tests/documents/(test_\d+_\w+\.py)")
+
+
+def rows() -> list[tuple[str, str, str]]:
+    """Test file, what it shows, and the test, for each row of the page."""
+    _, *parts = PAGE.read_text(encoding="utf-8").split("\n## Document ")
+    return [
+        (found[1], what, test)
+        for part in parts
+        if (found := _FILE.search(part)) is not None
+        for what, test in _ROW.findall(part)
+    ]
+
+
+def test_the_page_has_a_row_for_each_line_of_its_tables() -> None:
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    heads = [line for line in lines if line.endswith("| test |")]
+    assert len(rows()) == len(lines) - len(heads) > 100
+
+
+@pytest.mark.parametrize("file", sorted({file for file, _, _ in rows()}))
+def test_every_test_on_the_page_exists(file: str) -> None:
+    tree = ast.parse((HERE / file).read_text(encoding="utf-8"))
+    there = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert [test for named, _, test in rows() if named == file and test not in there] == []
+
+
+def test_every_class_and_method_on_the_page_exists() -> None:
+    named = {what.split("`")[1] for _, what, _ in rows() if what.startswith("`")}
+    for name in named:
+        reduce(getattr, name.split("."), sennit)
+
+
+def test_every_name_that_document_000_exports_is_on_the_page() -> None:
+    exported = {
+        *{"Session", "Branch", "Message", "MessageContent", "MessageRole", "SenderRecipient"},
+        *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
+        *{"ActionRequestContent", "ActionResponseContent", "prepare_messages_for_chat"},
+    }
+    shown = {what.strip("`") for file, what, _ in rows() if file.startswith("test_000")}
+    assert exported <= shown
