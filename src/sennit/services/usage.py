@@ -119,9 +119,15 @@ def tokens_in(letters: int) -> int:
 def _letters(value: object) -> int:
     if isinstance(value, str):
         return len(value)
+    if type(value) is dict:
+        # Asked for a whole history at every call, hence the short cut for plain messages.
+        letters = 0
+        for key, item in cast("dict[Any, Any]", value).items():
+            letters += len(key) if type(key) is str else _letters(key)
+            letters += len(item) if type(item) is str else _letters(item)
+        return letters
     if isinstance(value, Mapping):
-        pairs = cast("Mapping[Any, Any]", value).items()
-        return sum(_letters(key) + _letters(item) for key, item in pairs)
+        return _letters(dict(cast("Mapping[Any, Any]", value)))
     if isinstance(value, Sequence):
-        return sum(_letters(item) for item in cast("Sequence[Any]", value))
+        return sum(map(_letters, cast("Sequence[Any]", value)))
     return 0 if value is None else len(str(value))
