@@ -21,7 +21,7 @@ PROMISED = {
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
     *{"prepare_messages_for_chat", "to_model_messages", "Unset", "models_pull"},
     *{"ServiceRegistry", "Tool", "ToolContext"},
-    *{"OperationRegistry", "Operation", "IPU"},
+    *{"OperationRegistry", "Operation", "OperationContext", "IPU"},
     *{
         name
         for name, kind in vars(errors).items()

@@ -49,6 +49,7 @@ from sennit.messages.native import to_model_messages
 from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
 from sennit.messages.prepare import prepare_messages_for_chat
 from sennit.messages.unset import Unset
+from sennit.operations.context import OperationContext
 from sennit.operations.ipu import IPU
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
@@ -83,6 +84,7 @@ __all__ = [
     "ModelError",
     "NotFoundError",
     "Operation",
+    "OperationContext",
     "OperationRegistry",
     "OutOfRangeError",
     "OutputError",

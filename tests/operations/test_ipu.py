@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from sennit import IPU, NotFoundError, Operation, OutputError, Session, ValidationError
-from sennit.operations.context import OperationContext
+from sennit import (
+    IPU,
+    NotFoundError,
+    Operation,
+    OperationContext,
+    OutputError,
+    Session,
+    ValidationError,
+)
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, said, session_with
 

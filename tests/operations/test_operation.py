@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from sennit import Element, ModelError, Operation, Session
-from sennit.operations.context import OperationContext
+from sennit import Element, ModelError, Operation, OperationContext, Session
 from sennit.testing import ScriptedModel
 from tests.conducting import said, session_with
 from tests.models import failure

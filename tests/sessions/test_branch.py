@@ -591,3 +591,12 @@ def test_the_drawing_of_a_deep_tree_stays_narrow() -> None:
     for _ in range(500):
         branch = session.fork(branch)
     assert max(map(len, str(session.tree()).splitlines())) < 200
+
+
+def test_a_branch_says_which_services_it_may_use() -> None:
+    session = Session()
+    some = session.create_branch("some", resources={"gpt4"})
+    every = session.create_branch("every", resources="*")
+    none = session.create_branch("none")
+    assert [branch.may_use("gpt4") for branch in (some, every, none)] == [True, True, False]
+    assert [branch.may_use("claude") for branch in (some, every, none)] == [False, True, False]

@@ -13,7 +13,7 @@ from sennit.operations.context import OperationContext, listed, named_model, nam
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools import Tool
-from sennit.sessions.access import ALL, Grants
+from sennit.sessions.access import Grants
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
@@ -85,7 +85,7 @@ def _only_model(branch: Branch) -> str:
     """The one model a branch may use; raises if there is none, or a choice."""
     services = branch.session.services
     models = [name for name in services if not isinstance(services.get(name), Tool)]
-    allowed = [name for name in models if ALL in branch.resources or name in branch.resources]
+    allowed = [name for name in models if branch.may_use(name)]
     if len(allowed) == 1:
         return allowed[0]
     if allowed:

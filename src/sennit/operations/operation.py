@@ -28,8 +28,8 @@ class Operation(Element):
     result = await operation.invoke()
 
     It runs once. Invoked again, or by several tasks at once, it gives the same result, or raises
-    the same error, without asking anyone again. If whoever runs it is cancelled, nothing has
-    happened, and it may be invoked again.
+    the same error, without asking anyone again. If whoever runs it is cancelled, it is pending as
+    before and may be invoked again; the built-in ones have stored nothing then.
     """
 
     def __init__(

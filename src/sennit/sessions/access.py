@@ -40,6 +40,10 @@ class Grants:
             _check(branch, "resources", resources, self.resources)
         _check(branch, "capabilities", capabilities, self.capabilities)
 
+    def allow_service(self, name: str) -> bool:
+        """Whether a service may be used."""
+        return ALL in self.resources or name in self.resources
+
     def plus(self, more: Grants) -> Grants:
         """These and more."""
         return Grants(self.resources | more.resources, self.capabilities | more.capabilities)

@@ -156,6 +156,10 @@ class Branch(Progression):
         """Raise AccessError unless all of these services and output schemas are granted."""
         self._grants.check(self.name, resource_names(resources), capability_names(capabilities))
 
+    def may_use(self, service: str) -> bool:
+        """Whether a service is granted."""
+        return self._grants.allow_service(service)
+
     def lineage(self) -> tuple[ForkPoint, ...]:
         """Where this branch was forked from, and that one, and so on; the nearest first."""
         found: list[ForkPoint] = []
