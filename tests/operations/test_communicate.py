@@ -19,6 +19,7 @@ from sennit import (
     ModelError,
     OutputError,
     Session,
+    StoreError,
     SystemContent,
     Unset,
     ValidationError,
@@ -329,3 +330,13 @@ def test_many_at_once_on_one_branch_all_land_whole(durable: bool, tmp_path: Path
         texts = said(session)
     pairs = list(zip(texts[::2], texts[1::2], strict=True))
     assert sorted(pairs) == sorted((f"Instruction: {n}", f"re {n}") for n in range(count))
+
+
+def test_a_store_that_fails_leaves_the_branch_as_it_was(tmp_path: Path) -> None:
+    session = Session(store=tmp_path / "a.db")
+    session.services.register(ScriptedModel(["Hello"]))
+    session.create_branch("main", resources="*")
+    session.close()
+    with pytest.raises(StoreError):
+        result_of(session, "communicate", instruction="Hi")
+    assert said(session) == []

@@ -9,11 +9,12 @@ from sennit.errors import AccessError, ValidationError
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.models import as_model, model_name
-from sennit.operations.context import OperationContext, listed, named_model, named_tool
+from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools import Tool
 from sennit.sessions.access import Grants
+from sennit.sessions.request import listed
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU

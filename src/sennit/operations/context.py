@@ -6,13 +6,13 @@ the branch was granted. A service that is passed as an object needs its name gra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sennit.errors import InvalidTypeError, shown
 from sennit.services.model import Model, is_model
 from sennit.services.tools import Tool
+from sennit.sessions.request import listed
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -63,15 +63,6 @@ def named_tool(services: ServiceRegistry, tool: Any) -> str:
     raise InvalidTypeError(
         f"A tool is a Tool, a typed function or the name of a registered one, got {shown(tool)}."
     )
-
-
-def listed(tools: Any) -> list[Any]:
-    """One tool or several as a list; None is none."""
-    if tools is None:
-        return []
-    if isinstance(tools, list | tuple | set | frozenset):
-        return list(cast("Iterable[Any]", tools))
-    return [tools]
 
 
 def _tool(services: ServiceRegistry, tool: Any) -> Tool:

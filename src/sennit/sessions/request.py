@@ -44,7 +44,7 @@ async def _ask_model(
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
     tools = [
         services.tool(one).schema if isinstance(one, str) else offered_schema(one)
-        for one in _listed(given.get("tools") or ())
+        for one in listed(given.get("tools"))
     ]
     more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
     request = model_request(given["messages"], tools=tools, **more)
@@ -57,6 +57,10 @@ async def _ask_model(
     return await model.ask(request)
 
 
-def _listed(tools: Any) -> Iterable[Any]:
-    several = isinstance(tools, list | tuple | set | frozenset)
-    return cast("Iterable[Any]", tools) if several else [tools]
+def listed(tools: Any) -> list[Any]:
+    """One tool or several as a list; None is none."""
+    if tools is None:
+        return []
+    if isinstance(tools, list | tuple | set | frozenset):
+        return list(cast("Iterable[Any]", tools))
+    return [tools]
