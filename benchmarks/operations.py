@@ -61,7 +61,7 @@ def run() -> Iterator[Result]:
 
 
 def _scripted() -> Model:
-    """The one people test with, which looks at all it is sent to estimate its tokens."""
+    """The one people test with, which also estimates the tokens of all it is sent."""
     return ScriptedModel([_ANSWER] * (CALLS + 2), "ScriptedModel")
 
 

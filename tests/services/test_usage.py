@@ -13,7 +13,7 @@ from sennit.messages.models import ModelSchema
 from sennit.messages.schema import ToolSchema
 from sennit.services.reply import Reply, Text, Usage
 from sennit.services.request import ModelRequest
-from sennit.services.usage import Meter, UsageRecord, estimate_tokens
+from sennit.services.usage import Estimator, Meter, UsageRecord, estimate_tokens
 from sennit.testing import ScriptedModel, run_instantly
 from tests.models import Patient, answered, failure, request
 
@@ -97,3 +97,11 @@ def test_estimates_count_all_that_is_sent() -> None:
         output=ModelSchema("Answer", {"description": "z" * 400, "minimum": 1}),
     )
     assert estimate_tokens(more) == pytest.approx(300, abs=40)
+
+
+def test_an_estimator_says_the_same_whether_a_history_grew_shrank_or_changed() -> None:
+    said = [{"role": "user", "content": "x" * size} for size in range(40)]
+    estimator = Estimator()
+    for messages in (said[:10], said[:20], said[:20], said[:5], said[3:9], said, []):
+        asked = ModelRequest(messages=messages)
+        assert estimator.tokens(asked) == estimate_tokens(asked)

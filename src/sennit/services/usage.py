@@ -103,12 +103,33 @@ class _Metered(Layer):
 
 def estimate_tokens(request: ModelRequest) -> int:
     """About how many tokens a request sends."""
-    letters = _letters(request.messages)
+    return tokens_in(_letters(request.messages) + _offered(request))
+
+
+class Estimator:
+    """The same for requests that follow one another: a history that only grew is not read again."""
+
+    def __init__(self) -> None:
+        self._read: tuple[list[Mapping[str, Any]], int] = ([], 0)
+
+    def tokens(self, request: ModelRequest) -> int:
+        """About how many tokens a request sends."""
+        messages = list(request.messages)
+        read, letters = self._read
+        if messages[: len(read)] != read:  # nearly free where they are the same objects
+            read, letters = [], 0
+        letters += _letters(messages[len(read) :])
+        self._read = (messages, letters)
+        return tokens_in(letters + _offered(request))
+
+
+def _offered(request: ModelRequest) -> int:
+    letters = 0
     for tool in request.tools:
         letters += _letters((tool.name, tool.description, tool.parameters))
     if request.output is not None:
         letters += _letters(request.output.schema)
-    return tokens_in(letters)
+    return letters
 
 
 def tokens_in(letters: int) -> int:
@@ -119,15 +140,9 @@ def tokens_in(letters: int) -> int:
 def _letters(value: object) -> int:
     if isinstance(value, str):
         return len(value)
-    if type(value) is dict:
-        # Asked for a whole history at every call, hence the short cut for plain messages.
-        letters = 0
-        for key, item in cast("dict[Any, Any]", value).items():
-            letters += len(key) if type(key) is str else _letters(key)
-            letters += len(item) if type(item) is str else _letters(item)
-        return letters
     if isinstance(value, Mapping):
-        return _letters(dict(cast("Mapping[Any, Any]", value)))
+        pairs = cast("Mapping[Any, Any]", value).items()
+        return sum(_letters(key) + _letters(item) for key, item in pairs)
     if isinstance(value, Sequence):
-        return sum(map(_letters, cast("Sequence[Any]", value)))
+        return sum(_letters(item) for item in cast("Sequence[Any]", value))
     return 0 if value is None else len(str(value))

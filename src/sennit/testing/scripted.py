@@ -44,7 +44,7 @@ from sennit.services.reply import (
     Usage,
 )
 from sennit.services.request import ModelRequest
-from sennit.services.usage import estimate_tokens, tokens_in
+from sennit.services.usage import Estimator, tokens_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,7 @@ class ScriptedModel:
         self._chunk = chunk
         self._delay = delay
         self._lock = Lock()
+        self._estimator = Estimator()
 
     def __repr__(self) -> str:
         return f"ScriptedModel({self.name!r}, {len(self._replies)} replies)"
@@ -164,7 +165,7 @@ class ScriptedModel:
             script = cast("Scripted", await given if isawaitable(given) else given)
         if isinstance(script, BaseException):
             raise script
-        return _Lines(self.name, request, *_said(script, number))
+        return _Lines(self.name, request, self._estimator, *_said(script, number))
 
     def _asked_too_often(self, asked: int) -> str:
         replies = "1 reply" if len(self._replies) == 1 else f"{len(self._replies)} replies"
@@ -197,11 +198,13 @@ class _Lines:
         self,
         name: str,
         request: ModelRequest,
+        estimator: Estimator,
         said: list[Item | BaseException],
         whole: Reply | None,
     ) -> None:
         self._name = name
         self._request = request
+        self._estimator = estimator
         self._said = said
         self._whole = whole
 
@@ -240,7 +243,7 @@ class _Lines:
                     letters += len(item.name) + len(item.arguments)
                 case _:
                     pass
-        sent, reasoning = estimate_tokens(self._request), tokens_in(thought)
+        sent, reasoning = self._estimator.tokens(self._request), tokens_in(thought)
         return Usage(sent, tokens_in(letters) + reasoning, reasoning_tokens=reasoning)
 
 
