@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -206,7 +206,19 @@ FIELDS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 }
 
 
-@given(st.data(), st.sets(st.sampled_from(sorted(FIELDS))), json_values)
+def _no_whole_floats(value: Any) -> Any:
+    """To JSON schema 2.0 is an integer; to pydantic, when it is strict, it is not."""
+    if isinstance(value, float) and value.is_integer():
+        return 0.5
+    if isinstance(value, list):
+        return [_no_whole_floats(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _no_whole_floats(one) for name, one in value.items()}
+    return value
+
+
+@given(st.data(), st.sets(st.sampled_from(sorted(FIELDS))), json_values.map(_no_whole_floats))
+@settings(max_examples=100)
 def test_it_agrees_with_pydantic(data: st.DataObject, names: set[str], odd: Any) -> None:
     fields: Any = {name: (FIELDS[name][0], ...) for name in names}
     form = create_model("Form", __config__=ConfigDict(strict=True, extra="forbid"), **fields)

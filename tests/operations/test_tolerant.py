@@ -35,7 +35,7 @@ fences = st.sampled_from(
 def test_any_json_value_comes_back_also_out_of_a_fence(
     value: Any, indent: int | None, ascii_only: bool, fence: tuple[str, str]
 ) -> None:
-    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only).replace("NaN", "null")
+    text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
     assert next(iter(values_in(f" {text}\n"))) == value
     if isinstance(value, dict | list):
         assert value in list(values_in(f"{fence[0]}{text}{fence[1]}"))
