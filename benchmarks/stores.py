@@ -31,7 +31,9 @@ def run() -> Iterator[Result]:
         yield load(place)
         yield fork_time(place)
         yield fork_bytes(place)
+        yield chain_load(place)
         yield message_bytes(place)
+        yield indexed_bytes(place)
         yield opening(place)
 
 
@@ -211,6 +213,44 @@ def message_bytes(place: _Places) -> Result:
     size = _size(path)
     plain = sum(len(message.to_json()) for message in session.messages)
     return Result("bytes of 5,000 messages", size, plain, "their JSON", unit="B", bar=1.6)
+
+
+def indexed_bytes(place: _Places) -> Result:
+    path = place.new()
+    session, _ = _session(path, 5_000)
+    with sennit.open(path) as client:
+        client.search_messages("knot")  # brings the index up to date
+    size = _size(path)
+    plain = sum(len(message.to_json()) for message in session.messages)
+    name = "bytes of 5,000 messages with the index of words"
+    return Result(name, size, plain, "their JSON", unit="B", bar=2)
+
+
+def chain_load(place: _Places) -> Result:
+    def chain(length: int) -> Path:
+        path = place.new()
+        session, branch = _session(path, 1)
+        for _ in range(length):
+            branch = session.fork(branch)
+        return path
+
+    def load(path: Path) -> Work:
+        def run(client: sennit.Client) -> list[int]:
+            session = client.session("bench")
+            return [len(branch) for branch in session.branches]
+
+        return Work(run, lambda: sennit.open(path))
+
+    # Ten times the forks: ten times the time, so the same for each fork.
+    long, short = chain(10_000), chain(1_000)
+    result = compare("load a chain of forks", load(long), load(short), floor_name="of 1,000")
+    return Result(
+        "load a chain of 10,000 forks, each",
+        result.ours / 10_000,
+        result.floor / 1_000,
+        "in a chain of 1,000",
+        bar=2,
+    )
 
 
 def _size(path: Path) -> int:

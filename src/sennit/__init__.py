@@ -20,6 +20,7 @@ from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import (
     AccessError,
+    ArchiveError,
     CodecError,
     ConflictError,
     ExistsError,
@@ -64,6 +65,7 @@ __all__ = [
     "AccessError",
     "ActionRequestContent",
     "ActionResponseContent",
+    "ArchiveError",
     "AssistantResponseContent",
     "Branch",
     "Client",

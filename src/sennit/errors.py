@@ -14,6 +14,7 @@
     │   ├── OutputError                   its answers do not have the form asked for
     │   └── ToolError                     a tool failed, or was given arguments it does not take
     └── StoreError                        the store cannot: look at the disk, the file, the lock
+        ├── ArchiveError                  an archive is damaged, not ours, or hostile
         └── ConflictError                 someone else was faster: refresh and decide again
 
 Each also derives from the built-in that people already catch, so `except KeyError` and
@@ -142,6 +143,10 @@ class ToolError(ServiceError):
 
 class StoreError(SennitError):
     """The store could not do it (a full disk, a lock, a foreign file); nothing was done."""
+
+
+class ArchiveError(StoreError):
+    """The archive is damaged, not ours, or hostile; nothing was imported."""
 
 
 class ConflictError(StoreError):

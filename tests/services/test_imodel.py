@@ -29,8 +29,8 @@ from sennit.messages.models import ModelSchema
 from sennit.messages.schema import ToolSchema
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout
 from sennit.services.model import Model, is_model
+from sennit.services.params import PARAMS
 from sennit.services.reply import Delta, Reasoning
-from sennit.services.request import PARAMS
 from sennit.testing import ScriptedModel, ToolCall, run_instantly
 from tests.models import Patient, answered, failure, heard, request
 

@@ -10,7 +10,8 @@ from sennit.errors import InvalidTypeError, ModelError, ValidationError
 from sennit.messages.models import ModelSchema
 from sennit.messages.schema import ToolSchema
 from sennit.services.local_request import body_of, timeout_of
-from sennit.services.request import PARAMS, ModelRequest
+from sennit.services.params import PARAMS
+from sennit.services.request import ModelRequest
 
 HELLO = {"role": "user", "content": "Hello"}
 WEATHER = ToolSchema("weather", "The weather now", {"type": "object", "properties": {}})

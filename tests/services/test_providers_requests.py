@@ -9,9 +9,9 @@ import pytest
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.models import ModelSchema
 from sennit.messages.schema import ToolSchema
-from sennit.services.params import checked_params
+from sennit.services.params import PARAMS, checked_params
 from sennit.services.providers import ProviderModel, connect
-from sennit.services.request import PARAMS, ModelRequest
+from sennit.services.request import ModelRequest
 from tests.services.asking import asked, folded, request, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import (

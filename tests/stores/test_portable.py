@@ -33,10 +33,10 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
+from sennit.errors import ArchiveError
 from sennit.stores import archive as archives
 from sennit.stores import portable
 from sennit.stores.keys import session_id
-from sennit.stores.portable import ArchiveError
 from sennit.stores.records import Owner
 from sennit.stores.sqlite import SQLiteStore
 from tests import strategies as some

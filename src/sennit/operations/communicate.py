@@ -19,8 +19,9 @@ from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.structured import REPAIRS, Answer, ask, ask_for, checked_repairs
 from sennit.services.model import Model
+from sennit.services.params import checked_params
 from sennit.services.reply import Usage
-from sennit.services.request import ModelRequest, checked_params
+from sennit.services.request import ModelRequest
 
 
 async def communicate(

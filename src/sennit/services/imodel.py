@@ -23,8 +23,9 @@ from sennit.services.hooks import After, Before, Hooked
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout
 from sennit.services.limits.numbers import count
 from sennit.services.model import Model
+from sennit.services.params import checked_params
 from sennit.services.reply import Delta, Reply, Usage
-from sennit.services.request import ModelRequest, Offered, Said, checked_params, model_request
+from sennit.services.request import ModelRequest, Offered, Said, model_request
 from sennit.services.usage import Meter
 
 if TYPE_CHECKING:

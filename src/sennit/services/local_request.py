@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ModelError, ValidationError, shown
 from sennit.services.local_tools import call_text, tools_prompt, tools_schema
-from sennit.services.request import PARAMS, ModelRequest
+from sennit.services.params import PARAMS
+from sennit.services.request import ModelRequest
 
 DEFAULTS: Mapping[str, Any] = {
     "temperature": 0.2,

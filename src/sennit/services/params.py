@@ -8,11 +8,27 @@ do it is for the one who adapts that model to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.services.request import PARAMS
+
+PARAMS: Mapping[str, str] = {
+    "temperature": "how freely to choose, 0 for as little as possible",
+    "top_p": "choose among the likeliest tokens that make up this share",
+    "max_tokens": "the most tokens of an answer",
+    "stop": "texts at which to stop",
+    "seed": "a number to make choices repeatable where the provider can",
+    "presence_penalty": "against what was said before",
+    "frequency_penalty": "against what was said often",
+    "timeout": "seconds for the whole answer",
+    "parallel_tool_calls": "whether several tools may be called at once",
+    "reasoning": "how hard to think: 'off', 'low', 'medium' or 'high'",
+    "extra_body": "more fields of the provider's own, sent as they are",
+    "extra_headers": "more HTTP headers, sent as they are",
+}
+"""Every parameter there is, and what it does; any other name is refused."""
 
 REASONING = ("off", "low", "medium", "high")
 
@@ -20,13 +36,17 @@ REASONING = ("off", "low", "medium", "high")
 def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """The params that are set (None means not set), `stop` as a list.
 
-    Raises ValidationError for a name that PARAMS does not have or a value it cannot take.
+    Raises InvalidTypeError for a name that PARAMS does not have, ValidationError for a value it
+    cannot take.
     """
-    if unknown := [name for name in params if name not in PARAMS]:
-        raise ValidationError(
-            f"There is no parameter {shown(unknown[0])}; there are {', '.join(PARAMS)}. A field of "
-            f"the provider's own goes into extra_body."
-        )
+    for name in params:
+        if name not in PARAMS:
+            near = get_close_matches(name, PARAMS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise InvalidTypeError(
+                f"A model takes no parameter {name!r}; there are {', '.join(PARAMS)}.{hint} "
+                f"A field of the provider's own goes into extra_body."
+            )
     return {name: _CHECKS[name](name, value) for name, value in params.items() if value is not None}
 
 

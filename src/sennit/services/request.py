@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -13,6 +12,7 @@ from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema, as_model, is_model, model_name, model_schema
 from sennit.messages.native import to_model_messages
 from sennit.messages.schema import ToolSchema, tool_schema
+from sennit.services.params import checked_params
 from sennit.services.tools import Tool
 
 
@@ -29,22 +29,6 @@ class ModelRequest:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How to answer: see PARAMS."""
 
-
-PARAMS: Mapping[str, str] = {
-    "temperature": "how freely to choose, 0 for as little as possible",
-    "top_p": "choose among the likeliest tokens that make up this share",
-    "max_tokens": "the most tokens of an answer",
-    "stop": "texts at which to stop",
-    "seed": "a number to make choices repeatable where the provider can",
-    "presence_penalty": "against what was said before",
-    "frequency_penalty": "against what was said often",
-    "timeout": "seconds for the whole answer",
-    "parallel_tool_calls": "whether several tools may be called at once",
-    "reasoning": "how hard to think: 'off', 'low', 'medium' or 'high'",
-    "extra_body": "more fields of the provider's own, sent as they are",
-    "extra_headers": "more HTTP headers, sent as they are",
-}
-"""Every parameter there is, and what it does; any other name is refused."""
 
 Said: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
 """Something said: a message, its content, a dict of either kind, or the text of an instruction."""
@@ -123,16 +107,3 @@ def _message(said: Any) -> Message:
 def _output(output: Any) -> ModelSchema:
     model = as_model(output, "output")
     return ModelSchema(model_name(model), model_schema(model))
-
-
-def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a model; raises InvalidTypeError for a name that is none."""
-    for name in params:
-        if name not in PARAMS:
-            near = get_close_matches(name, PARAMS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(PARAMS)}."
-            raise InvalidTypeError(
-                f"A model takes no parameter {name!r}; {hint} A field of the provider's own goes "
-                f"into extra_body."
-            )
-    return dict(params)

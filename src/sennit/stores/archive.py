@@ -28,7 +28,7 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import SennitError, StoreError, shown
+from sennit.errors import ArchiveError, SennitError, shown
 from sennit.messages.codec import MAX_BYTES, dumps, loads
 from sennit.stores.whole import whole
 
@@ -46,10 +46,6 @@ _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-class ArchiveError(StoreError):
-    """The archive is damaged, not ours, or hostile; nothing was imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ import msgspec
 
 from sennit import clock
 from sennit.containers.element import checked_name
-from sennit.errors import SennitError, ValidationError, shown
+from sennit.errors import ArchiveError, SennitError, ValidationError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, party
 from sennit.messages.plain import plain_dict, text
-from sennit.stores.archive import ArchiveError, Count
+from sennit.stores.archive import Count
 from sennit.stores.keys import session_id
 from sennit.stores.records import (
     BranchRecord,

@@ -20,14 +20,13 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ExistsError, NotFoundError, SennitError
+from sennit.errors import ArchiveError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.stores import lines
 from sennit.stores.archive import (
     Archive,
     ArchivedSession,
-    ArchiveError,
     ArchiveWriter,
     reading,
     writing,
@@ -48,7 +47,6 @@ from sennit.stores.records import (
 )
 
 __all__ = [
-    "ArchiveError",
     "ExportSummary",
     "ImportSummary",
     "additions",
