@@ -200,17 +200,17 @@ def fork_time(place: _Places) -> Result:
 def fork_bytes(place: _Places) -> Result:
     path = place.new()
     session, branch = _session(path, 10_000)
-    before = _size(path)
+    before = size_of(path)
     for _ in range(1000):
         session.fork(branch)
-    grown = (_size(path) - before) / 1000
+    grown = (size_of(path) - before) / 1000
     return Result("bytes of a fork", grown, 1024, "1 KB", unit="B", bar=1)
 
 
 def message_bytes(place: _Places) -> Result:
     path = place.new()
     session, _ = _session(path, 5_000)
-    size = _size(path)
+    size = size_of(path)
     plain = sum(len(message.to_json()) for message in session.messages)
     return Result("bytes of 5,000 messages", size, plain, "their JSON", unit="B", bar=1.6)
 
@@ -220,7 +220,7 @@ def indexed_bytes(place: _Places) -> Result:
     session, _ = _session(path, 5_000)
     with sennit.open(path) as client:
         client.search_messages("knot")  # brings the index up to date
-    size = _size(path)
+    size = size_of(path)
     plain = sum(len(message.to_json()) for message in session.messages)
     name = "bytes of 5,000 messages with the index of words"
     return Result(name, size, plain, "their JSON", unit="B", bar=2)
@@ -253,7 +253,8 @@ def chain_load(place: _Places) -> Result:
     )
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """The bytes of a database, with nothing left in its journal."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()

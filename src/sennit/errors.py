@@ -12,6 +12,7 @@
     ├── ServiceError                      who was asked could not answer
     │   ├── ModelError                    a model or its provider failed: see its `kind`
     │   ├── OutputError                   its answers do not have the form asked for
+    │   ├── RunError                      a run of turns did not end well
     │   └── ToolError                     a tool failed, or was given arguments it does not take
     └── StoreError                        the store cannot: look at the disk, the file, the lock
         ├── ArchiveError                  an archive is damaged, not ours, or hostile
@@ -135,6 +136,14 @@ class OutputError(ServiceError):
         """What does not fit, place by place."""
         self.said = said
         """What was answered last."""
+
+
+class RunError(ServiceError):
+    """A run of turns did not end well; `result` is the Return that says how."""
+
+    def __init__(self, message: str, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class ToolError(ServiceError):

@@ -6,7 +6,7 @@ on them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -29,6 +29,8 @@ from sennit.stores.base import Store
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
+    from sennit.services.model import Model
+    from sennit.turns.conversation import ConversationSession
 
 
 class Session(SessionCore):
@@ -144,6 +146,26 @@ class Session(SessionCore):
             params=params,
             **more,
         )
+
+    def conversation(
+        self,
+        branch: BranchRef,
+        *,
+        model: str | Model,
+        tools: Iterable[Any] = (),
+        observers: Iterable[Any] = (),
+        **params: Any,
+    ) -> ConversationSession:
+        """Run turns on a branch; model and tools are registered names, or objects.
+
+        `params` are those of the model. Raises NotFoundError for a name that is not registered,
+        AccessError unless the branch was granted all of them.
+        """
+        from sennit.turns.conversation import ConversationSession
+        from sennit.turns.request import Request
+
+        request = Request.of(self.get_branch(branch), model=model, tools=tools, **params)
+        return ConversationSession(request, observers=observers)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

@@ -37,13 +37,16 @@ from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     BranchRecord,
     Change,
     ChangeBranch,
     Head,
+    PutRun,
     Snapshot,
 )
+from sennit.stores.runs import RunLog
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -66,6 +69,7 @@ class Kept(Element):
         self._named: dict[str, Branch] = {}
         self._conversations = Conversations(self._messages, self._branches, self._named)
         self._keeper: Keeper | None = None
+        self._log = RunLog()  # for a session without a store
         self._key: str | None = None
 
     @property
@@ -94,11 +98,19 @@ class Kept(Element):
             else:
                 branch._tail.append(message.id)
 
-    async def _aplace(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
-        """The same, without blocking the caller's loop."""
+    async def _aplace(
+        self,
+        messages: Sequence[Message],
+        branches: Sequence[Branch],
+        also: Sequence[PutRun | AddEvents] = (),
+    ) -> None:
+        """The same, without blocking the caller's loop, together with what a run has to note."""
         if self._keeper is None:
             with self.lock:
+                self._log.check(also)
                 self.place(messages, branches)
+                for change in also:
+                    self._log.apply(change)
             return
         with self.lock:
             placement = Placement.of(messages, branches, self._messages)
@@ -108,7 +120,7 @@ class Kept(Element):
                 self._apply(placement, heads)
 
         try:
-            await self._keeper.submit(placement.changes, apply)
+            await self._keeper.submit([*placement.changes, *also], apply)
         except ConflictError:
             await self.arefresh()
             raise

@@ -25,10 +25,12 @@ from uuid import UUID
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.records import (
     Change,
+    EventRecord,
     Found,
     Head,
     Lease,
     Owner,
+    RunRecord,
     SessionRecord,
     Snapshot,
     Write,
@@ -98,6 +100,24 @@ class Store(Protocol):
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         """Give a lease back; one that was lost is left alone."""
+        ...
+
+    def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
+        """The runs of a branch, the newest first."""
+        ...
+
+    def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
+        """The newest run of a branch, if there was any."""
+        ...
+
+    def events(
+        self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
+    ) -> list[EventRecord]:
+        """The events of a branch past a number, in order, at most `limit` of them."""
+        ...
+
+    def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
+        """The number of a branch's last event; 0 if there is none."""
         ...
 
     def close(self) -> None:

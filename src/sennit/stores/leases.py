@@ -39,3 +39,8 @@ def is_held(last: Lease | None, lease: Lease) -> bool:
     if last is None or last.expires == 0:
         return False
     return (last.holder, last.token) == (lease.holder, lease.token)
+
+
+def ended(lease: Lease) -> Lease:
+    """A lease that was given back: nobody holds it, and its token stays used."""
+    return Lease(lease.branch, lease.holder, lease.token, 0)

@@ -140,7 +140,55 @@ class RemoveMessages:
     messages: tuple[UUID, ...]
 
 
-Change: TypeAlias = AddMessages | Append | AddBranch | ChangeBranch | RemoveBranch | RemoveMessages
+class RunRecord(msgspec.Struct, frozen=True, gc=False):
+    """A run of turns on a branch; `body` is the JSON of all that going on with it takes."""
+
+    id: UUID
+    branch: UUID
+    state: Literal["running", "suspended", "ended"]
+    created: int
+    updated: int
+    body: bytes
+
+
+class EventRecord(msgspec.Struct, frozen=True, gc=False):
+    """Something that happened in a run; erased with the message it speaks of."""
+
+    seq: int
+    """Its number on the branch: 1, 2, 3, over all runs, without gaps unless some were erased."""
+    run: UUID
+    message: UUID | None
+    body: bytes
+
+
+class PutRun(msgspec.Struct, frozen=True, gc=False):
+    """Keep a run as it is now; refused if the token is not that of the branch's last lease."""
+
+    run: RunRecord
+    token: int
+
+
+class AddEvents(msgspec.Struct, frozen=True, gc=False):
+    """Keep what happened on a branch; refused if the token is not that of its last lease.
+
+    Events that are there already with the same body are left alone; another body is refused.
+    """
+
+    branch: UUID
+    events: tuple[EventRecord, ...]
+    token: int
+
+
+Change: TypeAlias = (
+    AddMessages
+    | Append
+    | AddBranch
+    | ChangeBranch
+    | RemoveBranch
+    | RemoveMessages
+    | PutRun
+    | AddEvents
+)
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):

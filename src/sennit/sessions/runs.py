@@ -1,0 +1,115 @@
+"""A branch's runs: who may run turns on it, and what is noted of those that did.
+
+With a store, its leases keep runs apart across processes and what is noted is durable; a session
+without one does the same in memory.
+"""
+
+# Like a session, this may reach past the guards of what a session has.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.keeper import Keeper
+from sennit.stores.records import AddEvents, EventRecord, Lease, PutRun, RunRecord
+
+_PAGE = 1000
+
+
+class BranchRuns:
+    """Runs on one branch."""
+
+    def __init__(self, branch: Branch) -> None:
+        self.branch = branch
+        self._session = branch.session
+
+    @property
+    def _keeper(self) -> Keeper | None:
+        keeper = self._session._keeper
+        return keeper if keeper is not None and hasattr(keeper.store, "last_event") else None
+
+    @property
+    def durable(self) -> bool:
+        """Whether there is a store behind it, and others may be running too."""
+        return self._keeper is not None
+
+    def acquire(self, holder: str, ttl: int) -> Lease:
+        """Take the branch for `ttl` microseconds; raises ConflictError if someone else has it."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                return self._session._log.acquire(self.branch.id, holder, ttl)
+        return keeper.store.acquire(keeper.owner, keeper.session, self.branch.id, holder, ttl)
+
+    def renew(self, lease: Lease, ttl: int) -> Lease:
+        """Keep it longer; raises ConflictError if it was lost."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                return self._session._log.renew(lease, ttl)
+        return keeper.store.renew(keeper.owner, keeper.session, lease, ttl)
+
+    def release(self, lease: Lease) -> None:
+        """Give it back."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                self._session._log.release(lease)
+            return
+        keeper.store.release(keeper.owner, keeper.session, lease)
+
+    async def write(
+        self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]
+    ) -> None:
+        """Put messages on the branch and note what happened, in one step."""
+        await self._session._aplace(messages, [self.branch], changes)
+
+    def note(self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]) -> None:
+        """The same at once, for a session without a store."""
+        with self._session.lock:
+            self._session._log.check(changes)
+            if messages:
+                self._session.place(messages, [self.branch])
+            for change in changes:
+                self._session._log.apply(change)
+
+    def runs(self) -> list[RunRecord]:
+        """The runs, the newest first."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                return self._session._log.of_branch(self.branch.id)
+        return keeper.store.runs(keeper.owner, keeper.session, self.branch.id)
+
+    def last(self) -> RunRecord | None:
+        """The newest run, if there was any."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                return self._session._log.last_of(self.branch.id)
+        return keeper.store.last_run(keeper.owner, keeper.session, self.branch.id)
+
+    def events(self, after: int = 0, limit: int = _PAGE) -> list[EventRecord]:
+        """The events past a number, at most `limit` of them."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                return self._session._log.after(self.branch.id, after)[:limit]
+        return keeper.store.events(keeper.owner, keeper.session, self.branch.id, after, limit)
+
+    def last_seq(self) -> int:
+        """The number of the last event; 0 if there is none."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                found = self._session._log.events.get(self.branch.id)
+                return found[-1].seq if found else 0
+        return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
+
+    def message(self, uid: UUID) -> Message:
+        """A message that an event speaks of."""
+        return self._session.messages.get(uid)

@@ -1,0 +1,432 @@
+"""ConversationSession: runs turns on one branch, and shows them in whichever way is wanted.
+
+`run_to_stable_result`, `stream` and `events` start the same loop and read the same events; they can
+differ in nothing but what they show. One run at a time holds the branch, across processes.
+"""
+
+from __future__ import annotations
+
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Queue,
+    Task,
+    create_task,
+    get_running_loop,
+    sleep,
+    to_thread,
+)
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from sennit.errors import AccessError, ConflictError, InvalidTypeError, NotFoundError, shown
+from sennit.messages.content import ActionRequestContent, InstructionContent
+from sennit.messages.message import Message
+from sennit.sessions.runs import BranchRuns
+from sennit.stores.records import AddEvents
+from sennit.turns.events import (
+    AnyEvent,
+    ApprovalGiven,
+    ReasoningAdded,
+    RunEnded,
+    TextAdded,
+    to_record,
+    whole,
+)
+from sennit.turns.hold import held
+from sennit.turns.loop import carry_out
+from sennit.turns.observers import Observers, piece
+from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
+from sennit.turns.request import Request
+from sennit.turns.returns import Body, Notice, Return, StopReason
+from sennit.turns.run import CancelMode, Run, holder
+from sennit.turns.sync import run_now, watching
+
+_LOOK = 0.05  # seconds between two looks at a run of another program
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class _Current:
+    """The run under way, and where it runs."""
+
+    run: Run
+    loop: AbstractEventLoop
+    task: Task[Return]
+
+    def cancel(self, mode: CancelMode) -> None:
+        """Stop it, once; being told again changes nothing."""
+        if mode == "after_turn":
+            self.run.progress.stopping = True
+        elif not self.run.cancelled_here:
+            self.run.cancelled_here = True
+            if self.loop is _running_loop():
+                self.task.cancel()
+                return
+            with suppress(RuntimeError):  # its loop has ended, and the run with it
+                self.loop.call_soon_threadsafe(self.task.cancel)
+
+
+class ConversationSession:
+    """A conversation on one branch.
+
+    conversation = session.conversation(branch, model="local", tools=[...])
+    result = await conversation.run_to_stable_result(SessionOptions(max_turns=3))
+    """
+
+    def __init__(self, request: Request, *, observers: Iterable[Any] = ()) -> None:
+        if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
+        self._request = request
+        self._observers = tuple(observers)
+        self._current: _Current | None = None
+        self._starting = False  # a run is about to begin
+        self._too_early: CancelMode | None = None  # it was cancelled before it did
+
+    @property
+    def request(self) -> Request:
+        """Who is asked, and with which tools."""
+        return self._request
+
+    async def run_to_stable_result(self, options: SessionOptions | None = None) -> Return:
+        """Run until the model has answered and waits for nothing, or must stop before.
+
+        What goes wrong is in the Return; `raise_for_error()` raises it.
+        """
+        return await self._run(options or SessionOptions(), None, _nobody)
+
+    def stream(
+        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+    ) -> Watch[Return]:
+        """The same as it happens: pieces of text and finished messages, then the final Return.
+
+        Best used with `async with`: leaving the block early cancels the run.
+        """
+        return self._watch(options, streaming, _as_return)
+
+    def events(
+        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+    ) -> Watch[AnyEvent]:
+        """The same as typed events; the last one is RunEnded."""
+        return self._watch(options, streaming, _as_event)
+
+    def _watch(
+        self,
+        options: SessionOptions | None,
+        streaming: StreamingOptions | None,
+        show: Callable[[AnyEvent], _T | None],
+    ) -> Watch[_T]:
+        chosen, shown_as = options or SessionOptions(), streaming or StreamingOptions()
+
+        def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
+            self._starting = True
+            return create_task(self._run(chosen, shown_as, publish))
+
+        return Watch(start, self.cancel, show)
+
+    def run(self, options: SessionOptions | None = None) -> Return:
+        """`run_to_stable_result` for programs without an event loop."""
+        return run_now(self.run_to_stable_result(options), "await run_to_stable_result()")
+
+    def stream_sync(
+        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+    ) -> AbstractContextManager[Generator[Return]]:
+        """`stream` for programs without an event loop: `with … as pieces: for piece in pieces`."""
+        return watching(lambda: self.stream(options, streaming), self.cancel, "async with stream()")
+
+    def cancel(self, mode: CancelMode = "now") -> None:
+        """End the run under way, if any, from any thread; the conversation can go on afterwards.
+
+        What was being said is kept (see `SessionOptions.on_cancel`). "after_turn" lets the model
+        and the tools finish what they are doing first.
+        """
+        current = self._current
+        if current is not None:
+            current.cancel(mode)
+        elif self._starting:
+            self._too_early = mode
+
+    def steer(self, text: str) -> Message:
+        """Say something to a run under way, which it takes in before it asks the model again.
+
+        Without one, it is put on the branch at once.
+        """
+        message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
+        current = self._current
+        if current is None:
+            self._request.session.add_message(message, branches=self._request.branch)
+        else:
+            current.run.steered.append(message)
+        return message
+
+    async def resume(
+        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+    ) -> Return:
+        """Go on with the last run, which a crash cut off or which waits for approval.
+
+        Tools that had finished are not called again; one that was under way is treated as its
+        `replay` says. Text that was only shown is said anew.
+        """
+        left = unfinished(BranchRuns(self._request.branch))
+        if left is None:
+            told = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
+            return Return(stop_reason="invalid", messages=(told,))
+        chosen = options or _options(left.notes)
+        return await self._run(chosen, streaming, _nobody, resume=left)
+
+    async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
+        """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
+        return await self._decide(call_id, True, "", resume)
+
+    async def deny(self, call_id: str, message: str = "", *, resume: bool = True) -> Return | None:
+        """Refuse a tool call that waits, and tell the model why; the run goes on likewise."""
+        return await self._decide(call_id, False, message, resume)
+
+    async def _decide(
+        self, call_id: str, approved: bool, reason: str, resume: bool
+    ) -> Return | None:
+        runs = BranchRuns(self._request.branch)
+        left = unfinished(runs)
+        waiting = {} if left is None else {_call_id(one): one for one in self._request.pending()}
+        if left is None or call_id not in waiting or waiting[call_id].id in left.decided:
+            raise NotFoundError(f"No tool call {shown(call_id)} waits; there are {list(waiting)}.")
+        async with held(runs, holder(left.record.id), left) as (lease, seq):
+            event = ApprovalGiven(
+                seq=seq + 1,
+                run_id=left.record.id,
+                message=waiting[call_id],
+                approved=approved,
+                reason=reason,
+            )
+            change = AddEvents(self._request.branch.id, (to_record(event),), lease.token)
+            await runs.write((), (change,))
+        undecided = {one.id for one in waiting.values()} - {*left.decided, waiting[call_id].id}
+        return None if undecided or not resume else await self.resume()
+
+    def history(self, after: int = 0) -> list[AnyEvent]:
+        """All that has happened on the branch past event `after`, of all runs."""
+        return whole(read_on(BranchRuns(self._request.branch), after))
+
+    def replay(self, run_id: UUID) -> list[AnyEvent]:
+        """The events of a run again, without its model; raises NotFoundError."""
+        runs = BranchRuns(self._request.branch)
+        found = next((run for run in runs.runs() if run.id == run_id), None)
+        if found is None:
+            raise NotFoundError(f"No run {run_id} was on branch {self._request.branch.name!r}.")
+        return whole(events_of(runs, found))
+
+    async def follow(self, after: int = 0) -> AsyncGenerator[AnyEvent]:
+        """The events past `after` as they come, until the run under way, if any, has ended.
+
+        It may run in another program: this only reads what is noted.
+        """
+        runs = BranchRuns(self._request.branch)
+        while True:
+            found = await to_thread(read_on, runs, after)
+            for event in found:
+                after = event.seq
+                yield event
+            last = await to_thread(runs.last)
+            if not found and (last is None or last.state != "running"):
+                return
+            if not found:
+                await sleep(_LOOK)
+
+    async def _run(
+        self,
+        options: SessionOptions,
+        streaming: StreamingOptions | None,
+        publish: Callable[[list[AnyEvent]], None],
+        resume: Unfinished | None = None,
+    ) -> Return:
+        watching: list[Callable[[list[AnyEvent]], None]] = [publish]
+        run = Run(
+            self._request,
+            options,
+            streaming,
+            lambda events: _tell(watching, events),
+            id=None if resume is None else resume.record.id,
+        )
+        observers = Observers(self._observers, self._request, _warner(run))
+        watching.append(observers.tell)
+        try:
+            if (problem := self._problem(options, streaming)) is not None:
+                return _refused(run, "invalid", problem)
+            return await self._under_way(run, resume)
+        finally:
+            self._starting = False
+            if self._current is not None and self._current.run is run:
+                self._current = None
+            await observers.finish()
+
+    async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
+        task = create_task(_hold_and_run(run, resume))
+        self._current = _Current(run, get_running_loop(), task)
+        early, self._too_early, self._starting = self._too_early, None, False
+        if early is not None:
+            self._current.cancel(early)
+        try:
+            return await task
+        except CancelledError:
+            if not run.cancelled_here:
+                raise
+            return _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
+
+    def _problem(
+        self, options: SessionOptions, streaming: StreamingOptions | None
+    ) -> Notice | None:
+        """Why a run makes no sense, if it does not."""
+        request = self._request
+        try:
+            request.check()
+        except AccessError as error:
+            return Notice("error", "access", str(error))
+        if self._current is not None:
+            return Notice("error", "busy", "A run is already under way on this conversation.")
+        if all(message.content.empty for message in request.latest()):
+            return Notice(
+                "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
+            )
+        if streaming is not None and not request.model.streams:
+            told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
+            return Notice("error", "no_streaming", told)
+        if not options.process_tools and request.pending():
+            told = "Tool calls are pending; allow process_tools, or answer them first."
+            return Notice("error", "pending_tools", told)
+        return None
+
+
+def _options(notes: dict[str, Any]) -> SessionOptions:
+    """The options a run noted of itself."""
+    given = dict(notes["options"])
+    if given.get("budget") is not None:
+        given["budget"] = Budget(**given["budget"])
+    return SessionOptions(**given)
+
+
+def _call_id(message: Message) -> str:
+    content = message.content
+    assert isinstance(content, ActionRequestContent)
+    return content.call_id or str(message.id)
+
+
+def _running_loop() -> AbstractEventLoop | None:
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _nobody(_events: list[AnyEvent]) -> None:
+    """Nobody watches."""
+
+
+def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEvent]) -> None:
+    for publish in watching:
+        publish(events)
+
+
+def _warner(run: Run) -> Callable[[Any, Exception], None]:
+    def warn(observer: Any, error: Exception) -> None:
+        told = f"{type(observer).__name__} raised {type(error).__name__}: {error}"
+        run.warn_if_running("observer", told)
+
+    return warn
+
+
+async def _hold_and_run(run: Run, resume: Unfinished | None) -> Return:
+    """Run with the branch held; one that cannot be begun is refused."""
+    try:
+        left = resume or unfinished(run.runs)
+        async with held(run.runs, holder(run.id), left) as (lease, seq):
+            run.begin(lease, seq, left)
+            return await carry_out(run)
+    except ConflictError as error:
+        return _refused(run, "invalid", Notice("error", "busy", str(error)))
+
+
+def _refused(run: Run, reason: StopReason, why: Notice) -> Return:
+    """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
+    result = Return(stop_reason=reason, messages=(why,), run_id=run.id)
+    run.publish([RunEnded(seq=0, run_id=run.id, result=result)])
+    return result
+
+
+def _as_event(event: AnyEvent) -> AnyEvent | None:
+    return event
+
+
+def _as_return(event: AnyEvent) -> Return | None:
+    """What a stream shows of an event."""
+    if isinstance(event, RunEnded):
+        return event.result
+    if isinstance(event, TextAdded | ReasoningAdded):
+        said = piece(event)
+    else:
+        said = getattr(event, "message", None)
+        if said is None or event.kind in ("run", "ask", "decided"):
+            return None
+    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
+
+
+class Watch(Generic[_T]):
+    """A run as it happens: an async iterator, and an async context manager.
+
+    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
+    before the end cancels it and waits until what was said is safe.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
+        cancel: Callable[[], None],
+        show: Callable[[AnyEvent], _T | None],
+    ) -> None:
+        self._start, self._cancel, self._show = start, cancel, show
+        self._queue: Queue[AnyEvent | None] = Queue()
+        self._task: Task[Return] | None = None
+        self._over = False
+
+    async def __aenter__(self) -> Watch[_T]:
+        self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None and not self._task.done():
+            self._cancel()
+            with suppress(Exception):
+                await self._task
+
+    def __aiter__(self) -> Watch[_T]:
+        return self
+
+    async def __anext__(self) -> _T:
+        task = self._begin()
+        while not self._over:
+            event = await self._queue.get()
+            if event is None:
+                self._over = True
+                await task  # raises what the run raised, if anything
+                break
+            if (told := self._show(event)) is not None:
+                return told
+        raise StopAsyncIteration
+
+    @property
+    async def result(self) -> Return:
+        """How the run ended."""
+        return await self._begin()
+
+    def _begin(self) -> Task[Return]:
+        if self._task is None:
+            self._task = self._start(self._publish)
+            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
+        return self._task
+
+    def _publish(self, events: list[AnyEvent]) -> None:
+        for event in events:
+            self._queue.put_nowait(event)

@@ -1,0 +1,294 @@
+"""What happens in a run, one event after another: the one list that everything else is a view of.
+
+An event is numbered within its branch, and durable before anyone sees it. It names the message it
+speaks of and does not copy it, so that erasing a message erases its traces; only text that is still
+being said stands in events, until its message is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+from uuid import UUID
+
+from sennit.messages.codec import dumps, loads
+from sennit.messages.message import Message
+from sennit.services.reply import Usage
+from sennit.stores.records import EventRecord
+from sennit.turns.returns import Body, Metrics, Notice, Return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened in a run."""
+
+    kind: ClassVar[str]
+    seq: int
+    """Its number on the branch, counted from 1 over all runs."""
+    run_id: UUID
+
+    def details(self) -> tuple[Any, ...]:
+        """What is stored of it beside its message."""
+        return ()
+
+    @property
+    def about(self) -> UUID | None:
+        """The message it speaks of."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted(Event):
+    """A run begins, or goes on after it was interrupted or suspended."""
+
+    kind = "start"
+    model: str
+    resumed: bool = False
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.model, self.resumed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnStarted(Event):
+    """The model is asked."""
+
+    kind = "turn"
+    turn: int
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.turn,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece(Event):
+    message_id: UUID
+    """The message it will be part of."""
+    text: str
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.text,)
+
+    @property
+    def about(self) -> UUID | None:
+        return self.message_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextAdded(_Piece):
+    """More of the answer."""
+
+    kind = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningAdded(_Piece):
+    """More of what the model thinks aloud."""
+
+    kind = "think"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftDropped(Event):
+    """What was shown of a message does not count: it is said anew, or was cancelled."""
+
+    kind = "drop"
+    message_id: UUID
+
+    @property
+    def about(self) -> UUID | None:
+        return self.message_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfMessage(Event):
+    message: Message
+
+    @property
+    def about(self) -> UUID | None:
+        return self.message.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageCompleted(_OfMessage):
+    """A message stands on the branch: a text, a greeting, a summary, or what a person steered."""
+
+    kind = "said"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCalled(_OfMessage):
+    """The model asks for a tool; the request stands on the branch."""
+
+    kind = "call"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStarted(_OfMessage):
+    """The tool that this request asks for is about to be called."""
+
+    kind = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFinished(_OfMessage):
+    """The result of a call stands on the branch, good or bad."""
+
+    kind = "result"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalNeeded(_OfMessage):
+    """A person has to allow this request before it is run."""
+
+    kind = "ask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalGiven(_OfMessage):
+    """A person has decided about this request."""
+
+    kind = "decided"
+    approved: bool
+    reason: str = ""
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.approved, self.reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned(Event):
+    """Something went wrong that does not end the run."""
+
+    kind = "warn"
+    notice: Notice
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.notice.severity, self.notice.code, self.notice.text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded(Event):
+    """The end of a run: exactly one, and the last."""
+
+    kind = "end"
+    result: Return
+
+    def details(self) -> tuple[Any, ...]:
+        result = self.result
+        notices = [(one.severity, one.code, one.text) for one in result.messages]
+        return (result.stop_reason, notices, _plain(result.metrics))
+
+
+AnyEvent: TypeAlias = (
+    RunStarted
+    | TurnStarted
+    | TextAdded
+    | ReasoningAdded
+    | DraftDropped
+    | MessageCompleted
+    | ToolCalled
+    | ToolStarted
+    | ToolFinished
+    | ApprovalNeeded
+    | ApprovalGiven
+    | Warned
+    | RunEnded
+)
+
+
+def to_record(event: AnyEvent) -> EventRecord:
+    """An event as a store keeps it."""
+    body = dumps([event.kind, *event.details()])
+    return EventRecord(event.seq, event.run_id, event.about, body)
+
+
+def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyEvent:
+    """The event a store kept; `message` finds the one it speaks of."""
+    kind, *details = loads(record.body)
+    where: dict[str, Any] = {"seq": record.seq, "run_id": record.run}
+    about = record.message
+    if kind in _PIECES and about is not None:
+        return _PIECES[kind](message_id=about, text=details[0], **where)
+    if kind == "drop" and about is not None:
+        return DraftDropped(message_id=about, **where)
+    if kind in _OF_MESSAGES and about is not None:
+        return _OF_MESSAGES[kind](message=message(about), **where)
+    if kind == "decided" and about is not None:
+        approved, reason = details
+        return ApprovalGiven(message=message(about), approved=approved, reason=reason, **where)
+    return _BARE[kind](details, where)
+
+
+_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded)}
+_OF_MESSAGES: Mapping[str, Any] = {
+    one.kind: one
+    for one in (MessageCompleted, ToolCalled, ToolStarted, ToolFinished, ApprovalNeeded)
+}
+_BARE: Mapping[str, Callable[[list[Any], dict[str, Any]], AnyEvent]] = {
+    "start": lambda given, at: RunStarted(model=given[0], resumed=given[1], **at),
+    "turn": lambda given, at: TurnStarted(turn=given[0], **at),
+    "warn": lambda given, at: Warned(notice=Notice(*given), **at),
+    "end": lambda given, at: RunEnded(result=_return(given, at), **at),
+}
+
+
+def _return(given: list[Any], at: dict[str, Any]) -> Return:
+    reason, notices, metrics = given
+    return Return(
+        stop_reason=reason,
+        messages=tuple(Notice(*one) for one in notices),
+        metrics=_metrics(metrics),
+        run_id=at["run_id"],
+        seq=at["seq"],
+    )
+
+
+def _plain(metrics: Metrics) -> dict[str, Any]:
+    usage = metrics.usage
+    told = {
+        "in": usage.input_tokens,
+        "out": usage.output_tokens,
+        "cached": usage.cached_tokens,
+        "thought": usage.reasoning_tokens,
+        "cost": usage.cost,
+        "turns": metrics.turns,
+        "tools": metrics.tool_calls,
+        "s": metrics.seconds,
+        "finish": metrics.finish_reason,
+        "model": metrics.model,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _metrics(told: dict[str, Any]) -> Metrics:
+    return Metrics(
+        usage=Usage(
+            told.get("in", 0),
+            told.get("out", 0),
+            told.get("cached", 0),
+            told.get("thought", 0),
+            told.get("cost"),
+        ),
+        turns=told.get("turns", 0),
+        tool_calls=told.get("tools", 0),
+        seconds=told.get("s", 0.0),
+        finish_reason=told.get("finish"),
+        model=told.get("model", ""),
+    )
+
+
+def whole(events: Iterable[AnyEvent]) -> list[AnyEvent]:
+    """Events as they were shown: the end of a run carries what it has said, which is not stored."""
+    said: dict[UUID, list[Message]] = {}
+    found: list[AnyEvent] = []
+    for event in events:
+        if isinstance(event, MessageCompleted | ToolCalled | ToolFinished):
+            said.setdefault(event.run_id, []).append(event.message)
+        if isinstance(event, RunEnded):
+            body = Body(tuple(said.get(event.run_id, ())))
+            found.append(replace(event, result=replace(event.result, body=body)))
+        else:
+            found.append(event)
+    return found

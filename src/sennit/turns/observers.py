@@ -1,0 +1,136 @@
+"""Those who watch a run. They see its events, in order, and cannot hurt it.
+
+Each has a task of its own: one that is slow or never comes back holds up neither the run nor the
+others, and one that raises becomes a warning. At the end a run waits for its observers a while.
+"""
+
+from __future__ import annotations
+
+from asyncio import Queue, Task, create_task, wait
+from collections.abc import Callable, Iterable
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from sennit.errors import RunError
+from sennit.messages.content import AssistantResponseContent
+from sennit.messages.message import Message
+from sennit.messages.unset import Unset
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    ReasoningAdded,
+    RunEnded,
+    RunStarted,
+    TextAdded,
+    ToolCalled,
+    ToolFinished,
+)
+
+if TYPE_CHECKING:
+    from sennit.turns.request import Request
+    from sennit.turns.returns import Return
+
+_GRACE = 5.0  # seconds an observer may take after the run has ended
+
+
+class ConversationObserver:
+    """Watches runs: override what you want to see. Each method may be async.
+
+    `on_final` comes exactly once per run, whatever came of it; `on_error`, if any, just before it.
+    """
+
+    def on_start(self, request: Request) -> Any:
+        """A run begins."""
+
+    def on_delta(self, interaction: Message) -> Any:
+        """More is being said; the piece carries the id of the message it will be part of."""
+
+    def on_interaction_completed(self, interaction: Message) -> Any:
+        """A message stands on the branch."""
+
+    def on_tool_call(self, tool_call: Message) -> Any:
+        """The model asks for a tool."""
+
+    def on_tool_result(self, tool_result: Message) -> Any:
+        """A tool has given its result, good or bad."""
+
+    def on_final(self, result: Return) -> Any:
+        """The run has ended."""
+
+    def on_error(self, error: Exception) -> Any:
+        """The run did not end well."""
+
+
+class Observers:
+    """The observers of one run."""
+
+    def __init__(
+        self, observers: Iterable[Any], request: Request, warn: Callable[[Any, Exception], None]
+    ) -> None:
+        self._request, self._warn = request, warn
+        self._watching: list[tuple[Any, Queue[AnyEvent], Task[None]]] = []
+        for observer in observers:
+            queue: Queue[AnyEvent] = Queue()
+            self._watching.append((observer, queue, create_task(self._watch(observer, queue))))
+
+    def tell(self, events: list[AnyEvent]) -> None:
+        """Let all of them know."""
+        for _, queue, _ in self._watching:
+            for event in events:
+                queue.put_nowait(event)
+
+    async def finish(self) -> None:
+        """Wait until they have seen the end; one that does not come back is left behind."""
+        tasks = {task for _, _, task in self._watching}
+        if not tasks:
+            return
+        _, late = await wait(tasks, timeout=_GRACE)
+        for task in late:
+            task.cancel()
+
+    async def _watch(self, observer: Any, queue: Queue[AnyEvent]) -> None:
+        while True:
+            event = await queue.get()
+            for name, given in _calls(event, self._request):
+                try:
+                    told = getattr(observer, name, _nothing)(given)
+                    if isawaitable(told):
+                        await told
+                except Exception as error:
+                    self._warn(observer, error)
+            if isinstance(event, RunEnded):
+                return
+
+
+def _nothing(_given: Any) -> None:
+    """An observer need not have every method."""
+
+
+def _calls(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
+    """The methods an event calls, and with what."""
+    if isinstance(event, TextAdded | ReasoningAdded):
+        yield "on_delta", piece(event)
+    elif isinstance(event, MessageCompleted):
+        yield "on_interaction_completed", event.message
+    elif isinstance(event, ToolCalled):
+        yield "on_tool_call", event.message
+    elif isinstance(event, ToolFinished):
+        yield "on_tool_result", event.message
+    elif isinstance(event, RunStarted):
+        yield "on_start", request
+    elif isinstance(event, RunEnded):
+        try:
+            event.result.raise_for_error()
+        except RunError as error:
+            yield "on_error", error.__cause__ or error
+        yield "on_final", event.result
+
+
+def piece(event: TextAdded | ReasoningAdded) -> Message:
+    """A piece of a message, with that message's id."""
+    thinking = isinstance(event, ReasoningAdded)
+    content = AssistantResponseContent(
+        assistant_response=Unset if thinking else event.text,
+        reasoning=event.text if thinking else Unset,
+    )
+    return Message(content, id=event.message_id)

@@ -1,0 +1,103 @@
+"""What a run may do, and how its text is shown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sennit.errors import InvalidTypeError, ValidationError, shown
+
+OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a run may use; it is looked at before each call of a model or tool. None is no limit."""
+
+    tokens: int | None = None
+    """Tokens sent and received, over all provider turns."""
+    cost: float | None = None
+    """US dollars; a model whose price nobody knows uses none."""
+    seconds: float | None = None
+    """Time since the run began."""
+    tool_calls: int | None = None
+    """Tools called."""
+
+    def __post_init__(self) -> None:
+        _at_least(self.tokens, 0, "tokens", int)
+        _at_least(self.tool_calls, 0, "tool_calls", int)
+        _at_least(self.cost, 0, "cost", (int, float))
+        _at_least(self.seconds, 0, "seconds", (int, float))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """How far a run may go. Raises ValidationError for a limit that makes no sense."""
+
+    process_tools: bool = True
+    """Whether tools the model asks for are called; if not, there is exactly one provider turn."""
+    max_turns: int = 8
+    """The most provider turns."""
+    max_tool_passes: int = 4
+    """The most times that pending tool calls are worked off."""
+    allow_parallel_tools: bool = False
+    """Whether the calls of one turn run together; their results are stored in order anyway."""
+    budget: Budget | None = None
+    """What the run may use."""
+    repeat_limit: int = 3
+    """How often the same call may be asked for in a row before the run is stopped as a loop."""
+    summarize_at: float = 0.8
+    """The share of the model's window at which the conversation is summarised."""
+    on_cancel: OnCancel = "keep_partial"
+    """What happens to text that was being said when the run is cancelled."""
+
+    def __post_init__(self) -> None:
+        _at_least(self.max_turns, 1, "max_turns", int)
+        _at_least(self.max_tool_passes, 0, "max_tool_passes", int)
+        _at_least(self.repeat_limit, 1, "repeat_limit", int)
+        _at_least(self.summarize_at, 0, "summarize_at", (int, float))
+        for name in ("process_tools", "allow_parallel_tools"):
+            _flag(getattr(self, name), name)
+        if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"budget must be a Budget, got {shown(self.budget)}.")
+        if self.summarize_at > 1:
+            raise ValidationError(
+                f"summarize_at is a share of the window, at most 1, got {self.summarize_at}."
+            )
+        if self.on_cancel not in ("keep_partial", "discard_partial"):
+            raise ValidationError(
+                f"on_cancel must be 'keep_partial' or 'discard_partial', "
+                f"got {shown(self.on_cancel)}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamingOptions:
+    """How text is shown while it comes. Raises ValidationError for what makes no sense."""
+
+    coalesce_tokens: bool = True
+    """Whether small pieces are joined before they are shown."""
+    coalesce_delay_ms: int = 40
+    """The longest a piece waits to be joined with more; a stalled stream shows what it has."""
+    preferred_chunk_size: int = 64
+    """How many characters are enough to be shown without waiting."""
+
+    def __post_init__(self) -> None:
+        _flag(self.coalesce_tokens, "coalesce_tokens")
+        _at_least(self.coalesce_delay_ms, 0, "coalesce_delay_ms", (int, float))
+        _at_least(self.preferred_chunk_size, 1, "preferred_chunk_size", int)
+
+
+def _at_least(value: Any, least: int, name: str, kind: Any) -> None:
+    if value is None and name in ("tokens", "cost", "seconds", "tool_calls"):
+        return
+    number: Any = value
+    if not isinstance(number, kind) or isinstance(number, bool):
+        raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
+    if not number >= least:  # NaN is not either
+        raise ValidationError(f"{name} must be at least {least}, got {shown(value)}.")
+
+
+def _flag(value: Any, name: str) -> None:
+    if type(value) is not bool:
+        raise InvalidTypeError(f"{name} must be True or False, got {shown(value)}.")

@@ -1,0 +1,110 @@
+"""What an interrupted run has left behind, read back from what it noted.
+
+A run that a crash cut off, or that waits for a person, is not over. Its events say which tools were
+under way, what people have decided, and which text was shown but never became a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from sennit.messages.codec import loads
+from sennit.messages.message import Message
+from sennit.sessions.runs import BranchRuns
+from sennit.stores.records import RunRecord
+from sennit.turns.events import (
+    AnyEvent,
+    ApprovalGiven,
+    DraftDropped,
+    MessageCompleted,
+    ReasoningAdded,
+    TextAdded,
+    ToolCalled,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+    from_record,
+)
+
+_PAGE = 1000
+
+
+@dataclass(slots=True)
+class Drafted:
+    """Text that was shown and never completed."""
+
+    text: list[str] = field(default_factory=list[str])
+    thought: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class Unfinished:
+    """A run that is not over."""
+
+    record: RunRecord
+    turns: int = 0
+    tool_calls: int = 0
+    said: list[Message] = field(default_factory=list[Message])
+    """What it has put on the branch."""
+    drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
+    started: set[UUID] = field(default_factory=set[UUID])
+    """The requests whose tools were under way."""
+    decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
+    """What people have decided about requests."""
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the run noted of itself."""
+        return loads(self.record.body)
+
+    def take(self, event: AnyEvent) -> None:
+        """Take in what happened next."""
+        match event:
+            case TurnStarted():
+                self.turns = event.turn
+            case TextAdded():
+                self.drafts.setdefault(event.message_id, Drafted()).text.append(event.text)
+            case ReasoningAdded():
+                self.drafts.setdefault(event.message_id, Drafted()).thought.append(event.text)
+            case DraftDropped():
+                self.drafts.pop(event.message_id, None)
+            case MessageCompleted() | ToolCalled():
+                self.drafts.pop(event.message.id, None)
+                self.said.append(event.message)
+            case ToolStarted():
+                self.tool_calls += 1
+                self.started.add(event.message.id)
+            case ToolFinished():
+                self.said.append(event.message)
+            case ApprovalGiven():
+                self.decided[event.message.id] = event
+            case _:
+                pass
+
+
+def unfinished(runs: BranchRuns) -> Unfinished | None:
+    """The last run of a branch, if it is not over."""
+    last = runs.last()
+    if last is None or last.state == "ended":
+        return None
+    found = Unfinished(last)
+    for event in events_of(runs, last):
+        found.take(event)
+    return found
+
+
+def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
+    """All that a run noted, in order."""
+    after = loads(run.body).get("after", 0)
+    return [event for event in read_on(runs, after) if event.run_id == run.id]
+
+
+def read_on(runs: BranchRuns, after: int) -> list[AnyEvent]:
+    """All that happened on a branch past an event, in order."""
+    found: list[AnyEvent] = []
+    while page := runs.events(after, _PAGE):
+        found += [from_record(one, runs.message) for one in page]
+        after = page[-1].seq
+    return found

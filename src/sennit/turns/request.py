@@ -1,0 +1,138 @@
+"""What a conversation asks: a branch, the model that answers, and the tools it may have called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.messages.content import ActionRequestContent, ActionResponseContent, InstructionContent
+from sennit.messages.message import Message
+from sennit.messages.native import model_messages
+from sennit.services.model import Model, is_model
+from sennit.services.params import checked_params
+from sennit.services.reply import Reply
+from sennit.services.request import ModelRequest
+from sennit.services.tools import Tool
+from sennit.turns.draft import Collector, Draft
+from sennit.turns.returns import Body, Metrics, Return
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
+    from sennit.sessions.session import SessionCore
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Who is asked what. Made by `session.conversation`, or with `Request.of`."""
+
+    branch: Branch
+    model: Model
+    model_name: str
+    """The name the model goes by in the branch's grants."""
+    tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @classmethod
+    def of(
+        cls,
+        branch: Branch,
+        *,
+        model: str | Model,
+        tools: Iterable[Any] = (),
+        **params: Any,
+    ) -> Request:
+        """A request; model and tools are registered names, or objects.
+
+        Raises NotFoundError for a name that is not registered, AccessError unless the branch was
+        granted all of them.
+        """
+        name, found = _model(branch.session, model)
+        offered = {tool.name: tool for tool in _tools(branch.session, tools)}
+        request = cls(branch, found, name, offered, checked_params(params))
+        request.check()
+        return request
+
+    @property
+    def session(self) -> SessionCore:
+        """The session the branch belongs to."""
+        return self.branch.session
+
+    def check(self) -> None:
+        """Raise AccessError unless the branch is granted the model and all tools."""
+        self.branch.require(resources={self.model_name, *self.tools})
+
+    def model_request(self) -> ModelRequest:
+        """What the model is asked now."""
+        return ModelRequest(
+            messages=model_messages(self.session.messages, self.branch),
+            tools=tuple(tool.schema for tool in self.tools.values()),
+            params=self.params,
+        )
+
+    async def exec(self) -> Return:
+        """One provider call, and nothing else: no tool is called and nothing is stored.
+
+        Raises ModelError.
+        """
+        self.check()
+        reply = await self.model.ask(self.model_request())
+        return Return(
+            stop_reason="length" if reply.finish == "length" else "stable",
+            body=Body(tuple(_messages(reply, self.model_name))),
+            metrics=Metrics(
+                usage=reply.usage, turns=1, finish_reason=reply.finish, model=reply.model
+            ),
+        )
+
+    def latest(self) -> Iterator[Message]:
+        """The messages of the branch from its end, read no further than they are looked at."""
+        stop, size = len(self.branch), 16
+        while stop > 0:
+            start = max(0, stop - size)
+            yield from reversed(self.session.messages.pick(self.branch[start:stop]))
+            stop, size = start, size * 2
+
+    def pending(self) -> list[Message]:
+        """The requests for tools at the end of the branch that have no result, the oldest first."""
+        asked: list[Message] = []
+        answered: set[str] = set()
+        for message in self.latest():
+            content = message.content
+            if isinstance(content, ActionResponseContent):
+                answered.add(content.request_id or "")
+            elif isinstance(content, ActionRequestContent):
+                if not answered & {content.call_id or "", str(message.id)}:
+                    asked.append(message)
+            elif isinstance(content, InstructionContent) and not content.empty:
+                break
+        return asked[::-1]
+
+
+def _model(session: SessionCore, given: Any) -> tuple[str, Model]:
+    if isinstance(given, str):
+        return given, session.services.model(given)
+    if is_model(given):
+        return given.name, given
+    raise InvalidTypeError(f"model must be a registered name or a model, got {shown(given)}.")
+
+
+def _tools(session: SessionCore, given: Any) -> list[Tool]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(given)}.")
+    return [_tool(session, one) for one in cast("Iterable[Any]", given)]
+
+
+def _tool(session: SessionCore, one: Any) -> Tool:
+    if isinstance(one, str):
+        return session.services.tool(one)
+    return one if isinstance(one, Tool) else Tool(one)
+
+
+def _messages(reply: Reply, sender: str) -> list[Message]:
+    collector = Collector()
+    draft = Draft(collector, sender)
+    for delta in reply.deltas():
+        draft.feed(delta)
+    return collector.messages

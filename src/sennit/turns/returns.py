@@ -1,0 +1,111 @@
+"""What a run gives back: how it ended, what was said, and what it used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from sennit.errors import RunError
+from sennit.messages.content import AssistantResponseContent
+from sennit.messages.message import Message
+from sennit.services.reply import Usage
+
+StopReason: TypeAlias = Literal[
+    "stable",  # the model has answered and waits for nothing
+    "max_turns",  # no more provider turns, or no more tool passes, are allowed
+    "cancelled",
+    "invalid",  # the request makes no sense; nothing was run
+    "error",  # the model or its provider failed
+    "suspended",  # a tool call waits for approval
+    "budget",  # what the run may use is used up
+    "loop",  # the model keeps asking for the same call
+    "length",  # the answer was cut off by the length limit
+]
+Severity: TypeAlias = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to know about a run."""
+
+    severity: Severity
+    code: str
+    """A word for programs, such as "max_tool_passes"."""
+    text: str
+    """A sentence for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a run used."""
+
+    usage: Usage = field(default_factory=Usage)
+    turns: int = 0
+    """Provider turns."""
+    tool_calls: int = 0
+    """Tools that were called."""
+    seconds: float = 0.0
+    """From start to end, waiting for people not counted."""
+    finish_reason: str | None = None
+    """What the provider last said about why it stopped."""
+    model: str = ""
+    """The model that answered last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What was said."""
+
+    interactions: tuple[Message, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """How a run ended, or, while it streams, the next piece of it.
+
+    A piece (`is_delta`) carries in its body what is new; the last Return of a stream is the final
+    one, and carries what the run has added to the branch.
+    """
+
+    stop_reason: StopReason | None = None
+    """Why it ended; None for a piece of a stream."""
+    body: Body = field(default_factory=Body)
+    messages: tuple[Notice, ...] = ()
+    metrics: Metrics = field(default_factory=Metrics)
+    run_id: UUID | None = None
+    seq: int = 0
+    """The number of the event it was made from."""
+    error: Exception | None = field(default=None, compare=False, repr=False)
+    """What the run failed with, in the program that ran it."""
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether more is to come."""
+        return self.stop_reason is None
+
+    @property
+    def success(self) -> bool:
+        """Whether the run came to a stable end."""
+        return self.stop_reason == "stable"
+
+    @property
+    def text(self) -> str:
+        """The text in the body, of the assistant alone."""
+        said = (message.content for message in self.body.interactions)
+        return "".join(
+            content.assistant_response or ""
+            for content in said
+            if isinstance(content, AssistantResponseContent)
+        )
+
+    def raise_for_error(self) -> Return:
+        """Itself, or raises RunError if the run did not end well; for a suspended one it does not.
+
+        Being cancelled or suspended is no error.
+        """
+        if self.stop_reason in (None, "stable", "cancelled", "suspended"):
+            return self
+        told = "; ".join(one.text for one in self.messages if one.severity == "error")
+        said = told or f"The run ended with {self.stop_reason!r}."
+        raise RunError(said, self) from self.error

@@ -1,0 +1,122 @@
+"""What comes next in a run: a value, decided from what is known, with no effect of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from sennit.messages.message import Message
+from sennit.services.reply import Usage
+from sennit.turns.options import Budget, SessionOptions
+from sennit.turns.returns import Notice, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Call the tools that the model has asked for."""
+
+    requests: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the run."""
+
+    reason: StopReason
+    notices: tuple[Notice, ...] = ()
+
+
+Step: TypeAlias = Ask | Drain | Stop
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come."""
+
+    turns: int = 0
+    passes: int = 0
+    """How often pending calls were worked off."""
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    pending: list[Message] = field(default_factory=list[Message])
+    """Requests on the branch without a result, the oldest first."""
+    answered: bool = False
+    """Whether the model has had the last word, and asked for nothing."""
+    finish: str | None = None
+    """Why the model last stopped."""
+    model: str = ""
+    repeated: int = 0
+    """How often the latest call was asked for in a row."""
+    latest: tuple[str, str] | None = None
+    """The tool and arguments of the latest call."""
+    waiting: bool = False
+    """Whether a call waits for approval."""
+    stopping: bool = False
+    """Whether the run is to end after this turn."""
+    seconds: float = 0.0
+    """How long it has taken so far."""
+
+
+def next_step(progress: Progress, options: SessionOptions) -> Step:
+    """What a run does next.
+
+    Pending calls come before another question: a model is never asked while a call lacks its
+    result. Only provider turns count as turns.
+    """
+    if progress.stopping:
+        return Stop("cancelled", (Notice("info", "after_turn", "Stopped after the turn."),))
+    if progress.waiting:
+        return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
+    if not progress.pending and progress.answered:
+        return _end(progress)
+    if progress.turns and not options.process_tools:
+        return Stop("stable", (Notice("info", "pending_tools", "Tool calls were left pending."),))
+    if progress.turns >= options.max_turns:
+        return _limit("max_turns", f"The model did not come to an end in {options.max_turns} turns")
+    if (over := _over(progress, options.budget)) is not None:
+        return Stop(
+            "budget", (Notice("error", f"budget_{over}", f"The budget of {over} is used."),)
+        )
+    return _drain(progress, options) if progress.pending else Ask()
+
+
+def _end(progress: Progress) -> Stop:
+    if progress.finish == "length":
+        told = "The answer was cut off by the length limit; allow more with max_tokens."
+        return Stop("length", (Notice("error", "length", told),))
+    if progress.finish == "refusal":
+        return Stop("stable", (Notice("warning", "refusal", "The model refused to answer."),))
+    return Stop("stable")
+
+
+def _drain(progress: Progress, options: SessionOptions) -> Step:
+    if progress.repeated >= options.repeat_limit and progress.latest is not None:
+        told = f"The model asked for {progress.latest[0]!r} {progress.repeated} times in a row."
+        return Stop("loop", (Notice("error", "loop", told),))
+    if progress.passes >= options.max_tool_passes:
+        return _limit("max_tool_passes", f"Tools were called in {progress.passes} passes")
+    return Drain(tuple(progress.pending))
+
+
+def _limit(code: str, told: str) -> Stop:
+    return Stop("max_turns", (Notice("error", code, f"{told}; allow more with {code}=."),))
+
+
+def _over(progress: Progress, budget: Budget | None) -> str | None:
+    if budget is None:
+        return None
+    usage = progress.usage
+    used = {
+        "tokens": (usage.input_tokens + usage.output_tokens, budget.tokens),
+        "cost": (usage.cost or 0.0, budget.cost),
+        "seconds": (progress.seconds, budget.seconds),
+        "tool_calls": (progress.tool_calls, budget.tool_calls if progress.pending else None),
+    }
+    return next(
+        (name for name, (spent, most) in used.items() if most is not None and spent >= most), None
+    )

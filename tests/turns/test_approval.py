@@ -1,0 +1,125 @@
+"""Approval: a call that needs a person suspends the run, and a decision lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sennit import NotFoundError, Tool
+from sennit.testing import ToolCall
+from sennit.turns.options import SessionOptions
+from tests.talking import Talk, add, in_short
+
+
+def careful(**options: Any) -> tuple[Tool, list[str]]:
+    done: list[str] = []
+
+    def delete(name: str) -> str:
+        """Delete a file."""
+        done.append(name)
+        return f"deleted {name}"
+
+    return Tool(delete, needs_approval=True, **options), done
+
+
+ASK = ToolCall("delete", {"name": "a.txt"}, "c1")
+
+
+def test_a_call_that_needs_approval_suspends_the_run() -> None:
+    tool, done = careful()
+    talk = Talk([ASK], "Done.", tools=[tool])
+    result = talk.run()
+    assert (result.stop_reason, result.success, done) == ("suspended", False, [])
+    assert talk.said == ["user Go.", "call delete"]
+    result.raise_for_error()  # waiting is no error
+
+
+def test_an_approved_call_is_run_and_the_run_goes_on() -> None:
+    tool, done = careful()
+    talk = Talk([ASK], "Done.", tools=[tool])
+    first = talk.run()
+    result = asyncio.run(talk.conversation().approve("c1"))
+    assert result is not None
+    assert (result.stop_reason, result.run_id) == ("stable", first.run_id)
+    assert done == ["a.txt"]
+    said = ["call delete", "result deleted a.txt", "says Done."]
+    assert talk.said == ["user Go.", *said]
+    assert [in_short(message) for message in result.body.interactions] == said
+
+
+def test_a_denied_call_is_not_run_and_the_model_is_told_why() -> None:
+    tool, done = careful()
+    talk = Talk([ASK], "As you wish.", tools=[tool])
+    talk.run()
+    result = asyncio.run(talk.conversation().deny("c1", "Not that one."))
+    assert result is not None
+    assert result.success
+    assert done == []
+    assert talk.said[2] == "error Not run: denied. Not that one."
+
+
+def test_calls_beside_one_that_waits_are_run() -> None:
+    tool, _ = careful()
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2}), ASK], "Done.", tools=[tool, add])
+    assert talk.run().stop_reason == "suspended"
+    assert talk.said == ["user Go.", "call add", "call delete", "result 3"]
+
+
+def test_the_run_goes_on_when_nothing_waits_any_more() -> None:
+    tool, done = careful()
+    other = ToolCall("delete", {"name": "b.txt"}, "c2")
+    talk = Talk([ASK, other], "Done.", tools=[tool])
+    talk.run()
+    conversation = talk.conversation()
+    assert asyncio.run(conversation.approve("c1")) is None
+    result = asyncio.run(conversation.deny("c2"))
+    assert result is not None
+    assert result.success
+    assert done == ["a.txt"]
+
+
+@pytest.mark.parametrize("wrong", ["c2", ""])
+def test_approving_an_unknown_call_changes_nothing(wrong: str) -> None:
+    tool, _ = careful()
+    talk = Talk([ASK], tools=[tool])
+    talk.run()
+    before = talk.said
+    with pytest.raises(NotFoundError, match="c1"):
+        asyncio.run(talk.conversation().approve(wrong))
+    assert talk.said == before
+
+
+def test_a_call_is_decided_once() -> None:
+    tool, done = careful()
+    talk = Talk([ASK], "Done.", tools=[tool])
+    talk.run()
+    asyncio.run(talk.conversation().approve("c1"))
+    with pytest.raises(NotFoundError):
+        asyncio.run(talk.conversation().deny("c1"))
+    assert done == ["a.txt"]
+
+
+def test_resuming_without_a_decision_waits_on() -> None:
+    tool, done = careful()
+    talk = Talk([ASK], tools=[tool])
+    talk.run()
+    assert asyncio.run(talk.conversation().resume()).stop_reason == "suspended"
+    assert done == []
+
+
+def test_there_may_be_nothing_to_resume() -> None:
+    talk = Talk("Hello.")
+    assert talk.run().success
+    result = asyncio.run(talk.conversation().resume())
+    assert (result.stop_reason, result.messages[0].code) == ("invalid", "nothing_to_resume")
+
+
+def test_a_resumed_run_keeps_the_limits_it_was_started_with() -> None:
+    tool, _ = careful()
+    talk = Talk([ASK], [ToolCall("delete", {"name": "b"}, "c2")], tools=[tool])
+    talk.run(SessionOptions(max_turns=2))
+    result = asyncio.run(talk.conversation().approve("c1"))
+    assert result is not None
+    assert result.stop_reason == "max_turns"

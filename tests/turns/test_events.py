@@ -1,0 +1,103 @@
+"""Events: numbered, in order, and the same when they are read again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from sennit import ModelError, NotFoundError
+from sennit.testing import ToolCall
+from tests.talking import PLAIN, Talk, ending, kinds
+
+SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]
+
+
+def test_events_are_numbered_from_one_without_gaps_over_all_runs() -> None:
+    talk = Talk(*SCRIPT, "Hello again.", chunk=3)
+    first = talk.events()
+    talk.say("Again?")
+    second = talk.events()
+    numbers = [event.seq for event in [*first, *second]]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_the_order_of_events_is_exact() -> None:
+    assert kinds(Talk(*SCRIPT).events()) == [
+        "start",
+        "turn",
+        "said",
+        "call",
+        "run",
+        "result",
+        "turn",
+        "said",
+        "end",
+    ]
+
+
+@pytest.mark.parametrize("script", [SCRIPT, ["Hi."], [ModelError("down", kind="overloaded")]])
+def test_a_replayed_run_gives_the_same_events_without_the_model(script: list[Any]) -> None:
+    talk = Talk(*script, chunk=3)
+    shown = talk.events()
+    asked = len(talk.model.requests)
+    run_id = ending(shown).run_id
+    assert run_id is not None
+    again = talk.conversation().replay(run_id)
+    assert again == shown
+    assert len(talk.model.requests) == asked
+
+
+def test_only_the_run_that_was_asked_for_is_replayed() -> None:
+    talk = Talk("One.", "Two.")
+    first = talk.run()
+    talk.say("And?")
+    talk.run()
+    assert first.run_id is not None
+    assert {event.run_id for event in talk.conversation().replay(first.run_id)} == {first.run_id}
+
+
+def test_a_run_that_never_was_cannot_be_replayed() -> None:
+    with pytest.raises(NotFoundError, match="No run"):
+        Talk("Hello.").conversation().replay(uuid4())
+
+
+def test_a_stream_can_be_joined_again_after_any_event() -> None:
+    talk = Talk(*SCRIPT, chunk=3)
+    shown = talk.events()
+
+    async def rest(after: int) -> list[Any]:
+        return [event async for event in talk.conversation().follow(after)]
+
+    for after in range(len(shown) + 1):
+        joined = asyncio.run(rest(after))
+        assert [event.seq for event in joined] == [event.seq for event in shown[after:]]
+
+
+def test_a_run_under_way_is_followed_to_its_end() -> None:
+    talk = Talk(*SCRIPT, chunk=3, delay=0.001)
+
+    async def work() -> tuple[list[int], list[int]]:
+        conversation = talk.conversation()
+        async with conversation.events(None, PLAIN) as events:
+            first = await anext(events)
+            following = asyncio.create_task(collected(talk, first.seq))
+            seen = [first.seq, *[event.seq async for event in events]]
+        return seen, [first.seq, *await following]
+
+    async def collected(talk: Talk, after: int) -> list[int]:
+        return [event.seq async for event in talk.conversation().follow(after)]
+
+    seen, followed = asyncio.run(work())
+    assert followed == seen
+
+
+def test_erasing_a_message_erases_what_events_say_of_it() -> None:
+    talk = Talk("A secret.", chunk=3)
+    talk.events()
+    talk.session.remove_message(talk.branch.messages[1])
+    left = talk.conversation().history()
+    assert "secret" not in "".join(getattr(event, "text", "") for event in left)
+    assert kinds(left) == ["start", "turn", "end"]

@@ -1,0 +1,246 @@
+"""The unified flow of document 004 as a table of cases, run through all three views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from sennit import ModelError, RunError
+from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
+from sennit.testing import ToolCall
+from sennit.turns.options import Budget, SessionOptions
+from sennit.turns.returns import Return
+from tests.talking import Talk, ending
+
+ADD = ToolCall("add", {"a": 1, "b": 2})
+OTHER = ToolCall("add", {"a": 3, "b": 4})
+
+
+@dataclass(frozen=True)
+class Case:
+    replies: list[Any]
+    said: list[str]
+    reason: str
+    codes: list[str] = field(default_factory=list)
+    options: SessionOptions = field(default_factory=SessionOptions)
+    say: str | None = "Go."
+
+
+CASES = {
+    "an answer is stable": Case(["Hello."], ["user Go.", "says Hello."], "stable"),
+    "a tool is called and the model goes on": Case(
+        [["Let me see.", ADD], "Three."],
+        ["user Go.", "says Let me see.", "call add", "result 3", "says Three."],
+        "stable",
+    ),
+    "text after a call stays after it": Case(
+        [[ADD, "Meanwhile"], "Three."],
+        ["user Go.", "call add", "says Meanwhile", "result 3", "says Three."],
+        "stable",
+    ),
+    "several calls are answered in order": Case(
+        [[ADD, OTHER], "Done."],
+        ["user Go.", "call add", "call add", "result 3", "result 7", "says Done."],
+        "stable",
+    ),
+    "several calls run together are answered in order": Case(
+        [[ADD, OTHER], "Done."],
+        ["user Go.", "call add", "call add", "result 3", "result 7", "says Done."],
+        "stable",
+        options=SessionOptions(allow_parallel_tools=True),
+    ),
+    "a reused id is called all the same": Case(
+        [[ToolCall("add", {"a": 1, "b": 1}, "x")], [ToolCall("add", {"a": 2, "b": 2}, "x")], "Ok."],
+        ["user Go.", "call add", "result 2", "call add", "result 4", "says Ok."],
+        "stable",
+    ),
+    "a tool that raises is told to the model": Case(
+        [[ToolCall("fail", {"reason": "no"})], "I see."],
+        ["user Go.", "call fail", "error RuntimeError: no", "says I see."],
+        "stable",
+    ),
+    "max_turns ends with an error that carries the last body": Case(
+        [[ADD], [OTHER]],
+        ["user Go.", "call add", "result 3", "call add"],
+        "max_turns",
+        ["max_turns"],
+        SessionOptions(max_turns=2),
+    ),
+    "max_tool_passes says which limit it was": Case(
+        [[ADD], [OTHER]],
+        ["user Go.", "call add", "result 3", "call add"],
+        "max_turns",
+        ["max_tool_passes"],
+        SessionOptions(max_tool_passes=1),
+    ),
+    "without process_tools there is one provider turn": Case(
+        [[ADD]],
+        ["user Go.", "call add"],
+        "stable",
+        ["pending_tools"],
+        SessionOptions(process_tools=False),
+    ),
+    "the same call again and again is a loop": Case(
+        [[ADD], [ADD], [ADD]],
+        ["user Go.", "call add", "result 3", "call add", "result 3", "call add"],
+        "loop",
+        ["loop"],
+    ),
+    "an answer cut off by its length is no answer": Case(
+        [Reply((Text("Once upon"),), "length")],
+        ["user Go.", "says Once upon"],
+        "length",
+        ["length"],
+    ),
+    "a refusal is an answer": Case(
+        [Reply((Text("I will not."),), "refusal")],
+        ["user Go.", "says I will not."],
+        "stable",
+        ["refusal"],
+    ),
+    "a provider that fails is a return": Case(
+        [ModelError("down", kind="overloaded")], ["user Go."], "error", ["overloaded"]
+    ),
+    "a budget of tool calls stops before the next": Case(
+        [[ADD], [OTHER]],
+        ["user Go.", "call add", "result 3", "call add"],
+        "budget",
+        ["budget_tool_calls"],
+        SessionOptions(budget=Budget(tool_calls=1)),
+    ),
+    "a budget of tokens stops before the next question": Case(
+        [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(500, 500))],
+        ["user Go.", "call add"],
+        "budget",
+        ["budget_tokens"],
+        SessionOptions(budget=Budget(tokens=1000)),
+    ),
+    "an empty branch is invalid": Case([], [], "invalid", ["empty"], say=None),
+    "reasoning belongs to the answer that follows": Case(
+        [Reply((Reasoning("hm"), Text("Yes.")))], ["user Go.", "says Yes."], "stable"
+    ),
+}
+
+UNPARSED = {
+    "arguments that are no JSON": ('{"a": 1,', "are not valid JSON"),
+    "arguments that are no object": ("[1, 2]", "must be a JSON object"),
+}
+
+
+def by_result(case: Case) -> tuple[Talk, Return]:
+    talk = Talk(*case.replies, say=case.say)
+    return talk, talk.run(case.options)
+
+
+def by_stream(case: Case) -> tuple[Talk, Return]:
+    talk = Talk(*case.replies, say=case.say, chunk=3)
+    pieces = talk.stream(case.options)
+    assert [piece.is_delta for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+    return talk, pieces[-1]
+
+
+def by_events(case: Case) -> tuple[Talk, Return]:
+    talk = Talk(*case.replies, say=case.say, chunk=3)
+    return talk, ending(talk.events(case.options))
+
+
+@pytest.mark.parametrize("view", [by_result, by_stream, by_events])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_run_comes_to_the_same_in_every_view(
+    case: Case, view: Callable[[Case], tuple[Talk, Return]]
+) -> None:
+    talk, result = view(case)
+    assert talk.said == case.said
+    assert result.stop_reason == case.reason
+    assert [notice.code for notice in result.messages] == case.codes
+    assert [message.id for message in result.body.interactions] == [
+        message.id for message in talk.branch.messages[1:]
+    ]
+    assert result.success == (case.reason == "stable")
+    talk.model.assert_complete()
+
+
+@pytest.mark.parametrize(("raw", "told"), UNPARSED.values(), ids=UNPARSED.keys())
+def test_a_call_that_cannot_be_read_is_not_run_and_the_model_is_told(raw: str, told: str) -> None:
+    ran: list[int] = []
+
+    def count(n: int = 0) -> int:
+        """Count."""
+        ran.append(n)
+        return n
+
+    talk = Talk([ToolCall("count", raw)], "Sorry.", tools=[count])
+    assert talk.run().success
+    assert ran == []
+    assert told in talk.said[2]
+    assert talk.branch.messages[1].metadata["arguments_text"] == raw
+
+
+def test_a_call_cut_off_by_the_length_limit_is_never_run() -> None:
+    cut = Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "length")
+    talk = Talk(cut, "Again.")
+    assert talk.run().success
+    assert talk.said[1] == "call add"
+    assert "cut the call off" in talk.said[2]
+
+
+def test_an_unknown_tool_is_told_with_those_that_there_are() -> None:
+    talk = Talk([ToolCall("ad", {})], "Sorry.")
+    talk.run()
+    assert talk.said[2] == "error Not run: there is no tool 'ad'; there are ['add', 'fail']."
+
+
+def test_arguments_that_do_not_fit_are_told() -> None:
+    talk = Talk([ToolCall("add", {"a": "x"})], "Sorry.")
+    talk.run()
+    assert talk.said[2].startswith("error")
+    assert "b" in talk.said[2]
+
+
+def test_calls_left_pending_are_worked_off_before_the_model_is_asked() -> None:
+    talk = Talk([ADD], "Three.")
+    talk.run(SessionOptions(process_tools=False))
+    assert talk.run().success
+    assert talk.said == ["user Go.", "call add", "result 3", "says Three."]
+
+
+def test_pending_calls_make_a_run_without_tools_invalid() -> None:
+    talk = Talk([ADD])
+    talk.run(SessionOptions(process_tools=False))
+    result = talk.run(SessionOptions(process_tools=False))
+    assert (result.stop_reason, result.messages[0].code) == ("invalid", "pending_tools")
+    assert talk.said == ["user Go.", "call add"]
+
+
+def test_the_metrics_add_up() -> None:
+    talk = Talk(
+        Reply(
+            (Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(10, 5, 2, 1, 0.25), "m1"
+        ),
+        Reply((Text("Three."),), "stop", Usage(20, 5, 0, 0, 0.25), "m1"),
+    )
+    metrics = talk.run().metrics
+    assert metrics.usage == Usage(30, 10, 2, 1, 0.5)
+    assert (metrics.turns, metrics.tool_calls, metrics.finish_reason) == (2, 1, "stop")
+    assert metrics.model == "m1"
+
+
+def test_what_was_shown_before_a_failure_is_kept() -> None:
+    talk = Talk(["Half ", ModelError("gone", kind="network")])
+    result = talk.stream()[-1]
+    assert (result.stop_reason, result.messages[0].code) == ("error", "network")
+    assert talk.said == ["user Go.", "says Half"]
+
+
+def test_an_error_that_nobody_expected_ends_the_run_once() -> None:
+    talk = Talk(["Half ", ZeroDivisionError("oops")])
+    result = ending(talk.events())
+    assert (result.stop_reason, result.messages[0].code) == ("error", "ZeroDivisionError")
+    assert talk.said == ["user Go.", "says Half"]
+    with pytest.raises(RunError) as raised:
+        result.raise_for_error()
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    assert Talk("Fine.").run().success

@@ -1,0 +1,135 @@
+"""Observers: every event in order, one end for every outcome, and no way to hurt the run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sennit import ModelError
+from sennit.testing import ToolCall
+from sennit.turns import observers as room
+from sennit.turns.observers import ConversationObserver
+from sennit.turns.options import SessionOptions
+from sennit.turns.returns import Return
+from tests.talking import Talk
+
+
+class Recorder(ConversationObserver):
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.final: list[Return] = []
+
+    def on_start(self, request: Any) -> None:
+        self.calls.append("start")
+
+    def on_delta(self, interaction: Any) -> None:
+        self.calls.append("delta")
+
+    def on_interaction_completed(self, interaction: Any) -> None:
+        self.calls.append("said")
+
+    async def on_tool_call(self, tool_call: Any) -> None:
+        await asyncio.sleep(0)
+        self.calls.append("call")
+
+    def on_tool_result(self, tool_result: Any) -> None:
+        self.calls.append("result")
+
+    def on_error(self, error: Exception) -> None:
+        self.calls.append(f"error {type(error).__name__}")
+
+    def on_final(self, result: Return) -> None:
+        self.calls.append("final")
+        self.final.append(result)
+
+
+def test_an_observer_sees_everything_in_order() -> None:
+    watcher = Recorder()
+    talk = Talk(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    result = talk.stream(observers=[watcher])[-1]
+    calls = ["start", "delta", "said", "call", "result", "delta", "said", "final"]
+    assert watcher.calls == calls
+    assert watcher.final == [result]
+
+
+@pytest.mark.parametrize(
+    ("replies", "options"),
+    [
+        (["Hello."], None),
+        ([ModelError("down")], None),
+        ([[ToolCall("add", {"a": 1, "b": 2})]], SessionOptions(max_turns=1)),
+        ([[ToolCall("add", {"a": 1, "b": 2})]], SessionOptions(process_tools=False)),
+    ],
+)
+def test_there_is_one_end_for_every_outcome(replies: Any, options: Any) -> None:
+    watcher = Recorder()
+    result = Talk(*replies).run(options, observers=[watcher])
+    assert watcher.calls.count("final") == 1
+    assert watcher.calls[-1] == "final"
+    if result.stop_reason in ("error", "max_turns"):
+        assert watcher.calls[-2].startswith("error")
+
+
+def test_a_run_that_is_refused_still_has_its_end() -> None:
+    watcher = Recorder()
+    result = Talk(say=None).run(observers=[watcher])
+    assert result.stop_reason == "invalid"
+    assert watcher.calls[-1] == "final"
+
+
+def test_an_observer_that_raises_becomes_a_warning() -> None:
+    class Clumsy(ConversationObserver):
+        def on_start(self, request: Any) -> None:
+            raise RuntimeError("oops")
+
+    watcher = Recorder()
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    result = talk.run(observers=[Clumsy(), watcher])
+    assert result.success
+    assert [notice.code for notice in result.messages] == ["observer"]
+    assert "Clumsy raised RuntimeError: oops" in result.messages[0].text
+    assert watcher.calls[-1] == "final"
+
+
+def test_an_observer_that_never_comes_back_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_GRACE", 0.01)
+
+    class Stuck(ConversationObserver):
+        async def on_start(self, request: Any) -> None:
+            await asyncio.Event().wait()
+
+    watcher = Recorder()
+    assert Talk("Hello.").run(observers=[Stuck(), watcher]).success
+    assert watcher.calls[-1] == "final"
+
+
+def test_an_observer_may_cancel_the_run() -> None:
+    talk = Talk("A long answer.", chunk=3, delay=0)
+    conversation: Any = None
+
+    class Enough(ConversationObserver):
+        def on_delta(self, interaction: Any) -> None:
+            conversation.cancel()
+
+    conversation = talk.conversation(observers=[Enough()])
+
+    async def work() -> Return:
+        async with conversation.stream() as pieces:
+            return [piece async for piece in pieces][-1]
+
+    assert asyncio.run(work()).stop_reason in ("cancelled", "stable")
+
+
+def test_an_observer_need_not_have_every_method() -> None:
+    class Small:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def on_final(self, result: Return) -> None:
+            self.seen += 1
+
+    small = Small()
+    assert Talk("Hello.").run(observers=[small]).success
+    assert small.seen == 1
