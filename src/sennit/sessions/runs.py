@@ -106,8 +106,7 @@ class BranchRuns:
         keeper = self._keeper
         if keeper is None:
             with self._session.lock:
-                found = self._session._log.events.get(self.branch.id)
-                return found[-1].seq if found else 0
+                return self._session._log.last_seq(self.branch.id)
         return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
 
     def message(self, uid: UUID) -> Message:

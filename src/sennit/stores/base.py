@@ -78,7 +78,8 @@ class Store(Protocol):
         An Append whose messages all stand on the branch already is taken for one whose
         acknowledgement was lost: nothing is added, and the head says where they begin.
         Raises NotFoundError if the session, a branch or a message is not there, ConflictError if a
-        branch was changed by someone else, ExistsError if an id or a name is taken by another.
+        branch was changed by someone else or its lease is another's, ExistsError if an id or a name
+        is taken by another.
         """
         ...
 
@@ -103,7 +104,10 @@ class Store(Protocol):
         ...
 
     def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
-        """The runs of a branch, the newest first."""
+        """The runs of a branch, the newest first; raises NotFoundError if the session is not there.
+
+        So do the others here. A branch on which nothing ran has none, also one that is not there.
+        """
         ...
 
     def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:

@@ -31,27 +31,32 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.messages.codec import dumps, loads
-from sennit.stores import leases, words
+from sennit.stores import words
 from sennit.stores.base import no_branch, no_message, no_session
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     BranchRecord,
     Change,
     ChangeBranch,
+    EventRecord,
     Found,
     Head,
     Lease,
     MessageRecord,
     Owner,
+    PutRun,
     RemoveBranch,
     RemoveMessages,
+    RunRecord,
     SegmentRecord,
     SessionRecord,
     Snapshot,
     Write,
 )
+from sennit.stores.runs import RunLog
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -155,13 +160,31 @@ class MemoryStore:
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         with self._step():
-            return self._kept(owner, session).renew(lease, ttl)
+            return self._kept(owner, session).log.renew(lease, ttl)
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         with self._step():
             kept = self._of(owner).get(session)
             if kept is not None:
-                kept.release(lease)
+                kept.log.release(lease)
+
+    def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
+        with self._step():
+            return self._kept(owner, session).log.of_branch(branch)
+
+    def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
+        with self._step():
+            return self._kept(owner, session).log.last_of(branch)
+
+    def events(
+        self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
+    ) -> list[EventRecord]:
+        with self._step():
+            return self._kept(owner, session).log.after(branch, after)[: max(0, limit)]
+
+    def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
+        with self._step():
+            return self._kept(owner, session).log.last_seq(branch)
 
     def close(self) -> None:
         with self._lock:
@@ -240,7 +263,7 @@ class _Kept:
         self._segments: dict[UUID, _Segment] = {}
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: dict[str, UUID] = {}
-        self._leases: dict[UUID, Lease] = {}
+        self.log = RunLog()
         self._undo: list[Callable[[], object]] = []
 
     def all(self) -> Snapshot:
@@ -285,18 +308,7 @@ class _Kept:
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
         self._branch(branch)
-        self._leases[branch] = lease = leases.taken(self._leases.get(branch), branch, holder, ttl)
-        return lease
-
-    def renew(self, lease: Lease, ttl: int) -> Lease:
-        renewed = leases.renewed(self._leases.get(lease.branch), lease, ttl)
-        self._leases[lease.branch] = renewed
-        return renewed
-
-    def release(self, lease: Lease) -> None:
-        # The token stays, so that the next one is larger.
-        if leases.is_held(self._leases.get(lease.branch), lease):
-            self._leases[lease.branch] = replace(lease, expires=0)
+        return self.log.acquire(branch, holder, ttl)
 
     def _make(self, change: Change) -> Head | None:
         match change:
@@ -312,6 +324,10 @@ class _Kept:
                 self._remove_branch(change.branch)
             case RemoveMessages():
                 self._remove_messages(change.messages)
+            case PutRun():
+                self._put_run(change)
+            case AddEvents():
+                self._add_events(change)
         return None
 
     def _add_messages(self, messages: Iterable[MessageRecord]) -> None:
@@ -381,9 +397,11 @@ class _Kept:
         branch = self._branch(uid)
         self._drop(self._branches, [uid])
         self._drop(self._names, [branch.name])
-        self._drop(self._leases, [uid])
+        for noted in (self.log.leases, self.log.runs, self.log.events):
+            self._drop(noted, [uid])
 
-    def _remove_messages(self, uids: Iterable[UUID]) -> None:
+    def _remove_messages(self, uids: Sequence[UUID]) -> None:
+        self._forget_events(set(uids))
         gone = {uid for uid in uids if uid in self.messages}
         places = self._take_out(gone)
         for branch in list(self._branches.values()):
@@ -393,6 +411,23 @@ class _Kept:
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
         self._drop(self.messages, gone)
+
+    def _forget_events(self, gone: set[UUID]) -> None:
+        for uid, events in list(self.log.events.items()):
+            if any(event.message in gone for event in events):
+                left = [event for event in events if event.message not in gone]
+                self._put(self.log.events, uid, left)
+
+    def _put_run(self, change: PutRun) -> None:
+        self.log.check([change])
+        self._put(self.log.runs.setdefault(change.run.branch, {}), change.run.id, change.run)
+
+    def _add_events(self, change: AddEvents) -> None:
+        self.log.check([change])
+        events = self.log.events.setdefault(change.branch, [])
+        length = len(events)
+        self._undo.append(lambda: events.__delitem__(slice(length, None)))
+        self.log.apply(change)
 
     def _take_out(self, gone: set[UUID]) -> dict[UUID, list[int]]:
         """Take messages out of all segments; gives where they stood in the history of each."""

@@ -171,7 +171,9 @@ class PutRun(msgspec.Struct, frozen=True, gc=False):
 class AddEvents(msgspec.Struct, frozen=True, gc=False):
     """Keep what happened on a branch; refused if the token is not that of its last lease.
 
-    Events that are there already with the same body are left alone; another body is refused.
+    Their runs are there, or put earlier in the same write. Events that are there already are left
+    alone; another one under the same number is refused. One before the last that is not there was
+    erased, and stays so.
     """
 
     branch: UUID

@@ -7,12 +7,12 @@ repeated changes nothing, and what speaks of an erased message goes with it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from uuid import UUID
 
-from sennit.errors import ConflictError
+from sennit.errors import ConflictError, NotFoundError
 from sennit.stores import leases
 from sennit.stores.records import AddEvents, EventRecord, Lease, PutRun, RunRecord
 
@@ -23,7 +23,10 @@ _seq = attrgetter("seq")
 class RunLog:
     """The runs, events and leases of one session."""
 
-    runs: dict[UUID, RunRecord] = field(default_factory=dict[UUID, RunRecord])
+    runs: dict[UUID, dict[UUID, RunRecord]] = field(
+        default_factory=dict[UUID, dict[UUID, RunRecord]]
+    )
+    """By branch, the oldest first."""
     events: dict[UUID, list[EventRecord]] = field(default_factory=dict[UUID, list[EventRecord]])
     """By branch, in order."""
     leases: dict[UUID, Lease] = field(default_factory=dict[UUID, Lease])
@@ -46,42 +49,50 @@ class RunLog:
             self.leases[lease.branch] = leases.ended(lease)
 
     def check(self, changes: Iterable[PutRun | AddEvents]) -> None:
-        """Raise ConflictError unless all of these may be made."""
+        """Raise ConflictError or NotFoundError unless all of these may be made."""
+        noted: set[tuple[UUID, UUID]] = set()
         for change in changes:
             branch = change.run.branch if isinstance(change, PutRun) else change.branch
             last = self.leases.get(branch)
             if last is None or last.token != change.token:
                 raise lost_lease(branch)
-            if isinstance(change, AddEvents):
-                self._new(change)
+            if isinstance(change, PutRun):
+                noted.add((branch, change.run.id))
+                continue
+            for event in self._new(change):
+                known = event.run in self.runs.get(branch, {}) or (branch, event.run) in noted
+                if not known:
+                    raise no_run(event.run)
 
     def apply(self, change: PutRun | AddEvents) -> None:
         """Make a change that was checked."""
         if isinstance(change, PutRun):
-            self.runs[change.run.id] = change.run
+            self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
         else:
             self.events.setdefault(change.branch, []).extend(self._new(change))
 
     def _new(self, change: AddEvents) -> list[EventRecord]:
-        """The events that are not there yet; raises ConflictError for one that is another there."""
-        there = {one.seq: one for one in self.after(change.branch, change.events[0].seq - 1)}
-        for event in change.events:
-            if event.seq in there and there[event.seq] != event:
-                raise other_event(change.branch, event.seq)
-        return [event for event in change.events if event.seq not in there]
+        told, branch = change.events, change.branch
+        first = min((event.seq for event in told), default=1)
+        return new_events(change, self.last_seq(branch), lambda: self.after(branch, first - 1))
 
     def after(self, branch: UUID, seq: int) -> list[EventRecord]:
         """The events of a branch past a number."""
         found = self.events.get(branch, [])
         return found[bisect_right(found, seq, key=_seq) :]
 
+    def last_seq(self, branch: UUID) -> int:
+        """The number of a branch's last event; 0 if there is none."""
+        found = self.events.get(branch)
+        return found[-1].seq if found else 0
+
     def last_of(self, branch: UUID) -> RunRecord | None:
         """The newest run of a branch."""
-        return next((run for run in reversed(self.runs.values()) if run.branch == branch), None)
+        return next(reversed(self.runs.get(branch, {}).values()), None)
 
     def of_branch(self, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first."""
-        return [run for run in reversed(self.runs.values()) if run.branch == branch]
+        return list(reversed(self.runs.get(branch, {}).values()))
 
     def forget_message(self, message: UUID) -> None:
         """Erase what speaks of a message."""
@@ -90,9 +101,28 @@ class RunLog:
 
     def forget_branch(self, branch: UUID) -> None:
         """Erase what happened on a branch."""
-        self.events.pop(branch, None)
-        self.leases.pop(branch, None)
-        self.runs = {uid: run for uid, run in self.runs.items() if run.branch != branch}
+        for kept in (self.events, self.leases, self.runs):
+            kept.pop(branch, None)
+
+
+def new_events(
+    change: AddEvents, last: int, there: Callable[[], Iterable[EventRecord]]
+) -> list[EventRecord]:
+    """Those of a change that come past the `last` event of the branch, in order.
+
+    `there` gives what is stored from the first of them on. An earlier one has to be among that, or
+    was erased and stays so. Raises ConflictError for one that is another there.
+    """
+    if any(event.seq <= last for event in change.events):
+        stored = {one.seq: one for one in there()}
+        for event in change.events:
+            if stored.get(event.seq, event) != event:
+                raise other_event(change.branch, event.seq)
+    new: dict[int, EventRecord] = {}
+    for event in change.events:
+        if event.seq > last and new.setdefault(event.seq, event) != event:
+            raise other_event(change.branch, event.seq)
+    return [new[seq] for seq in sorted(new)]
 
 
 def lost_lease(branch: UUID) -> ConflictError:
@@ -105,3 +135,8 @@ def lost_lease(branch: UUID) -> ConflictError:
 def other_event(branch: UUID, seq: int) -> ConflictError:
     """The error for an event whose number another one has."""
     return ConflictError(f"Event {seq} of branch {branch} is there already, with another content.")
+
+
+def no_run(run: UUID) -> NotFoundError:
+    """The error for an event of a run that was never noted on its branch."""
+    return NotFoundError(f"There is no run {run} on this branch; keep it first, with PutRun.")
