@@ -257,3 +257,4 @@ class Kept(Element):
     def _forget_branch(self, branch: Branch) -> None:
         self._branches._discard(branch)
         del self._named[branch.name]
+        self._log.forget_branch(branch.id)

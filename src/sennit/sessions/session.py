@@ -407,6 +407,7 @@ class SessionCore(Kept):
             for branch in self._branches:
                 branch._lose(found.id, held)
             self._messages._discard(found)
+            self._log.forget_message(found.id)
             return found
 
     def _targets(self, branches: Branches | None) -> list[Branch]:
