@@ -32,15 +32,18 @@ from sennit.stores import leases, points, words
 from sennit.stores.base import no_branch
 from sennit.stores.records import (
     Change,
+    EventRecord,
     Found,
     Head,
     Lease,
     Owner,
+    RunRecord,
     SessionRecord,
     Snapshot,
     Write,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import (
     SessionReader,
     SessionWriter,
@@ -353,7 +356,7 @@ class SQLiteStore:
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
         with self._writing() as connection:
-            key = self._lease_key(connection, owner, session, branch)
+            key = self._branch_key(connection, owner, session, branch)
             if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
                 raise no_branch(branch)
             lease = leases.taken(_last_lease(connection, key, branch), branch, holder, ttl)
@@ -363,7 +366,7 @@ class SQLiteStore:
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""
         with self._writing() as connection:
-            key = self._lease_key(connection, owner, session, lease.branch)
+            key = self._branch_key(connection, owner, session, lease.branch)
             renewed = leases.renewed(_last_lease(connection, key, lease.branch), lease, ttl)
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
             return renewed
@@ -371,11 +374,38 @@ class SQLiteStore:
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         """Give a lease back; one that was lost is left alone."""
         with suppress(NotFoundError), self._writing() as connection:
-            key = self._lease_key(connection, owner, session, lease.branch)
+            key = self._branch_key(connection, owner, session, lease.branch)
             if leases.is_held(_last_lease(connection, key, lease.branch), lease):
                 connection.execute(sql.END_LEASE, key)
 
-    def _lease_key(
+    def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
+        """The runs of a branch, the newest first."""
+        with self._journal(owner, session, branch) as journal:
+            return journal.runs()
+
+    def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
+        """The newest run of a branch, if there was any."""
+        with self._journal(owner, session, branch) as journal:
+            return next(iter(journal.runs(1)), None)
+
+    def events(
+        self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
+    ) -> list[EventRecord]:
+        """The events of a branch past a number, in order, at most `limit` of them."""
+        with self._journal(owner, session, branch) as journal:
+            return journal.events(after, max(0, limit))
+
+    def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
+        """The number of a branch's last event; 0 if there is none."""
+        with self._journal(owner, session, branch) as journal:
+            return journal.last()
+
+    @contextmanager
+    def _journal(self, owner: Owner, session: UUID, branch: UUID) -> Generator[JournalReader]:
+        with self._reading() as connection:
+            yield JournalReader(connection, self._branch_key(connection, owner, session, branch))
+
+    def _branch_key(
         self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID
     ) -> tuple[int, int, bytes]:
         number = self._owner(connection, owner)

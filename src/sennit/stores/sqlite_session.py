@@ -21,6 +21,7 @@ from sennit.stores import words
 from sennit.stores.base import no_branch, no_message, no_session
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     BranchRecord,
@@ -28,6 +29,7 @@ from sennit.stores.records import (
     ChangeBranch,
     Head,
     MessageRecord,
+    PutRun,
     RemoveBranch,
     RemoveMessages,
     SegmentRecord,
@@ -35,6 +37,7 @@ from sennit.stores.records import (
     Snapshot,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_runs import JournalWriter
 
 
 class SessionReader:
@@ -143,6 +146,7 @@ class SessionWriter:
         self._messages: list[tuple[object, ...]] = []  # rows that are not written down yet
         self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
+        self._journals = JournalWriter(connection, owner, session)
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
@@ -153,6 +157,10 @@ class SessionWriter:
                     self._add_message(message, careful)
             elif isinstance(change, Append):
                 self._append(change)
+            elif isinstance(change, PutRun):
+                self._journals.put_run(change)
+            elif isinstance(change, AddEvents):
+                self._journals.add_events(change)
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change
@@ -172,6 +180,7 @@ class SessionWriter:
                 self._drop_unused_segments()  # so that they need not be mended
                 for uid in change.messages:
                     self._erase(uid)
+                self._journals.forget_messages(change.messages)
         self._write_down()
 
     def settle(self) -> None:
@@ -369,6 +378,7 @@ class SessionWriter:
         if not self._run(sql.DELETE_BRANCH, key).rowcount:
             raise no_branch(uid)
         self._run(sql.DELETE_LEASE, key)
+        self._journals.forget_branch(uid)
         self._rewritten = True
 
     def _drop_unused_segments(self) -> None:
@@ -416,6 +426,7 @@ class SessionWriter:
         key = (self._owner, self._session)
         for number, _, _, body in self._run(sql.ALL_MESSAGES, key).fetchall():
             self._forget_words(number, body)
+        self._journals.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
         self._rewritten = True

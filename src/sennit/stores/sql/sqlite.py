@@ -1,6 +1,6 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
@@ -117,6 +117,37 @@ PUT_LEASE = """
 END_LEASE = "UPDATE leases SET expires = 0 WHERE owner = ? AND session = ? AND branch = ?"
 DELETE_LEASES = "DELETE FROM leases WHERE owner = ? AND session = ?"
 DELETE_LEASE = "DELETE FROM leases WHERE owner = ? AND session = ? AND branch = ?"
+
+FIND_JOURNAL = "SELECT no FROM journals WHERE owner = ? AND session = ? AND branch = ?"
+ALL_JOURNALS = "SELECT no FROM journals WHERE owner = ? AND session = ?"
+ADD_JOURNAL = "INSERT INTO journals (owner, session, branch) VALUES (?, ?, ?) RETURNING no"
+DELETE_JOURNAL = "DELETE FROM journals WHERE owner = ? AND no = ?"
+
+FIND_RUN = "SELECT no FROM runs WHERE owner = ? AND journal = ? AND id = ?"
+RUNS = """
+    SELECT id, state, created, updated, body FROM runs
+    WHERE owner = ? AND journal = ? ORDER BY no DESC LIMIT ?"""
+ADD_RUN = """
+    INSERT INTO runs (owner, journal, no, id, state, created, updated, body)
+    VALUES (?, ?, (SELECT coalesce(max(no), 0) + 1 FROM runs WHERE owner = ? AND journal = ?),
+            ?, ?, ?, ?, ?) RETURNING no"""
+CHANGE_RUN = """
+    UPDATE runs SET state = ?, created = ?, updated = ?, body = ?
+    WHERE owner = ? AND journal = ? AND no = ?"""
+DELETE_RUNS = "DELETE FROM runs WHERE owner = ? AND journal = ?"
+
+ADD_EVENT = """
+    INSERT INTO events (owner, journal, seq, run, message, body) VALUES (?, ?, ?, ?, ?, ?)"""
+EVENTS = """
+    SELECT e.seq, r.id, e.message, e.body FROM events e
+    JOIN runs r ON r.owner = e.owner AND r.journal = e.journal AND r.no = e.run
+    WHERE e.owner = ? AND e.journal = ? AND e.seq > ? ORDER BY e.seq LIMIT ?"""
+LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM events WHERE owner = ? AND journal = ?"
+DELETE_EVENTS_ABOUT = """
+    DELETE FROM events
+    WHERE owner = ? AND journal IN (SELECT no FROM journals WHERE owner = ? AND session = ?)
+      AND hex(message) IN (SELECT value FROM json_each(?))"""
+DELETE_EVENTS = "DELETE FROM events WHERE owner = ? AND journal = ?"
 
 MARK = "SELECT mark FROM indexed"
 SET_MARK = "UPDATE indexed SET mark = ?"

@@ -1,0 +1,173 @@
+"""Runs and events in SQLite, of one session of one owner, inside one transaction.
+
+Events are written for every piece of text that somebody is shown, so a writer remembers from one
+transaction to the next who holds a branch and where its events end; then noting some more is one
+statement. Like all a writer knows it is thrown away as soon as anyone else may have written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
+from sennit.stores.records import AddEvents, EventRecord, PutRun, RunRecord
+from sennit.stores.runs import lost_lease, new_events, no_run
+from sennit.stores.sql import sqlite as sql
+
+
+class JournalReader:
+    """Reads what was noted of the runs of one branch."""
+
+    def __init__(self, connection: sqlite3.Connection, key: tuple[int, int, bytes]) -> None:
+        self._run = connection.execute
+        self._branch = id_from_bytes(key[2])
+        row = self._run(sql.FIND_JOURNAL, key).fetchone()
+        self._key: tuple[int, int] = (key[0], row[0] if row else 0)  # 0 is no journal
+
+    def runs(self, limit: int = -1) -> list[RunRecord]:
+        """The newest runs, the newest first."""
+        return [
+            RunRecord(id_from_bytes(uid), self._branch, state, created, updated, body)
+            for uid, state, created, updated, body in self._run(sql.RUNS, (*self._key, limit))
+        ]
+
+    def events(self, after: int, limit: int) -> list[EventRecord]:
+        """The events past a number, in order."""
+        return _events(self._run(sql.EVENTS, (*self._key, after, limit)))
+
+    def last(self) -> int:
+        """The number of the last event; 0 if there is none."""
+        return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
+
+
+@dataclass(slots=True)
+class _Journal:
+    """A branch's journal, and where it ends."""
+
+    key: tuple[int, int]
+    token: int | None
+    last: int
+    runs: dict[int, int]
+    """The numbers of the runs that were asked for."""
+
+
+class JournalWriter:
+    """Notes runs and events of one session."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+        self._run = connection.execute
+        self._many = connection.executemany
+        self._owner, self._session = owner, session
+        self._known: dict[int, _Journal] = {}
+
+    def put_run(self, change: PutRun) -> None:
+        """Keep a run as it is now; raises ConflictError if its lease was lost."""
+        journal = self._held(change.run.branch, change.token)
+        self._put(journal, change.run)
+
+    def _put(self, journal: _Journal, run: RunRecord) -> None:
+        values = (run.state, run.created, run.updated, run.body)
+        number = self._number(journal, run.id)
+        if number is not None:
+            self._run(sql.CHANGE_RUN, (*values, *journal.key, number))
+        else:
+            named = (*journal.key, *journal.key, run.id.bytes, *values)
+            journal.runs[run.id.int] = self._run(sql.ADD_RUN, named).fetchone()[0]
+
+    def add_events(self, change: AddEvents) -> None:
+        """Keep events; raises ConflictError if the lease was lost or a number is another's."""
+        journal = self._held(change.branch, change.token)
+        new = new_events(change, journal.last, lambda: self._there(journal, change.events))
+        self._add(journal, new)
+
+    def _add(self, journal: _Journal, events: Sequence[EventRecord]) -> None:
+        rows: list[tuple[object, ...]] = []
+        for event in events:
+            run = self._number(journal, event.run)
+            if run is None:
+                raise no_run(event.run)
+            message = None if event.message is None else event.message.bytes
+            rows.append((*journal.key, event.seq, run, message, event.body))
+        if rows:
+            self._many(sql.ADD_EVENT, rows)
+            journal.last = events[-1].seq
+
+    def _there(self, journal: _Journal, events: Sequence[EventRecord]) -> list[EventRecord]:
+        first = min(event.seq for event in events)
+        return _events(self._run(sql.EVENTS, (*journal.key, first - 1, -1)))
+
+    def _held(self, branch: UUID, token: int) -> _Journal:
+        """The journal of a branch; raises ConflictError if the token is not the last one."""
+        journal = self._known.get(branch.int)
+        if journal is None:
+            journal = self._known[branch.int] = self._journal(branch)
+        if journal.token != token:
+            raise lost_lease(branch)
+        return journal
+
+    def _journal(self, branch: UUID) -> _Journal:
+        key = (self._owner, self._session, branch.bytes)
+        lease = self._run(sql.FIND_LEASE, key).fetchone()
+        row = self._run(sql.FIND_JOURNAL, key).fetchone()
+        if row is None and lease is not None:
+            row = self._run(sql.ADD_JOURNAL, key).fetchone()
+        found = (self._owner, row[0] if row else 0)
+        last = self._run(sql.LAST_EVENT, found).fetchone()[0]
+        return _Journal(found, lease[1] if lease else None, last, {})
+
+    def _number(self, journal: _Journal, run: UUID) -> int | None:
+        number = journal.runs.get(run.int)
+        if number is None:
+            row = self._run(sql.FIND_RUN, (*journal.key, run.bytes)).fetchone()
+            if row is None:
+                return None
+            number = journal.runs[run.int] = row[0]
+        return number
+
+    def copy(self, branch: UUID, runs: Iterable[RunRecord], events: Sequence[EventRecord]) -> None:
+        """Take over what another store has noted, the oldest run first; nobody need hold it."""
+        key = (self._owner, self._session, branch.bytes)
+        number = self._run(sql.ADD_JOURNAL, key).fetchone()[0]
+        journal = _Journal((self._owner, number), None, 0, {})
+        for run in runs:
+            self._put(journal, run)
+        self._add(journal, events)
+
+    def forget_messages(self, messages: Iterable[UUID]) -> None:
+        """Erase what speaks of these."""
+        self._known.clear()
+        uids = dumps([message.hex.upper() for message in messages]).decode()
+        key = (self._owner, self._owner, self._session)
+        self._run(sql.DELETE_EVENTS_ABOUT, (*key, uids))
+
+    def forget_branch(self, branch: UUID) -> None:
+        """Erase all that was noted on a branch."""
+        self._known.clear()
+        key = (self._owner, self._session, branch.bytes)
+        self._forget(self._run(sql.FIND_JOURNAL, key).fetchall())
+
+    def forget_all(self) -> None:
+        """Erase all that was noted in the session."""
+        self._known.clear()
+        self._forget(self._run(sql.ALL_JOURNALS, (self._owner, self._session)).fetchall())
+
+    def _forget(self, journals: list[Any]) -> None:
+        for number, *_ in journals:
+            for statement in (sql.DELETE_EVENTS, sql.DELETE_RUNS, sql.DELETE_JOURNAL):
+                self._run(statement, (self._owner, number))
+
+
+def _events(rows: Iterable[Any]) -> list[EventRecord]:
+    # Runs are few and their events many: each id is made once.
+    runs: dict[bytes, UUID] = {}
+    found: list[EventRecord] = []
+    for seq, run, message, body in rows:
+        uid = runs.get(run) or runs.setdefault(run, id_from_bytes(run))
+        about = None if message is None else id_from_bytes(message)
+        found.append(EventRecord(seq, uid, about, body))
+    return found
