@@ -13,6 +13,7 @@ from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     ChangeBranch,
@@ -22,6 +23,7 @@ from sennit.testing.conformance.scene import (
     OWNER,
     STRANGER,
     Hands,
+    Notes,
     Scene,
     branch,
     empty,
@@ -32,6 +34,7 @@ from sennit.testing.conformance.scene import (
     same,
     segment,
     session,
+    told,
 )
 
 Opening: TypeAlias = Callable[[], Store]
@@ -193,3 +196,31 @@ def changes_are_seen_through_another_opening(open_again: Opening) -> None:
         mine = replace(main, resources=frozenset({"mine"}))
         there.write(ChangeBranch(replace(main, resources=frozenset({"theirs"}))))
         raises(ConflictError, lambda: here.write(ChangeBranch(mine)), "An old version")
+
+
+def runs_and_events_survive_reopening(open_again: Opening) -> None:
+    with _open(open_again) as store:
+        notes = Notes(Scene(store))
+        first, second = notes.run(), notes.run(state="suspended")
+        notes.add(*told(first, 1, 2, about=new_id()), *told(second, 3))
+        before = notes.runs(), notes.events()
+    with _open(open_again) as store:
+        notes.store = notes.scene.store = store
+        same((notes.runs(), notes.events()), before, "Runs and events")
+        same((notes.last(), notes.last_run()), (3, second), "The last event and run")
+        notes.add(*told(second, 3, 4))
+        same(notes.last(), 4, "The last event after going on")
+
+
+def a_lease_taken_through_another_opening_stops_the_notes(open_again: Opening) -> None:
+    with _open(open_again) as one, _open(open_again) as other:
+        notes = Notes(Scene(one))
+        run = notes.run()
+        notes.add(*told(run, 1))
+        lease = other.acquire(OWNER, notes.scene.id, notes.branch, "ada", _TTL)
+        raises(ConflictError, lambda: notes.add(*told(run, 2)), "Noting with an older token")
+        change = AddEvents(notes.branch, tuple(told(run, 2)), lease.token)
+        other.write(OWNER, notes.scene.id, [change])
+        same(notes.last(), 2, "The last event")
+        other.write(OWNER, notes.scene.id, [RemoveBranch(notes.branch)])
+        raises(ConflictError, lambda: notes.add(*told(run, 3)), "Noting on a removed branch")

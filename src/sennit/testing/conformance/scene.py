@@ -11,20 +11,26 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import Store
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     BranchRecord,
     Change,
     ChangeBranch,
+    EventRecord,
     Head,
     MessageRecord,
     Owner,
+    PutRun,
     RemoveMessages,
+    RunRecord,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -34,6 +40,8 @@ OWNER = Owner("acme", "user", "ada")
 STRANGER = Owner("acme", "user", "bob")
 NOON = 1_600_000_000_000_000
 """A moment in the past, in microseconds, at which the sessions of checks are created."""
+
+_TTL = 60_000_000
 
 _E = TypeVar("_E", bound=BaseException)
 
@@ -241,3 +249,49 @@ class Scene:
     def forget(self, *records: MessageRecord) -> None:
         """Erase messages."""
         self.write(RemoveMessages(ids(records)))
+
+
+class Notes:
+    """A branch that somebody holds, and what is noted on it."""
+
+    def __init__(self, scene: Scene, name: str = "main") -> None:
+        self.scene, self.store = scene, scene.store
+        self.branch = scene.branch(name, "one").id
+        self.lease = self.store.acquire(scene.owner, scene.id, self.branch, "ada", _TTL)
+        self.token = self.lease.token
+
+    def run(self, **fields: object) -> RunRecord:
+        """A run that is kept."""
+        record = RunRecord(new_id(), self.branch, "running", NOON, NOON, b'{"model":"gpt"}')
+        record = msgspec.structs.replace(record, **fields)
+        self.scene.write(PutRun(record, self.token))
+        return record
+
+    def add(self, *events: EventRecord, token: int | None = None) -> None:
+        """Keep events."""
+        self.scene.write(self.adding(*events, token=token))
+
+    def adding(self, *events: EventRecord, token: int | None = None) -> AddEvents:
+        """The change that keeps events."""
+        return AddEvents(self.branch, events, self.token if token is None else token)
+
+    def runs(self) -> list[RunRecord]:
+        """The runs that are kept."""
+        return self.store.runs(self.scene.owner, self.scene.id, self.branch)
+
+    def events(self, after: int = 0, limit: int = 1000) -> list[EventRecord]:
+        """The events that are kept."""
+        return self.store.events(self.scene.owner, self.scene.id, self.branch, after, limit)
+
+    def last(self) -> int:
+        """The number of the last event."""
+        return self.store.last_event(self.scene.owner, self.scene.id, self.branch)
+
+    def last_run(self) -> RunRecord | None:
+        """The newest run."""
+        return self.store.last_run(self.scene.owner, self.scene.id, self.branch)
+
+
+def told(run: RunRecord, *seqs: int, about: UUID | None = None) -> list[EventRecord]:
+    """Events with these numbers."""
+    return [EventRecord(seq, run.id, about, dumps(["text", f"piece {seq}"])) for seq in seqs]
