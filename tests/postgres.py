@@ -16,7 +16,8 @@ from tests.server import OwnServer, Server, running
 TABLES = ", ".join(
     f"sennit.{name}"
     for name in (
-        "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases"
+        "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases",
+        "journals", "runs", "events"
     )
 )  # fmt: skip
 

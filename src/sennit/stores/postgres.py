@@ -25,6 +25,7 @@ from sennit.stores.postgres_append import append_all, usual
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_line import Line
+from sennit.stores.postgres_runs import JournalReader
 from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
@@ -35,10 +36,12 @@ from sennit.stores.postgres_session import (
 from sennit.stores.records import (
     AddMessages,
     Change,
+    EventRecord,
     Found,
     Head,
     Lease,
     Owner,
+    RunRecord,
     SessionRecord,
     Snapshot,
     Write,
@@ -291,6 +294,39 @@ class PostgresStore:
 
         with suppress(NotFoundError):
             self._database.change(release)
+
+    def runs(self, owner: Owner, session: UUID, branch: UUID) -> list[RunRecord]:
+        """The runs of a branch, the newest first."""
+        return self._journal(owner, session, branch, lambda journal: journal.runs())
+
+    def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
+        """The newest run of a branch, if there was any."""
+        found = self._journal(owner, session, branch, lambda journal: journal.runs(1))
+        return found[0] if found else None
+
+    def events(
+        self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
+    ) -> list[EventRecord]:
+        """The events of a branch past a number, in order, at most `limit` of them."""
+        return self._journal(
+            owner, session, branch, lambda journal: journal.events(after, max(0, limit))
+        )
+
+    def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
+        """The number of a branch's last event; 0 if there is none."""
+        return self._journal(owner, session, branch, lambda journal: journal.last())
+
+    def _journal(
+        self, owner: Owner, session: UUID, branch: UUID, read: Callable[[JournalReader], _T]
+    ) -> _T:
+        def look(connection: Connection) -> _T:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return read(JournalReader(connection, (number, row[0], branch)))
+
+        return self._database.read(look)
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID

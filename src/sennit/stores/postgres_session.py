@@ -14,8 +14,10 @@ from uuid import UUID
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import no_branch
+from sennit.stores.postgres_runs import JournalWriter
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     BranchRecord,
@@ -23,6 +25,7 @@ from sennit.stores.records import (
     ChangeBranch,
     Head,
     MessageRecord,
+    PutRun,
     RemoveBranch,
     RemoveMessages,
     SegmentRecord,
@@ -115,6 +118,7 @@ class SessionWriter:
         self._loose: set[UUID] = set()  # those of them that stand nowhere yet
         self._left = False  # whether a branch has left a segment, which may now be unused
         self._heads: list[Head] = []
+        self._journals = JournalWriter(connection, owner, session)
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes; gives the head before each Append."""
@@ -133,6 +137,11 @@ class SessionWriter:
                 case RemoveMessages():
                     self._drop_unused_segments()  # so that they need not be mended
                     self._erase(change.messages)
+                    self._journals.forget_messages(change.messages)
+                case PutRun():
+                    self._journals.put_run(change)
+                case AddEvents():
+                    self._journals.add_events(change)
         self._drop_unused_segments()
         return self._heads
 
@@ -291,6 +300,7 @@ class SessionWriter:
         if not self._run(sql.DELETE_BRANCH, key).rowcount:
             raise no_branch(uid)
         self._run(sql.DELETE_LEASE, key)
+        self._journals.forget_branch(uid)
         self._left = True
 
     def _drop_unused_segments(self) -> None:

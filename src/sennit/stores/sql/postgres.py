@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -228,8 +228,59 @@ END_LEASE: Final = """
 DELETE_LEASE: Final = """
     DELETE FROM sennit.leases WHERE owner = %s AND session = %s AND branch = %s"""
 
+FIND_JOURNAL: Final = """
+    SELECT no FROM sennit.journals WHERE owner = %s AND session = %s AND branch = %s"""
+ALL_JOURNALS: Final = "SELECT no FROM sennit.journals WHERE owner = %s AND session = %s"
+ADD_JOURNAL: Final = """
+    INSERT INTO sennit.journals (owner, session, branch) VALUES (%s, %s, %s) RETURNING no"""
+# The token of a branch's last lease, its journal, and the number of its last event.
+HELD_JOURNAL: Final = """
+    SELECT l.token, j.no, coalesce((SELECT max(e.seq) FROM sennit.events e
+                                    WHERE e.owner = l.owner AND e.journal = j.no), 0)
+    FROM sennit.leases l LEFT JOIN sennit.journals j
+      ON j.owner = l.owner AND j.session = l.session AND j.branch = l.branch
+    WHERE l.owner = %s AND l.session = %s AND l.branch = %s"""
+
+RUN_NUMBERS: Final = """
+    SELECT id, no FROM sennit.runs WHERE owner = %s AND id = ANY (%s) AND journal = %s"""
+RUNS: Final = """
+    SELECT id, state, created, updated, body FROM sennit.runs
+    WHERE owner = %s AND journal = %s ORDER BY no DESC LIMIT %s"""
+ADD_RUN: Final = """
+    INSERT INTO sennit.runs (owner, journal, no, id, state, created, updated, body)
+    VALUES (%s, %s, (SELECT coalesce(max(no), 0) + 1 FROM sennit.runs
+                     WHERE owner = %s AND journal = %s), %s, %s, %s, %s, %s)"""
+CHANGE_RUN: Final = """
+    UPDATE sennit.runs SET state = %s, created = %s, updated = %s, body = %s
+    WHERE owner = %s AND journal = %s AND id = %s"""
+
+ADD_EVENTS: Final = """
+    INSERT INTO sennit.events (owner, journal, seq, run, message, body)
+    SELECT %s, %s, g.seq, g.run, g.message, g.body
+    FROM unnest(%s::bigint[], %s::integer[], %s::uuid[], %s::bytea[])
+    AS g (seq, run, message, body)"""
+EVENTS: Final = """
+    SELECT e.seq, r.id, e.message, e.body FROM sennit.events e
+    JOIN sennit.runs r ON r.owner = e.owner AND r.journal = e.journal AND r.no = e.run
+    WHERE e.owner = %s AND e.journal = %s AND e.seq > %s ORDER BY e.seq LIMIT %s"""
+LAST_EVENT: Final = """
+    SELECT coalesce(max(seq), 0) FROM sennit.events WHERE owner = %s AND journal = %s"""
+DELETE_EVENTS_ABOUT: Final = """
+    DELETE FROM sennit.events
+    WHERE owner = %s AND journal = ANY (%s::bigint[]) AND message = ANY (%s::uuid[])"""
+ERASE_JOURNAL: Final = (
+    "DELETE FROM sennit.events WHERE owner = %s AND journal = %s",
+    "DELETE FROM sennit.runs WHERE owner = %s AND journal = %s",
+    "DELETE FROM sennit.journals WHERE owner = %s AND no = %s",
+)
+
 # All that hangs on a session, in the order in which it is erased.
 ERASE_SESSION: Final = (
+    """DELETE FROM sennit.events e USING sennit.journals j
+       WHERE j.owner = %s AND j.session = %s AND e.owner = j.owner AND e.journal = j.no""",
+    """DELETE FROM sennit.runs r USING sennit.journals j
+       WHERE j.owner = %s AND j.session = %s AND r.owner = j.owner AND r.journal = j.no""",
+    "DELETE FROM sennit.journals WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.leases WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.branches WHERE owner = %s AND session = %s",
     """DELETE FROM sennit.entries e USING sennit.segments s
