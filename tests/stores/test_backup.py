@@ -16,8 +16,9 @@ from sennit.stores.backup import backup
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import Owner, Snapshot
+from sennit.stores.records import EventRecord, RunRecord, Snapshot, Whole
 from sennit.stores.sqlite import SQLiteStore
+from tests.noting import note_something
 from tests.stores.test_portable import ask, fill
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def filled(store: Store) -> list[Client]:
         granted.default_branch.grant(resources={"claude"})
     clients[0].session("empty")
     clients[0].session("chat").add_message("user", "changed last")
+    for client in clients:
+        note_something(client.session("chat"))
     return clients
 
 
@@ -58,6 +61,13 @@ def kept(store: Store, client: Client) -> list[Snapshot]:
     owner = client._owner
     listed = store.list_sessions(owner, contains=None, before=None, limit=1000)
     return [_in_order(store.load(owner, one.id)) for one in listed]
+
+
+def noted(store: Store, client: Client) -> list[tuple[list[RunRecord], list[EventRecord]]]:
+    """What runs have noted on all branches of a session."""
+    session = client.session("chat")
+    where = [(client._owner, session.id, branch.id) for branch in session.branches]
+    return [(store.runs(*one), store.events(*one, 0, 1000)) for one in where]
 
 
 def _in_order(found: Snapshot) -> Snapshot:
@@ -75,6 +85,8 @@ def test_a_backup_holds_all_that_the_store_held(store: Store, tmp_path: Path) ->
     copy = SQLiteStore(tmp_path / "copies" / "b.db")
     for client in clients:
         assert kept(copy, client) == kept(store, client)
+        assert noted(copy, client) == noted(store, client)
+        assert [len(events) for _, events in noted(copy, client)][:1] == [4]
     copy.close()
 
 
@@ -177,7 +189,7 @@ def test_a_lost_connection_begins_the_file_again(
     client = filled(store)[0]
     tries = list[int]()
 
-    def cut_off(sessions: Iterable[tuple[Owner, Snapshot]]) -> int:
+    def cut_off(sessions: Iterable[Whole]) -> int:
         tries.append(0)
         for _ in sessions:
             tries[-1] += 1

@@ -16,6 +16,7 @@ from sennit.stores.base import Store
 from sennit.stores.doctor import examine, repair
 from sennit.stores.records import AddMessages, MessageRecord
 from sennit.stores.sqlite import SQLiteStore
+from tests.noting import note_something
 
 
 def ask(text: str) -> Message:
@@ -418,3 +419,41 @@ def test_keys_that_disagree_with_their_rows_are_made_anew(client: Client, harm: 
     harm(aside, "INSERT INTO sqlite_schema SELECT * FROM aside", "DROP TABLE aside")
     mended(client, "keys")
     assert len(client.sessions()) == 2
+
+
+def test_what_was_noted_of_runs_goes_with_its_branch(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    assert client.doctor() == []
+    harm("DELETE FROM branches WHERE id = (SELECT branch FROM journals)")
+    mended(client, "journals")
+    assert counted(client, "runs", "events") == [0, 0]
+
+
+def test_runs_of_no_branch_are_dropped_with_their_events(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM journals")
+    mended(client, "runs")
+    assert counted(client, "runs", "events") == [0, 0]
+
+
+def test_events_of_no_run_are_dropped(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM runs WHERE no = 1")
+    mended(client, "events")
+    assert counted(client, "runs", "events") == [1, 2]
+
+
+def test_what_was_noted_moves_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM sessions WHERE key = 'chat'")
+    client.doctor(repair=True)
+    assert client.doctor() == []
+    assert counted(client, "journals", "runs", "events") == [1, 2, 4]
+
+
+def counted(client: Client, *tables: str) -> list[int]:
+    store = client._store
+    assert isinstance(store, SQLiteStore)
+    return [
+        store._writer.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables
+    ]

@@ -11,6 +11,7 @@ import pytest
 
 from sennit import Client, Session
 from sennit.stores.postgres import PostgresStore
+from tests.noting import note_something
 from tests.stores.test_doctor import ask, filled, fresh, mended, texts
 
 pytest_plugins = ("tests.postgres",)
@@ -334,3 +335,43 @@ def test_others_may_write_while_it_looks_and_mends(client: Client, emptied: str)
     thread.join()
     assert failed == []
     assert len(texts(fresh(client).session("chat"), "main")) == 7 + 60
+
+
+def test_what_was_noted_of_runs_goes_with_its_branch(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    assert client.doctor() == []
+    harm("DELETE FROM branches WHERE id = (SELECT branch FROM journals)")
+    mended(client, "journals")
+    assert counted(client, "runs", "events") == [0, 0]
+
+
+def test_runs_of_no_branch_are_dropped_with_their_events(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM journals")
+    mended(client, "runs")
+    assert counted(client, "runs", "events") == [0, 0]
+
+
+def test_events_of_no_run_are_dropped(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM runs WHERE no = 1")
+    mended(client, "events")
+    assert counted(client, "runs", "events") == [1, 2]
+
+
+def test_what_was_noted_moves_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:
+    note_something(client.session("chat"))
+    harm("DELETE FROM sessions WHERE key = 'chat'")
+    client.doctor(repair=True)
+    assert client.doctor() == []
+    assert counted(client, "journals", "runs", "events") == [1, 2, 4]
+
+
+def counted(client: Client, *tables: str) -> list[int]:
+    store = client._store
+    assert isinstance(store, PostgresStore)
+    asked = [f"SELECT count(*) FROM sennit.{table}".encode() for table in tables]
+    return [
+        store._database.run(lambda line, one=one: line.execute(one).fetchall())[0][0]
+        for one in asked
+    ]

@@ -29,8 +29,7 @@ class BranchRuns:
 
     @property
     def _keeper(self) -> Keeper | None:
-        keeper = self._session._keeper
-        return keeper if keeper is not None and hasattr(keeper.store, "last_event") else None
+        return self._session._keeper
 
     @property
     def durable(self) -> bool:

@@ -2,8 +2,8 @@
 
 A SQLite file is copied as it is. From another store all sessions are read in one snapshot, while
 others go on writing, and written to a new file: with what branches were granted, with versions and
-times, so that nothing tells the copy from the original. Leases are not copied, as whoever holds one
-holds it in the original. The file appears when it is complete.
+times, and with what runs have noted, so that nothing tells the copy from the original. Leases are
+not copied, as whoever holds one holds it in the original. The file appears when it is complete.
 """
 
 # What a store sets by itself, such as the time of a change, is put back behind its back.
@@ -19,11 +19,12 @@ from typing import Any, TypeAlias
 from sennit.errors import StoreError
 from sennit.stores.base import Store
 from sennit.stores.portable import additions, needed_segments
-from sennit.stores.records import Owner, Snapshot
+from sennit.stores.records import Whole
 from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.whole import whole
 
-Sessions: TypeAlias = Iterable[tuple[Owner, Snapshot]]
+Sessions: TypeAlias = Iterable[Whole]
 
 _SET_TIME = """
     UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
@@ -53,8 +54,8 @@ def _written(sessions: Sessions, path: Path) -> None:
     with whole(path) as part:
         copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
         try:
-            for owner, found in sessions:
-                _put(copy, owner, found)
+            for one in sessions:
+                _put(copy, one)
         except KeyError as error:
             raise StoreError(
                 f"The store is damaged: it names {error.args[0]}, which is not there. "
@@ -64,17 +65,19 @@ def _written(sessions: Sessions, path: Path) -> None:
             copy.close()
 
 
-def _put(copy: SQLiteStore, owner: Owner, found: Snapshot) -> None:
+def _put(copy: SQLiteStore, whole: Whole) -> None:
+    owner, found = whole.owner, whole.snapshot
     ordered = replace(found, segments=needed_segments(found))
     copy.create_session(owner, found.session)
     changes = additions(ordered, None)
     if changes:
         copy.write(owner, found.session.id, changes)
-        _put_back(copy, owner, found)
+        _put_back(copy, whole)
 
 
-def _put_back(copy: SQLiteStore, owner: Owner, found: Snapshot) -> None:
-    """What the writing has changed: when the session was changed, and how often its branches."""
+def _put_back(copy: SQLiteStore, whole: Whole) -> None:
+    """What no write could put there: how often and when things changed, and what runs noted."""
+    owner, found = whole.owner, whole.snapshot
     named: dict[str, Any] = {
         "updated": found.session.updated,
         "session": found.session.id.bytes,
@@ -87,3 +90,6 @@ def _put_back(copy: SQLiteStore, owner: Owner, found: Snapshot) -> None:
         connection.executemany(
             _SET_VERSION, [(one.version, *home, one.id.bytes) for one in found.branches]
         )
+        journals = JournalWriter(connection, *home)
+        for noted in whole.journals:
+            journals.copy(noted)

@@ -28,7 +28,7 @@ from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
-from sennit.stores.records import Owner, Snapshot
+from sennit.stores.records import Whole
 
 _SHOWN = 5
 _UNREADABLE = "Messages cannot be read; restore a backup."
@@ -81,12 +81,12 @@ def _visit(store: Store, *, mend: bool) -> list[Finding]:
     raise _unknown(store)
 
 
-def _look_at_messages(sessions: Iterable[tuple[Owner, Snapshot]]) -> list[Finding]:
+def _look_at_messages(sessions: Iterable[Whole]) -> list[Finding]:
     """All that can go wrong where no disk, other program or SQL prompt is near."""
     rows = [
         f"message {one.id}"
-        for _, snapshot in sessions
-        for one in snapshot.messages
+        for whole in sessions
+        for one in whole.snapshot.messages
         if not is_readable(one.id, one.created, one.body)
     ]
     return [finding("messages", _UNREADABLE, rows, mendable=False)] if rows else []
@@ -378,6 +378,19 @@ _CHECKS = (
         "Leases belong to no branch.",
         asking("STRAY_LEASES"),
         telling("DROP_STRAY_LEASES"),
+    ),
+    Check(
+        "journals",
+        "Notes of runs belong to no branch.",
+        asking("STRAY_JOURNALS"),
+        telling("DROP_STRAY_JOURNALS"),
+    ),
+    Check("runs", "Runs belong to no branch.", asking("STRAY_RUNS"), telling("DROP_STRAY_RUNS")),
+    Check(
+        "events",
+        "Events belong to no run.",
+        asking("STRAY_EVENTS"),
+        telling("DROP_STRAY_EVENTS"),
     ),
     Check(
         "lengths",

@@ -54,6 +54,7 @@ from sennit.stores.records import (
     SegmentRecord,
     SessionRecord,
     Snapshot,
+    Whole,
     Write,
 )
 from sennit.stores.runs import RunLog
@@ -107,11 +108,11 @@ class MemoryStore:
         with self._step():
             return self._kept(owner, session).all()
 
-    def with_everything(self, work: Callable[[Iterable[tuple[Owner, Snapshot]]], _T]) -> _T:
+    def with_everything(self, work: Callable[[Iterable[Whole]], _T]) -> _T:
         """Hand `work` all sessions of all owners, as they are at this moment."""
         with self._step():
             found = [
-                (owner, kept.all())
+                Whole(owner, kept.all(), kept.log.journals())
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
             ]
@@ -397,8 +398,9 @@ class _Kept:
         branch = self._branch(uid)
         self._drop(self._branches, [uid])
         self._drop(self._names, [branch.name])
-        for noted in (self.log.leases, self.log.runs, self.log.events):
-            self._drop(noted, [uid])
+        self._drop(self.log.leases, [uid])
+        self._drop(self.log.runs, [uid])
+        self._drop(self.log.events, [uid])
 
     def _remove_messages(self, uids: Sequence[UUID]) -> None:
         self._forget_events(set(uids))

@@ -25,7 +25,7 @@ from sennit.stores.postgres_append import append_all, usual
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_line import Line
-from sennit.stores.postgres_runs import JournalReader
+from sennit.stores.postgres_runs import JournalReader, journals
 from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
@@ -44,6 +44,7 @@ from sennit.stores.records import (
     RunRecord,
     SessionRecord,
     Snapshot,
+    Whole,
     Write,
 )
 from sennit.stores.sql import postgres as sql
@@ -159,16 +160,18 @@ class PostgresStore:
             lambda connection: self._reader(connection, owner, session).all()
         )
 
-    def with_everything(self, work: Callable[[Iterator[tuple[Owner, Snapshot]]], _T]) -> _T:
+    def with_everything(self, work: Callable[[Iterator[Whole]], _T]) -> _T:
         """Hand `work` all sessions of all owners in one snapshot, one by one.
 
         If the connection dies, `work` is called again with all of them.
         """
 
-        def everything(connection: Connection) -> Iterator[tuple[Owner, Snapshot]]:
+        def everything(connection: Connection) -> Iterator[Whole]:
             for number, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
-                    yield Owner(*owner), SessionReader(connection, number, row).all()
+                    snapshot = SessionReader(connection, number, row).all()
+                    noted = journals(connection, number, row[0])
+                    yield Whole(Owner(*owner), snapshot, noted)
 
         return self._database.read(lambda connection: work(everything(connection)))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from sennit.stores.records import AddEvents, EventRecord, PutRun, RunRecord
+from sennit.stores.records import AddEvents, EventRecord, JournalRecord, PutRun, RunRecord
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import postgres as sql
 
@@ -48,6 +48,15 @@ class JournalReader:
     def last(self) -> int:
         """The number of the last event; 0 if there is none."""
         return self._rows(sql.LAST_EVENT)[0][0]
+
+
+def journals(connection: _Connection, owner: int, session: int) -> list[JournalRecord]:
+    """All that was noted in a session, by branch."""
+    found: list[JournalRecord] = []
+    for _, branch in connection.execute(sql.ALL_JOURNALS, (owner, session)).fetchall():
+        journal = JournalReader(connection, (owner, session, branch))
+        found.append(JournalRecord(branch, journal.runs()[::-1], journal.events(0, None)))
+    return found
 
 
 class _Held(NamedTuple):
@@ -116,7 +125,7 @@ class JournalWriter:
 
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""
-        journals = [no for (no,) in self._run(sql.ALL_JOURNALS, self._key)]
+        journals = [no for no, _ in self._run(sql.ALL_JOURNALS, self._key)]
         if journals:
             self._run(sql.DELETE_EVENTS_ABOUT, (self._key[0], journals, list(messages)))
 

@@ -161,6 +161,16 @@ class EventRecord(msgspec.Struct, frozen=True, gc=False):
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class JournalRecord:
+    """All that is noted of the runs of a branch."""
+
+    branch: UUID
+    runs: list[RunRecord]
+    """The oldest first."""
+    events: list[EventRecord]
+
+
 class PutRun(msgspec.Struct, frozen=True, gc=False):
     """Keep a run as it is now; refused if the token is not that of the branch's last lease."""
 
@@ -209,6 +219,15 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     length: int
     """Where the append begins in the segment; negative if it was made before, below it."""
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A session with all that a store keeps of it, but for its leases."""
+
+    owner: Owner
+    snapshot: Snapshot
+    journals: list[JournalRecord]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,14 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, NotFoundError
 from sennit.stores import leases
-from sennit.stores.records import AddEvents, EventRecord, Lease, PutRun, RunRecord
+from sennit.stores.records import (
+    AddEvents,
+    EventRecord,
+    JournalRecord,
+    Lease,
+    PutRun,
+    RunRecord,
+)
 
 _seq = attrgetter("seq")
 
@@ -93,6 +100,13 @@ class RunLog:
     def of_branch(self, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first."""
         return list(reversed(self.runs.get(branch, {}).values()))
+
+    def journals(self) -> list[JournalRecord]:
+        """All that is noted, by branch."""
+        return [
+            JournalRecord(branch, list(runs.values()), list(self.events.get(branch, ())))
+            for branch, runs in self.runs.items()
+        ]
 
     def forget_message(self, message: UUID) -> None:
         """Erase what speaks of a message."""

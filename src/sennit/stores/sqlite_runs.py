@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores.records import AddEvents, EventRecord, PutRun, RunRecord
+from sennit.stores.records import AddEvents, EventRecord, JournalRecord, PutRun, RunRecord
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import sqlite as sql
 
@@ -129,14 +129,14 @@ class JournalWriter:
             number = journal.runs[run.int] = row[0]
         return number
 
-    def copy(self, branch: UUID, runs: Iterable[RunRecord], events: Sequence[EventRecord]) -> None:
-        """Take over what another store has noted, the oldest run first; nobody need hold it."""
-        key = (self._owner, self._session, branch.bytes)
+    def copy(self, noted: JournalRecord) -> None:
+        """Take over what another store has noted; nobody need hold the branch."""
+        key = (self._owner, self._session, noted.branch.bytes)
         number = self._run(sql.ADD_JOURNAL, key).fetchone()[0]
         journal = _Journal((self._owner, number), None, 0, {})
-        for run in runs:
+        for run in noted.runs:
             self._put(journal, run)
-        self._add(journal, events)
+        self._add(journal, noted.events)
 
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""

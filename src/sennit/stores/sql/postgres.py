@@ -230,7 +230,7 @@ DELETE_LEASE: Final = """
 
 FIND_JOURNAL: Final = """
     SELECT no FROM sennit.journals WHERE owner = %s AND session = %s AND branch = %s"""
-ALL_JOURNALS: Final = "SELECT no FROM sennit.journals WHERE owner = %s AND session = %s"
+ALL_JOURNALS: Final = "SELECT no, branch FROM sennit.journals WHERE owner = %s AND session = %s"
 ADD_JOURNAL: Final = """
     INSERT INTO sennit.journals (owner, session, branch) VALUES (%s, %s, %s) RETURNING no"""
 # The token of a branch's last lease, its journal, and the number of its last event.

@@ -31,6 +31,7 @@ MOVE_ROWS = (
     "UPDATE sennit.segments SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.branches SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.leases SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.journals SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.words SET session = %s WHERE owner = %s AND session = %s",
 )
 
@@ -106,6 +107,29 @@ DROP_STRAY_LEASES = """
     DELETE FROM sennit.leases l WHERE NOT EXISTS (
         SELECT FROM sennit.branches b
         WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+
+STRAY_JOURNALS = """
+    SELECT 'journal ' || no FROM sennit.journals j WHERE NOT EXISTS (
+        SELECT FROM sennit.branches b
+        WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+DROP_STRAY_JOURNALS = """
+    DELETE FROM sennit.journals j WHERE NOT EXISTS (
+        SELECT FROM sennit.branches b
+        WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+STRAY_RUNS = """
+    SELECT 'run ' || journal || ':' || no FROM sennit.runs r WHERE NOT EXISTS (
+        SELECT FROM sennit.journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
+DROP_STRAY_RUNS = """
+    DELETE FROM sennit.runs r WHERE NOT EXISTS (
+        SELECT FROM sennit.journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
+STRAY_EVENTS = """
+    SELECT 'event ' || journal || ':' || seq FROM sennit.events e WHERE NOT EXISTS (
+        SELECT FROM sennit.runs r
+        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
+DROP_STRAY_EVENTS = """
+    DELETE FROM sennit.events e WHERE NOT EXISTS (
+        SELECT FROM sennit.runs r
+        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
 
 WRONG_LENGTHS = """
     SELECT name FROM sennit.branches b WHERE length <> (

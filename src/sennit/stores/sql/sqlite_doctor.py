@@ -18,7 +18,7 @@ ADD_SESSION = """
     VALUES (?, ?, NULL, 'user', ?, ?, '{"recovered":true}') RETURNING no"""
 MOVE_ROWS = tuple(
     f"UPDATE {table} SET session = ? WHERE owner = ? AND session = ?"
-    for table in ("messages", "segments", "branches", "leases")
+    for table in ("messages", "segments", "branches", "leases", "journals")
 )
 
 LOST_SYSTEMS = """
@@ -79,6 +79,29 @@ DROP_STRAY_LEASES = """
     DELETE FROM leases AS l WHERE NOT EXISTS (
         SELECT 1 FROM branches b
         WHERE b.owner = l.owner AND b.session = l.session AND b.id = l.branch)"""
+
+STRAY_JOURNALS = """
+    SELECT 'journal ' || no FROM journals j WHERE NOT EXISTS (
+        SELECT 1 FROM branches b
+        WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+DROP_STRAY_JOURNALS = """
+    DELETE FROM journals AS j WHERE NOT EXISTS (
+        SELECT 1 FROM branches b
+        WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+STRAY_RUNS = """
+    SELECT 'run ' || journal || ':' || no FROM runs r WHERE NOT EXISTS (
+        SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
+DROP_STRAY_RUNS = """
+    DELETE FROM runs AS r WHERE NOT EXISTS (
+        SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
+STRAY_EVENTS = """
+    SELECT 'event ' || journal || ':' || seq FROM events e WHERE NOT EXISTS (
+        SELECT 1 FROM runs r
+        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
+DROP_STRAY_EVENTS = """
+    DELETE FROM events AS e WHERE NOT EXISTS (
+        SELECT 1 FROM runs r
+        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
 
 WRONG_LENGTHS = """
     SELECT name FROM branches b WHERE length <> (
