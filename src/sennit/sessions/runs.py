@@ -9,7 +9,7 @@ without one does the same in memory.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from sennit.messages.message import Message
@@ -108,6 +108,18 @@ class BranchRuns:
                 return self._session._log.last_seq(self.branch.id)
         return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
 
+    def all_events(self, after: int = 0) -> Iterator[EventRecord]:
+        """All events past a number, read page by page."""
+        while page := self.events(after):
+            yield from page
+            after = page[-1].seq
+
     def message(self, uid: UUID) -> Message:
-        """A message that an event speaks of."""
+        """A message that an event speaks of; someone else may have written it."""
+        if uid not in self._session.messages:
+            self._session.refresh()
         return self._session.messages.get(uid)
+
+    def refresh(self) -> None:
+        """Take in what others have written to the session."""
+        self._session.refresh()

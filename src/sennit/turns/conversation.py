@@ -36,18 +36,19 @@ from sennit.turns.events import (
     to_record,
     whole,
 )
-from sennit.turns.hold import held
+from sennit.turns.hold import held, new_holder
 from sennit.turns.loop import carry_out
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Body, Notice, Return, StopReason
-from sennit.turns.run import CancelMode, Run, holder
+from sennit.turns.run import CancelMode, Run
 from sennit.turns.sync import run_now, watching
 
 _LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
+_NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
 @dataclass(slots=True)
@@ -171,10 +172,9 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
-        left = unfinished(BranchRuns(self._request.branch))
+        left = await _left(BranchRuns(self._request.branch))
         if left is None:
-            told = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
-            return Return(stop_reason="invalid", messages=(told,))
+            return Return(stop_reason="invalid", messages=(_NOTHING,))
         chosen = options or _options(left.notes)
         return await self._run(chosen, streaming, _nobody, resume=left)
 
@@ -190,21 +190,25 @@ class ConversationSession:
         self, call_id: str, approved: bool, reason: str, resume: bool
     ) -> Return | None:
         runs = BranchRuns(self._request.branch)
-        left = unfinished(runs)
-        waiting = {} if left is None else {_call_id(one): one for one in self._request.pending()}
-        if left is None or call_id not in waiting or waiting[call_id].id in left.decided:
-            raise NotFoundError(f"No tool call {shown(call_id)} waits; there are {list(waiting)}.")
-        async with held(runs, holder(left.record.id), left) as (lease, seq):
+        async with held(runs, new_holder()) as found:
+            left = found.left
+            pending = [] if left is None else self._request.pending()
+            waiting = {_call_id(one): one for one in pending}
+            request = waiting.get(call_id)
+            if left is None or request is None or request.id in left.decided:
+                raise NotFoundError(
+                    f"No tool call {shown(call_id)} waits; there are {list(waiting)}."
+                )
             event = ApprovalGiven(
-                seq=seq + 1,
+                seq=found.seq + 1,
                 run_id=left.record.id,
-                message=waiting[call_id],
+                message=request,
                 approved=approved,
                 reason=reason,
             )
-            change = AddEvents(self._request.branch.id, (to_record(event),), lease.token)
+            change = AddEvents(self._request.branch.id, (to_record(event),), found.lease.token)
             await runs.write((), (change,))
-        undecided = {one.id for one in waiting.values()} - {*left.decided, waiting[call_id].id}
+        undecided = {one.id for one in pending} - {*left.decided, request.id}
         return None if undecided or not resume else await self.resume()
 
     def history(self, after: int = 0) -> list[AnyEvent]:
@@ -300,6 +304,10 @@ class ConversationSession:
         return None
 
 
+async def _left(runs: BranchRuns) -> Unfinished | None:
+    return await to_thread(unfinished, runs) if runs.durable else unfinished(runs)
+
+
 def _options(notes: dict[str, Any]) -> SessionOptions:
     """The options a run noted of itself."""
     given = dict(notes["options"])
@@ -341,9 +349,10 @@ def _warner(run: Run) -> Callable[[Any, Exception], None]:
 async def _hold_and_run(run: Run, resume: Unfinished | None) -> Return:
     """Run with the branch held; one that cannot be begun is refused."""
     try:
-        left = resume or unfinished(run.runs)
-        async with held(run.runs, holder(run.id), left) as (lease, seq):
-            run.begin(lease, seq, left)
+        async with held(run.runs, run.holder) as found:
+            if resume is not None and (found.left is None or found.left.record.id != run.id):
+                return _refused(run, "invalid", _NOTHING)
+            run.begin(found)
             return await carry_out(run)
     except ConflictError as error:
         return _refused(run, "invalid", Notice("error", "busy", str(error)))

@@ -10,47 +10,73 @@ import os
 from asyncio import create_task, sleep, to_thread
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from platform import node
 
 from sennit.errors import ConflictError, SennitError
+from sennit.ids import new_id
+from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
-from sennit.turns.recovery import Unfinished
+from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
 
 
-@asynccontextmanager
-async def held(
-    runs: BranchRuns, holder: str, left: Unfinished | None
-) -> AsyncGenerator[tuple[Lease, int]]:
-    """Hold a branch; gives the lease and the number of its last event.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A branch that is held, as it was found."""
 
-    Raises ConflictError if another run has it and is alive. `left` is the run that had it last.
-    """
+    lease: Lease
+    seq: int
+    """The number of its last event."""
+    left: Unfinished | None
+    """Its last run, if that is not over."""
+
+
+def new_holder() -> str:
+    """A name for whoever holds a branch next: a machine, a process, and one of its runs."""
+    return f"{node()}/{os.getpid()}/{new_id()}"
+
+
+@asynccontextmanager
+async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
+    """Hold a branch; raises ConflictError if another run has it and is alive."""
     if not runs.durable:
-        lease = _taken(runs, holder, left)
+        found = _found(runs, holder)
         try:
-            yield lease, runs.last_seq()
+            yield found
         finally:
-            runs.release(lease)
+            runs.release(found.lease)
         return
-    lease, seq = await to_thread(lambda: (_taken(runs, holder, left), runs.last_seq()))
+    found = await to_thread(_found, runs, holder)
+    lease = found.lease
     beating = create_task(_keep_holding(runs, lease))
     try:
-        yield lease, seq
+        yield found
     finally:
         beating.cancel()
         with suppress(SennitError):  # then it runs out by itself
             await to_thread(runs.release, lease)
 
 
-def _taken(runs: BranchRuns, holder: str, left: Unfinished | None) -> Lease:
+def _found(runs: BranchRuns, holder: str) -> Held:
+    # Read once it is held: nobody else changes it any more.
+    lease = _taken(runs, holder)
+    try:
+        return Held(lease, runs.last_seq(), unfinished(runs))
+    except BaseException:
+        runs.release(lease)
+        raise
+
+
+def _taken(runs: BranchRuns, holder: str) -> Lease:
     ttl = _TTL if runs.durable else 1_000_000 * _TTL
     try:
         return runs.acquire(holder, ttl)
     except ConflictError:
-        before = "" if left is None else str(left.notes.get("holder", ""))
+        last = runs.last()
+        before = "" if last is None else str(loads(last.body).get("holder", ""))
         if not _is_dead(before):
             raise
         runs.release(runs.acquire(before, 1))  # in its place, so that nobody else is pushed out

@@ -28,8 +28,6 @@ from sennit.turns.events import (
     from_record,
 )
 
-_PAGE = 1000
-
 
 @dataclass(slots=True)
 class Drafted:
@@ -85,7 +83,8 @@ class Unfinished:
 
 
 def unfinished(runs: BranchRuns) -> Unfinished | None:
-    """The last run of a branch, if it is not over."""
+    """The last run of a branch, if it is not over; what others have said there is taken in."""
+    runs.refresh()
     last = runs.last()
     if last is None or last.state == "ended":
         return None
@@ -98,13 +97,10 @@ def unfinished(runs: BranchRuns) -> Unfinished | None:
 def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
     """All that a run noted, in order."""
     after = loads(run.body).get("after", 0)
-    return [event for event in read_on(runs, after) if event.run_id == run.id]
+    told = (one for one in runs.all_events(after) if one.run == run.id)
+    return [from_record(one, runs.message) for one in told]
 
 
 def read_on(runs: BranchRuns, after: int) -> list[AnyEvent]:
     """All that happened on a branch past an event, in order."""
-    found: list[AnyEvent] = []
-    while page := runs.events(after, _PAGE):
-        found += [from_record(one, runs.message) for one in page]
-        after = page[-1].seq
-    return found
+    return [from_record(one, runs.message) for one in runs.all_events(after)]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from os import getpid
-from platform import node
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -20,7 +18,7 @@ from sennit.messages.content import ActionRequestContent, AssistantResponseConte
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Lease, RunRecord
+from sennit.stores.records import RunRecord
 from sennit.turns.coalesce import Coalescer
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
@@ -35,6 +33,7 @@ from sennit.turns.events import (
     ToolCalled,
     Warned,
 )
+from sennit.turns.hold import Held, new_holder
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.recovery import Unfinished
@@ -60,6 +59,8 @@ class Run:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
         self.runs = BranchRuns(request.branch)
+        self.holder = new_holder()
+        """Who holds the branch; a run that is resumed has another one each time."""
         self.progress = Progress()
         self.error: Exception | None = None
         """What the run failed with."""
@@ -83,14 +84,15 @@ class Run:
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
-    def begin(self, lease: Lease, seq: int, left: Unfinished | None) -> None:
-        """Start telling, with the branch held and `seq` events told before.
+    def begin(self, held: Held) -> None:
+        """Start telling, with the branch held.
 
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        self.journal = Journal(self.runs, lease.token, self.publish)
-        self._seq = self._after = seq
+        left = held.left
+        self.journal = Journal(self.runs, held.lease.token, self.publish)
+        self._seq = self._after = held.seq
         resumed = left is not None and left.record.id == self.id
         if left is not None:
             self.started, self.decided = left.started, left.decided
@@ -131,7 +133,7 @@ class Run:
                 "options": _plain(self.options),
                 "model": self.request.model_name,
                 "after": self._after,
-                "holder": holder(self.id),
+                "holder": self.holder,
             }
         )
         now = clock.now_us()
@@ -268,11 +270,6 @@ class Run:
             finish_reason=progress.finish,
             model=progress.model,
         )
-
-
-def holder(run: UUID) -> str:
-    """Who holds a branch: a machine, a process and a run."""
-    return f"{node()}/{getpid()}/{run}"
 
 
 def _plain(options: SessionOptions) -> dict[str, Any]:
