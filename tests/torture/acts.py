@@ -27,7 +27,16 @@ from sennit import (
 )
 from sennit.sessions.keeper import message_record
 from sennit.stores.memory import MemoryStore
-from sennit.stores.records import AddMessages, Append, Lease, Write
+from sennit.stores.records import (
+    AddEvents,
+    AddMessages,
+    Append,
+    EventRecord,
+    Lease,
+    PutRun,
+    RunRecord,
+    Write,
+)
 
 NOON = 1_700_000_000_000_000_000
 HOUR = 3_600_000_000
@@ -79,6 +88,10 @@ def set_the_scene(client: Client) -> None:
     client.search_messages("knot")
     session.add_message("user", "knot unindexed")
     client._store.acquire(client._owner, session.id, main.id, "before", HOUR)
+    run = RunRecord(ids.new_id(), main.id, "ended", 1, 2, b"{}")
+    events = tuple(EventRecord(seq, run.id, main[seq], b'["text","knot"]') for seq in (1, 2))
+    changes = [PutRun(run, 1), AddEvents(main.id, events, 1)]
+    client._store.write(client._owner, session.id, changes)
 
 
 def write_archive(path: Path) -> None:
@@ -156,6 +169,19 @@ def _release(client: Client, session: Session) -> None:
     client._store.release(client._owner, session.id, lease)
 
 
+def _note(client: Client, session: Session) -> None:
+    message, branch = instruction("noted"), session.default_branch
+    run = RunRecord(ids.new_id(), branch.id, "running", 1, 2, b"{}")
+    events = tuple(EventRecord(seq, run.id, message.id, b'["text","knot"]') for seq in (3, 4))
+    changes = (
+        AddMessages((message_record(message),)),
+        Append(branch.id, (message.id,)),
+        PutRun(run, 1),
+        AddEvents(branch.id, events, 1),
+    )
+    client._store.write(client._owner, session.id, changes)
+
+
 def _import(client: Client, session: Session) -> None:
     with TemporaryDirectory() as folder:
         write_archive(Path(folder) / "archive.zip")
@@ -190,6 +216,7 @@ ACTS = {
         Act("acquire a lease", _acquire),
         Act("renew a lease", _renew),
         Act("release a lease", _release),
+        Act("note a run", _note),
         # Each session is first made, then filled.
         Act("import", _import, steps=4),
         Act("expire", lambda client, _: client.expire(datetime(2100, 1, 1, tzinfo=UTC)), steps=3),

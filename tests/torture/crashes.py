@@ -72,10 +72,16 @@ def state(client: Client) -> State:
             {one.id: (one.created, one.body) for one in snapshot.messages},
             {one.id: (one.base, one.offset, one.entries) for one in snapshot.segments},
             snapshot.branches,
+            [noted(store, owner, info.id, branch.id) for branch in snapshot.branches],
         )
     found["leases"] = leases(store)
     found["words"] = {hit.message for hit in client.search_messages("knot", limit=500)}
     return found
+
+
+def noted(store: Store, *branch: Any) -> tuple[Any, Any]:
+    """What runs have noted on a branch."""
+    return store.runs(*branch), store.events(*branch, 0, 1000)
 
 
 def leases(store: Store) -> list[tuple[bytes, str, bool]]:

@@ -1,0 +1,327 @@
+"""Runs on a store: what happened is there for another client, also after a crash at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import Client, Session, Tool
+from sennit.services.request import ModelRequest
+from sennit.testing import ScriptedModel, ToolCall, faults
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.events import AnyEvent, RunEnded
+from sennit.turns.returns import Return
+from tests.talking import PLAIN, in_short, kinds
+
+WHOLE = [
+    "user Go.",
+    "says I look.",
+    "call look",
+    "result seen",
+    "says I book now.",
+    "call book",
+    "result booked",
+    "says All is booked.",
+]
+INTERRUPTED = (
+    "error Interrupted: the program ended while this ran; whether it took effect is unknown."
+)
+
+
+def reply(request: ModelRequest) -> Any:
+    """What the model says depends on how many results it was shown, not on who asks."""
+    done = sum(message["role"] == "tool" for message in request.messages)
+    return (
+        ["I look.", ToolCall("look", {}, "c1")],
+        ["I book now.", ToolCall("book", {}, "c2")],
+        "All is booked.",
+    )[done]
+
+
+class Talk:
+    """A conversation in a file, with a tool that may be called again and one that may not."""
+
+    def __init__(self, client: Client, folder: Path, delay: float) -> None:
+        self.done = folder / "done.txt"
+
+        def look() -> str:
+            """Look around."""
+            return "seen"
+
+        def book() -> str:
+            """Book a table."""
+            with self.done.open("a") as file:
+                file.write("booked\n")
+            return "booked"
+
+        self.session = client.session("chat", resources="*")
+        model = ScriptedModel([reply] * 9, chunk=3, delay=delay)
+        tools = [Tool(look, replay="safe"), Tool(book, replay="never")]
+        self.session.services.register(model)
+        for tool in tools:
+            self.session.services.register(tool)
+        self.conversation = self.session.conversation(
+            self.session.default_branch, model=model, tools=tools
+        )
+
+    @property
+    def said(self) -> list[str]:
+        return [in_short(message) for message in self.session.default_branch.messages]
+
+    @property
+    def bookings(self) -> int:
+        return len(self.done.read_text().splitlines()) if self.done.exists() else 0
+
+
+@contextmanager
+def talk(folder: Path, delay: float = 0) -> Generator[Talk]:
+    """The conversation as a client sees it that has just come."""
+    with sennit.open(folder / "sennit.db", user="ada", durability="normal") as client:
+        yield Talk(client, folder, delay)
+
+
+async def watched(conversation: ConversationSession) -> list[AnyEvent]:
+    async with conversation.events(None, PLAIN) as events:
+        return [event async for event in events]
+
+
+def begin(folder: Path) -> list[AnyEvent]:
+    """Start the conversation and run it to its end."""
+    with talk(folder) as first:
+        first.session.add_message("user", "Go.")
+        return asyncio.run(watched(first.conversation))
+
+
+def begin_and_die(folder: Path, commit: int, when: str) -> None:
+    with faults.arm(f"sqlite.{when}: COMMIT", faults.kill, at=commit):
+        begin(folder)
+
+
+def in_a_process_that_dies(folder: Path, commit: int, when: str) -> bool:
+    """Whether it died; if not, the run was over before."""
+    process = get_context("spawn").Process(target=begin_and_die, args=(folder, commit, when))
+    process.start()
+    process.join()
+    assert process.exitcode in (-9, 0)
+    return process.exitcode == -9
+
+
+def bare(event: AnyEvent) -> AnyEvent:
+    """An event as it is stored: the end does not repeat what the run has said."""
+    if not isinstance(event, RunEnded):
+        return event
+    metrics = replace(event.result.metrics, seconds=round(event.result.metrics.seconds, 6))
+    return replace(event, result=replace(event.result, body=Return().body, metrics=metrics))
+
+
+def test_a_second_client_reads_the_same_events(tmp_path: Path) -> None:
+    shown = begin(tmp_path)
+    with talk(tmp_path) as second:
+        assert second.said == WHOLE
+        assert second.conversation.history() == [bare(event) for event in shown]
+        assert second.conversation.history(after=5) == [bare(event) for event in shown[5:]]
+
+
+def test_a_client_that_was_there_before_reads_them_too(tmp_path: Path) -> None:
+    with talk(tmp_path) as early:
+        shown = begin(tmp_path)
+        assert early.conversation.history() == [bare(event) for event in shown]
+
+
+def test_a_long_history_is_read_whole(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "sennit.db") as client:
+        session = client.session("chat", resources="*")
+        session.add_message("user", "Go.")
+        model = ScriptedModel(["rope " * 300], chunk=1)
+        session.services.register(model)
+        conversation = session.conversation(session.default_branch, model=model)
+        shown = asyncio.run(watched(conversation))
+        assert len(shown) > 1500
+        assert conversation.history() == [bare(event) for event in shown]
+
+
+def test_erasing_a_message_erases_the_pieces_that_were_shown_of_it(tmp_path: Path) -> None:
+    begin(tmp_path)
+    with talk(tmp_path) as second:
+        said = second.session.default_branch.messages[1]
+        second.session.remove_message(said)
+        history = second.conversation.history()
+        assert said.id not in {event.about for event in history}
+        assert kinds(history)[0] == "start"
+    assert b"I look." not in (tmp_path / "sennit.db").read_bytes()
+
+
+def last_commit(folder: Path) -> int:
+    with faults.record("sqlite.after: COMMIT") as commits:
+        begin(folder)
+    return len(commits)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_is_killed_anywhere_is_gone_on_with_to_the_same_end(
+    tmp_path: Path, when: str
+) -> None:
+    (tmp_path / "whole").mkdir()
+    commits = last_commit(tmp_path / "whole")
+    died: list[str] = []
+    for commit in range(6, commits + 1, 3):
+        folder = tmp_path / f"{commit}"
+        folder.mkdir()
+        if not in_a_process_that_dies(folder, commit, when):
+            continue
+        with talk(folder) as second:
+            left = kinds(second.conversation.history())
+            if not left or left[-1] == "end":
+                continue
+            died.append(left[-1])
+            result = asyncio.run(second.conversation.resume())
+            assert result.stop_reason == "stable", (commit, result)
+            interrupted = [INTERRUPTED if one == "result booked" else one for one in WHOLE]
+            assert second.said in (WHOLE, interrupted), commit
+            assert second.bookings <= 1
+            assert second.said == interrupted or second.bookings == 1
+            history = second.conversation.history()
+            assert [event.seq for event in history] == list(range(1, len(history) + 1))
+            assert kinds(history).count("end") == 1
+    assert {"turn", "call", "run", "result"} & set(died)
+
+
+@pytest.mark.parametrize(("point", "said"), [("text", 2), ("call", 3), ("run", 3), ("result", 4)])
+def test_a_run_that_dies_at_an_event_is_resumed_from_there(
+    tmp_path: Path, point: str, said: int
+) -> None:
+    process = get_context("spawn").Process(target=die_after, args=(tmp_path, point))
+    process.start()
+    process.join()
+    assert process.exitcode == -9
+    with talk(tmp_path) as second:
+        assert second.conversation.history()[-1].kind == point
+        assert len(second.said) == said - (point == "text")
+        assert asyncio.run(second.conversation.resume()).success
+        assert second.said == WHOLE
+        assert second.bookings == 1
+
+
+def die_after(folder: Path, kind: str) -> None:
+    """Run until the first event of a kind was shown, and die there."""
+
+    async def watch(conversation: ConversationSession) -> None:
+        async with conversation.events(None, PLAIN) as events:
+            async for event in events:
+                if event.kind == kind:
+                    faults.kill("")
+
+    with talk(folder, delay=0.05) as first:
+        first.session.add_message("user", "Go.")
+        asyncio.run(watch(first.conversation))
+
+
+def die_in_book(folder: Path) -> None:
+    """Run until the tool that may be called once has done its work, and die before it says so."""
+    with talk(folder) as first:
+        first.session.add_message("user", "Go.")
+
+        def book() -> str:
+            """Book a table."""
+            first.done.write_text("booked\n")
+            faults.kill("")
+            return "never said"
+
+        tools = [first.conversation.request.tools["look"], Tool(book)]
+        model = first.conversation.request.model
+        asyncio.run(
+            first.session.conversation(
+                first.session.default_branch, model=model, tools=tools
+            ).run_to_stable_result()
+        )
+
+
+def test_a_tool_that_took_effect_is_not_called_again(tmp_path: Path) -> None:
+    process = get_context("spawn").Process(target=die_in_book, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -9
+    with talk(tmp_path) as second:
+        assert second.said == WHOLE[:6]
+        assert asyncio.run(second.conversation.resume()).success
+        assert second.said == [*WHOLE[:6], INTERRUPTED, WHOLE[7]]
+        assert second.bookings == 1
+
+
+def asking(client: Client, done: list[str]) -> tuple[Session, ConversationSession]:
+    def delete(name: str) -> str:
+        """Delete a file."""
+        done.append(name)
+        return "deleted"
+
+    session = client.session("chat", resources="*")
+    replies = [lambda request: (
+        [ToolCall("delete", {"name": "a"}, "c1")], "Done."
+    )[any(one["role"] == "tool" for one in request.messages)]] * 3  # fmt: skip
+    model = ScriptedModel(replies)
+    tool = Tool(delete, needs_approval=True)
+    session.services.register(model)
+    session.services.register(tool)
+    return session, session.conversation(session.default_branch, model=model, tools=[tool])
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["comes later", "was there before"])
+def test_a_second_client_approves_what_the_first_one_waits_for(tmp_path: Path, early: bool) -> None:
+    path, done = tmp_path / "sennit.db", list[str]()
+    with sennit.open(path) as first, sennit.open(path) as second:
+        decider = asking(second, done) if early else None
+        session, conversation = asking(first, [])
+        session.add_message("user", "Go.")
+        waiting = asyncio.run(conversation.run_to_stable_result())
+        assert waiting.stop_reason == "suspended"
+        there, deciding = decider or asking(second, done)
+        result = asyncio.run(deciding.approve("c1"))
+        assert result is not None
+        assert (result.stop_reason, result.run_id) == ("stable", waiting.run_id)
+        assert done == ["a"]
+        said = ["user Go.", "call delete", "result deleted", "says Done."]
+        assert [in_short(one) for one in there.default_branch.messages] == said
+        session.refresh()
+        assert [in_short(one) for one in session.default_branch.messages] == said
+        assert asyncio.run(conversation.resume()).messages[0].code == "nothing_to_resume"
+
+
+def test_two_clients_do_not_run_on_one_branch(tmp_path: Path) -> None:
+    with talk(tmp_path) as one, talk(tmp_path) as other:
+        one.session.add_message("user", "Go.")
+        other.session.refresh()
+
+        async def both() -> tuple[Return, Return]:
+            return await asyncio.gather(
+                one.conversation.run_to_stable_result(), other.conversation.run_to_stable_result()
+            )
+
+        reasons = sorted(str(result.stop_reason) for result in asyncio.run(both()))
+        assert reasons in (["invalid", "stable"], ["stable", "stable"])
+        one.session.refresh()
+        assert one.said[: len(WHOLE)] == WHOLE
+
+
+def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
+    with talk(tmp_path, delay=0.02) as one:
+        one.session.add_message("user", "Go.")
+        other = ConversationSession(one.conversation.request)
+
+        async def both() -> tuple[Return, Return]:
+            async with one.conversation.events(None, PLAIN) as events:
+                await anext(events)
+                return await other.resume(), await events.result
+
+        resumed, first = asyncio.run(both())
+        assert (resumed.stop_reason, resumed.messages[0].code) == ("invalid", "busy")
+        assert first.stop_reason == "stable"
+        assert one.said == WHOLE
