@@ -16,6 +16,7 @@ from sennit.stores.keys import session_id
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.records import Owner
 from sennit.stores.sql import postgres as sql
+from tests.noting import note_something
 from tests.sessions.test_session import said
 from tests.stores.test_postgres import run_all
 
@@ -125,6 +126,10 @@ def test_sessions_of_version_1_are_there_searchable_and_writable(written: str) -
     session.remove_message(session.default_branch[1])
     assert ada.search_messages("bitter") == []
     assert len(ada.search_messages("rope")) == 2
+    note_something(session)
+    key = ada._owner, session.id, next(iter(session.branches)).id
+    assert (store.last_event(*key), len(store.runs(*key))) == (4, 2)
+    assert ada.doctor() == []
     store.close()
 
 

@@ -21,6 +21,7 @@ from sennit import Client, ConflictError, NotFoundError, StoreError
 from sennit.stores.base import Store
 from sennit.stores.doctor import Finding
 from sennit.stores.postgres import PostgresStore
+from sennit.stores.records import Owner
 from sennit.stores.sqlite import SQLiteStore
 from sennit.testing import faults
 from sennit.testing.conformance.scene import View
@@ -79,9 +80,10 @@ def state(client: Client) -> State:
     return found
 
 
-def noted(store: Store, *branch: Any) -> tuple[Any, Any]:
+def noted(store: Store, owner: Owner, session: UUID, branch: UUID) -> tuple[Any, Any]:
     """What runs have noted on a branch."""
-    return store.runs(*branch), store.events(*branch, 0, 1000)
+    found = store.runs(owner, session, branch)
+    return found, store.events(owner, session, branch, 0, 1000)
 
 
 def leases(store: Store) -> list[tuple[bytes, str, bool]]:
