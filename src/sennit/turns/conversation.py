@@ -213,7 +213,8 @@ class ConversationSession:
 
     def history(self, after: int = 0) -> list[AnyEvent]:
         """All that has happened on the branch past event `after`, of all runs."""
-        return whole(read_on(BranchRuns(self._request.branch), after))
+        everything = whole(read_on(BranchRuns(self._request.branch), 0))
+        return [event for event in everything if event.seq > after]
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
@@ -233,7 +234,8 @@ class ConversationSession:
             found = await to_thread(read_on, runs, after)
             for event in found:
                 after = event.seq
-                yield event
+                ended = isinstance(event, RunEnded)
+                yield (await to_thread(self.replay, event.run_id))[-1] if ended else event
             last = await to_thread(runs.last)
             if not found and (last is None or last.state != "running"):
                 return
