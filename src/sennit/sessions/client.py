@@ -103,17 +103,20 @@ class ClientCore(Generic[_S]):
         resources: Resources | None = None,
         capabilities: Capabilities | None = None,
         metadata: Mapping[str, Any] | None = None,
+        create: bool = True,
     ) -> _S:
         """Create or open the session with that key or id.
 
         `resources` and `capabilities` are granted to its branch "main"; `metadata` is kept when the
-        session is new.
+        session is new. With `create=False` raises NotFoundError if it is not there.
         """
         uid, key = self._identify(session_id)
         with self._lock:
             found = self._refreshed(uid)
             if found is None:
                 record = self._store.find_session(self._owner, uid)
+                if record is None and not create:
+                    raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
                 if record is None:
                     record = self._store.create_session(self._owner, _new(uid, key, metadata))
                 found = self._opened(record, self._keeper(uid))
