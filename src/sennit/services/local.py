@@ -14,10 +14,11 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from sennit.errors import InvalidTypeError, ModelError, ValidationError, shown
+from sennit.errors import InvalidTypeError, MissingExtraError, ModelError, ValidationError, shown
 from sennit.services.local_engine import CONTEXT, Ended, Engine, Job, Letter, context_of, engine_of
 from sennit.services.local_request import body_of, timeout_of
 from sennit.services.local_tools import FormReader
@@ -116,6 +117,16 @@ class LocalModel:
 
     def _engine(self) -> Engine:
         return engine_of(find(self._path), threads=self._threads, context=self._context)
+
+
+def check(path: str | Path | None = None) -> Path:
+    """The weights, if the engine is here too; loads neither.
+
+    Raises MissingExtraError without the engine, ModelError without the weights.
+    """
+    if find_spec("xllamacpp") is None:
+        raise MissingExtraError.of("The local model", "local")
+    return find(path)
 
 
 class _Deltas:

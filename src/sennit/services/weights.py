@@ -102,6 +102,33 @@ def find(path: str | Path | None = None) -> Path:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """A local model: one that is here, or one that can be pulled by name."""
+
+    model: str
+    """How to ask for it: "local", or "local:" and the name of a file in the models folder."""
+    name: str
+    path: Path | None
+    """Where it is; None if it has to be pulled."""
+    size: int
+    """Bytes."""
+
+
+def listed() -> list[Weights]:
+    """The default model, whether it is here or not, then what else was pulled, by name."""
+    packaged = MODELS[DEFAULT]
+    here = next((place for place in _default_places() if place.is_file()), None)
+    pulled = [file for file in models_folder().glob("*.gguf") if file.name != packaged.file]
+    return [
+        Weights(model="local", name=DEFAULT, path=here, size=packaged.size),
+        *(
+            Weights(model=f"local:{file.stem}", name=file.stem, path=file, size=file.stat().st_size)
+            for file in sorted(pulled)
+        ),
+    ]
+
+
 def pull(
     model: str = DEFAULT,
     *,
