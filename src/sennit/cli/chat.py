@@ -1,0 +1,117 @@
+"""`sennit chat`: a conversation that is kept, with any model.
+
+On a terminal it is a line editor with commands; otherwise it reads lines and prints answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from sennit.api.client import Client
+from sennit.api.models import models_check
+from sennit.api.open import open as open_client
+from sennit.cli import piped, terminal
+from sennit.cli.commands import recall
+from sennit.cli.opening import StoreOption
+from sennit.cli.screen import Screen
+from sennit.cli.talk import Partner, Talk
+from sennit.cli.tools import tool_named
+from sennit.cli.words import counted
+from sennit.errors import NotFoundError, ValidationError
+from sennit.services.imodel import iModel
+
+TINY = (
+    "The local model (SmolLM2-135M) runs on this machine, without a key. It is tiny: it gets facts "
+    "wrong and makes things up."
+)
+BETTER = (
+    "For better answers add --model openai:gpt-5 (with OPENAI_API_KEY set), or --model "
+    'ollama:llama3.2; with make: make chat ARGS="--model …".'
+)
+
+
+def chat(
+    session: Annotated[str, typer.Option(help="Its name; it goes on where it stopped.")] = "chat",
+    model: Annotated[
+        str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
+    ] = "local",
+    base_url: Annotated[
+        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+    ] = None,
+    system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
+    branch: Annotated[str | None, typer.Option(help="Otherwise the one used last.")] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE.py:FUNCTION", help="A function the model may call; repeatable."),
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
+    temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
+    store: StoreOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One line of JSON per answer; not on a terminal.")
+    ] = False,
+) -> None:
+    """Talk to a model; with piped input, answer each line."""
+    params = {"max_tokens": max_tokens, "temperature": temperature}
+    partner = Partner(
+        model=iModel(model, base_url=base_url),
+        tools=tuple(map(tool_named, tool or ())),
+        params={name: value for name, value in params.items() if value is not None},
+    )
+    if model.partition(":")[0] == "local":
+        models_check(model)
+    with open_client(store) as client:
+        code = start(client, partner, name=session, branch=branch, system=system, as_json=as_json)
+    raise typer.Exit(code)
+
+
+def start(
+    client: Client,
+    partner: Partner,
+    *,
+    name: str = "chat",
+    branch: str | None = None,
+    system: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Open the session and talk, in the way that fits where we are; gives the exit code."""
+    on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if on_terminal and as_json:
+        raise ValidationError("--json is for programs: pipe the messages in, one per line.")
+    new = _is_new(client, name)
+    talk = Talk(client.session(name), partner, branch)
+    if system is not None and system != talk.instructions:
+        talk.instruct(system or None)
+    if on_terminal:
+        screen = Screen(Console(highlight=False))
+        _greet(talk, screen, name, new=new)
+        return asyncio.run(terminal.run(talk, screen))
+    answers = piped.standard_answers(as_json=as_json)
+    if new and partner.model.name == "local":
+        answers.note(f"{TINY} {BETTER}")
+    return piped.run(talk, sys.stdin.buffer, answers)
+
+
+def _is_new(client: Client, name: str) -> bool:
+    try:
+        client.session(name, create=False)
+    except NotFoundError:
+        return True
+    return False
+
+
+def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
+    count = counted(len(talk.branch), "message")
+    where = "new" if new else f"{talk.branch.name}, {count}"
+    screen.line(f"sennit {version('sennit')} · {name} ({where}) · {talk.partner.model.name}")
+    if new and talk.partner.model.name == "local":
+        screen.note(TINY)
+        screen.note(BETTER)
+    screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
+    recall(talk, screen)

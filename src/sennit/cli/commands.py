@@ -1,0 +1,203 @@
+"""The commands of `sennit chat` on a terminal: what begins with a slash.
+
+A command does one thing to the talk and says what comes next as a value: another prompt, perhaps
+with text already in it, an answer of the model, or the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sennit.cli.screen import Screen
+from sennit.cli.talk import Talk
+from sennit.cli.words import counted, nearest, one_line, said
+from sennit.errors import SennitError
+from sennit.messages.message import Message, MessageRole
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Ask the user again."""
+
+    fill: str = ""
+    """What already stands in the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Let the model answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """End the program."""
+
+
+Next: TypeAlias = Prompt | Answer | Quit
+_Run: TypeAlias = Callable[[Talk, Screen, str], Next | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What is typed, what it does, and the doing."""
+
+    usage: str
+    told: str
+    run: _Run
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def _command(usage: str, told: str) -> Callable[[_Run], _Run]:
+    def register(run: _Run) -> _Run:
+        COMMANDS[usage.split()[0]] = Command(usage, told, run)
+        return run
+
+    return register
+
+
+def take(talk: Talk, screen: Screen, line: str) -> Next:
+    """Do what a line says: a command, or something to be said to the model."""
+    text = line.strip()
+    if not text:
+        return Prompt()
+    try:
+        if text.startswith("/") and not text.startswith("//"):
+            return _obey(talk, screen, text)
+        talk.say(text.removeprefix("/") if text.startswith("//") else text)
+    except SennitError as error:
+        screen.error(str(error))
+        return Prompt()
+    return Answer()
+
+
+def _obey(talk: Talk, screen: Screen, text: str) -> Next:
+    name, _, rest = text.partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        screen.error(
+            f"There is no command {name}.{nearest(name, list(COMMANDS))} /help lists them; to say "
+            f"it to the model, begin with two slashes."
+        )
+        return Prompt()
+    talk.session.refresh()
+    return command.run(talk, screen, rest.strip()) or Prompt()
+
+
+@_command("/help", "this list")
+def _help(_talk: Talk, screen: Screen, _rest: str) -> None:
+    width = max(len(command.usage) for command in COMMANDS.values())
+    for command in COMMANDS.values():
+        screen.line(f"{command.usage:<{width}}  {command.told}")
+    screen.note("Alt-Enter starts a new line, Ctrl-C stops an answer, Ctrl-D quits.")
+
+
+@_command("/fork [NAME]", "go on with the same history on a new branch")
+def _fork(talk: Talk, screen: Screen, rest: str) -> None:
+    source = talk.branch.name
+    screen.note(f"Now on {talk.fork(rest or None).name}, a fork of {source}.")
+
+
+@_command("/branches", "list the branches")
+def _branches(talk: Talk, screen: Screen, _rest: str) -> None:
+    for branch in talk.session.branches:
+        mark = "*" if branch is talk.branch else " "
+        last = one_line(said(talk.session.messages.get(branch[-1])), 40) if len(branch) else ""
+        screen.line(f"{mark} {branch.name} ({counted(len(branch), 'message')})  {last}")
+
+
+@_command("/switch NAME", "go to another branch")
+def _switch(talk: Talk, screen: Screen, rest: str) -> None:
+    if not rest:
+        screen.error("Which branch? Write /switch NAME; /branches lists them.")
+        return
+    branch = talk.switch(rest)
+    screen.note(f"Now on {branch.name} ({counted(len(branch), 'message')}).")
+    recall(talk, screen)
+
+
+@_command("/tree", "draw the branches as a tree of forks")
+def _tree(talk: Talk, screen: Screen, _rest: str) -> None:
+    screen.line(str(talk.session.tree()))
+    screen.note(f"You are on {talk.branch.name}.")
+
+
+@_command("/edit [N] [TEXT]", "say your last, or N-th, message differently, on a fork")
+def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
+    first, _, more = rest.partition(" ")
+    numbered = first.isascii() and first.isdigit()
+    number, text = (int(first), more.strip()) if numbered else (None, rest)
+    if not text:
+        old = talk.question(number)
+        return Prompt(f"/edit {number or len(talk.questions)} {said(old)}")
+    screen.note(f"Now on {talk.edit(number, text).name}.")
+    return Answer()
+
+
+@_command("/retry", "have the last answer given anew, on a fork")
+def _retry(talk: Talk, screen: Screen, _rest: str) -> Next:
+    if talk.retry():
+        screen.note(f"Now on {talk.branch.name}.")
+    return Answer()
+
+
+@_command("/undo", "take back your last message and the answer")
+def _undo(talk: Talk, screen: Screen, _rest: str) -> None:
+    screen.note(f"Taken back: {one_line(said(talk.undo()))}")
+
+
+@_command("/tools", "list the tools the model may call")
+def _tools(talk: Talk, screen: Screen, _rest: str) -> None:
+    for tool in talk.partner.tools:
+        screen.line(f"{tool.name}  {one_line(tool.description)}")
+    if not talk.partner.tools:
+        screen.note("No tools. Give it some: sennit chat --tool FILE.py:FUNCTION")
+
+
+@_command("/system [TEXT]", "show or set what the model is told first; - removes it")
+def _system(talk: Talk, screen: Screen, rest: str) -> None:
+    if rest:
+        talk.instruct(None if rest == "-" else rest)
+        screen.note("The model is told nothing first." if rest == "-" else "Set.")
+    elif (told := talk.instructions) is not None:
+        screen.line(told)
+    else:
+        screen.note("There is no system message. Set one: /system TEXT")
+
+
+@_command("/history", "show the whole branch, your messages numbered")
+def _history(talk: Talk, screen: Screen, _rest: str) -> None:
+    number = 0
+    for message in talk.branch.messages:
+        number += message.role is MessageRole.USER
+        _show(screen, message, number)
+    if not len(talk.branch):
+        screen.note("Nothing has been said yet.")
+
+
+@_command("/quit", "end; the conversation is kept")
+def _quit(_talk: Talk, _screen: Screen, _rest: str) -> Next:
+    return Quit()
+
+
+def recall(talk: Talk, screen: Screen) -> None:
+    """Show the last exchange of the branch, to go on from."""
+    asked = talk.questions
+    if not asked:
+        return
+    since = talk.branch.index(asked[-1])
+    for message in talk.branch.messages[since:]:
+        _show(screen, message, len(asked))
+
+
+def _show(screen: Screen, message: Message, number: int) -> None:
+    match message.role:
+        case MessageRole.USER:
+            screen.line(f"{number}› {said(message)}", "bold")
+        case MessageRole.SYSTEM:
+            screen.note(f"system: {said(message)}")
+        case _:
+            screen.line(said(message))

@@ -1,0 +1,107 @@
+"""`sennit doctor`: what is here, and what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from sennit import settings
+from sennit.api.models import models_check
+from sennit.api.open import open as open_client
+from sennit.cli.opening import JsonOption, StoreOption
+from sennit.cli.sessions import print_json
+from sennit.cli.words import clean
+from sennit.errors import SennitError
+
+if TYPE_CHECKING:
+    from sennit.stores.doctor import Finding
+
+_EXTRAS = {
+    "cli": "prompt_toolkit",
+    "local": "xllamacpp",
+    "mcp": "mcp",
+    "models": "pydantic_ai",
+    "postgres": "psycopg",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Examined:
+    """What was found out about a store."""
+
+    said: str
+    sound: bool = True
+    findings: tuple[Finding, ...] = ()
+
+
+def doctor(
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look whether everything is in order; exit code 1 if the store is not."""
+    address = settings.default_url() if store is None else store
+    examined = _examine(address, repair=repair)
+    report = {
+        "sennit": version("sennit"),
+        "python": sys.version.split()[0],
+        "extras": ", ".join(extra for extra, module in _EXTRAS.items() if find_spec(module)),
+        "local model": _local_model(),
+        "store": f"{_shown(address)} ({examined.said})",
+    }
+    if as_json:
+        print_json(report | {"findings": [asdict(one) for one in examined.findings]})
+    else:
+        _print(report, examined.findings)
+    if not examined.sound:
+        raise typer.Exit(1)
+
+
+def _examine(address: str, *, repair: bool) -> _Examined:
+    if address == ":memory:":
+        return _Examined("ends with the program")
+    if "://" not in address and not Path(address).exists():
+        return _Examined("not made yet; sennit chat makes it")
+    try:
+        with open_client(address) as client:
+            if "://" in address:
+                return _Examined("answers; only files are looked into")
+            findings = tuple(client.doctor(repair=repair))
+    except SennitError as error:
+        return _Examined(str(error), sound=False)
+    if not findings:
+        return _Examined("sound")
+    if repair and all(one.mendable for one in findings):
+        return _Examined("mended", findings=findings)
+    way = "restore a backup" if repair else "sennit doctor --repair mends what can be mended"
+    return _Examined(f"damaged; {way}", sound=False, findings=findings)
+
+
+def _local_model() -> str:
+    try:
+        return f"ready ({models_check()})"
+    except SennitError as error:
+        return str(error)
+
+
+def _shown(address: str) -> str:
+    """An address without the user and password in it."""
+    if "://" not in address:
+        return address
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
+
+
+def _print(report: dict[str, str], findings: tuple[Finding, ...]) -> None:
+    for name, value in report.items():
+        typer.echo(f"{name:<12} {clean(value)}")
+    for one in findings:
+        mended = "" if one.mendable else " (cannot be mended)"
+        typer.echo(f"- {clean(one.said)} {one.count}×: {clean(', '.join(one.rows))}{mended}")

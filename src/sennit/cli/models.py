@@ -1,0 +1,76 @@
+"""`sennit models`: the weights on this machine, and getting more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from sennit.api.models import models_list, models_pull
+from sennit.cli.opening import JsonOption
+from sennit.cli.sessions import print_json
+
+app = typer.Typer(no_args_is_help=True, help="Models on this machine.", rich_markup_mode=None)
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List the weights that are here, and those that can be pulled by name."""
+    found = models_list()
+    if as_json:
+        print_json(
+            [
+                {
+                    "model": one.model,
+                    "name": one.name,
+                    "path": str(one.path) if one.path else None,
+                    "bytes": one.size,
+                }
+                for one in found
+            ]
+        )
+        return
+    for one in found:
+        where = str(one.path) if one.path else f"not here; get it: sennit models pull {one.name}"
+        typer.echo(f"{one.model:<28} {one.size / 1e6:>8,.0f} MB  {where}")
+    typer.echo(
+        "Any of them: sennit chat --model MODEL. Models of providers go by provider:name, such as "
+        "openai:gpt-5 or ollama:llama3.2.",
+        err=True,
+    )
+
+
+@app.command("pull")
+def pull(
+    model: Annotated[
+        str, typer.Argument(metavar="NAME|URL", help="A name from the list, or a GGUF's address.")
+    ] = "smollm2-135m",
+    sha256: Annotated[
+        str | None, typer.Option(help="The file's SHA-256; needed with an address.")
+    ] = None,
+) -> None:
+    """Download the weights of a model; what is there already is not fetched again."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(model.rpartition("/")[2], total=None)
+
+        def report(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        path = models_pull(model, sha256=sha256, progress=report)
+    typer.echo(str(path))

@@ -1,0 +1,69 @@
+"""From options to what a command works on, the same way for all commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sennit import settings
+from sennit.api.client import Client
+from sennit.api.open import open as open_client
+from sennit.api.session import Session
+from sennit.cli.words import nearest
+from sennit.errors import NotFoundError
+from sennit.sessions.branch import Branch
+
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="PATH|URL",
+        help="A SQLite file or postgresql://…; by default SENNIT_URL, or a file of yours.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def existing(store: str | None) -> Client:
+    """A client for a store that is there; reading must not leave an empty file behind."""
+    address = settings.default_url() if store is None else store
+    if "://" not in address and address != ":memory:" and not Path(address).exists():
+        raise NotFoundError(f"There is no store at {address!r} yet; sennit chat makes one.")
+    return open_client(address)
+
+
+def session_named(client: Client, name: str) -> Session:
+    """A session that is there; raises NotFoundError with the nearest name."""
+    try:
+        return client.session(name, create=False)
+    except NotFoundError:
+        known = [one.key for one in client.sessions(limit=200) if one.key]
+        told = f"There is no session {name!r}.{nearest(name, known)} sennit ls lists them."
+        raise NotFoundError(told) from None
+
+
+def branch_named(session: Session, name: str) -> Branch:
+    """A branch that is there; raises NotFoundError with the nearest name."""
+    found = session.get_branch(name, None)
+    if found is not None:
+        return found
+    known = [branch.name for branch in session.branches]
+    there = ", ".join(known[:10]) or "none yet"
+    raise NotFoundError(f"There is no branch {name!r}.{nearest(name, known)} There are: {there}.")
+
+
+def latest_branch(session: Session) -> Branch:
+    """The branch on which something was last said, or made last: where one stopped."""
+    branches = list(session.branches)
+    if not branches:
+        return session.default_branch
+
+    def used(branch: Branch) -> tuple[float, float]:
+        made = branch.created_at.timestamp()
+        if len(branch) == 0:
+            return 0.0, made
+        return session.messages.get(branch[-1]).created_at.timestamp(), made
+
+    return max(branches, key=used)

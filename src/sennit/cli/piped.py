@@ -1,0 +1,141 @@
+"""`sennit chat` in a pipe: a line in, an answer out.
+
+Only answers go to the standard output, as they come; everything else goes to the standard error.
+Each line is a message as it stands, also one that begins with a slash: programs type no commands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+from uuid import UUID
+
+from sennit.cli.talk import Talk
+from sennit.cli.words import clean, said
+from sennit.errors import SennitError
+from sennit.messages.content import AssistantResponseContent
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    RunEnded,
+    TextAdded,
+    ToolCalled,
+    Warned,
+)
+from sennit.turns.returns import Return
+
+_ANSWERED = ("stable", "length")
+
+
+class Answers:
+    """Writes answers to one stream and everything else to another."""
+
+    def __init__(self, out: TextIO, notes: TextIO) -> None:
+        self._out, self._notes = out, notes
+        self._safe = clean if out.isatty() else str
+        self._line_open = False
+        self._shown: set[UUID] = set()
+
+    def note(self, text: str) -> None:
+        """Something beside the answers."""
+        self._notes.write(f"{clean(text)}\n")
+        self._notes.flush()
+
+    def event(self, event: AnyEvent) -> None:
+        """Write what belongs to the answer."""
+        match event:
+            case TextAdded():
+                self._add(event.message_id, event.text)
+            case MessageCompleted() if event.message.id not in self._shown:
+                if isinstance(event.message.content, AssistantResponseContent):
+                    self._add(event.message.id, said(event.message))
+            case Warned():
+                self.note(f"sennit: {event.notice.text}")
+            case MessageCompleted() | ToolCalled() | RunEnded():
+                self._close_line()
+            case _:
+                pass
+
+    def ended(self, talk: Talk, result: Return) -> None:
+        """Write what there is to say about the end of a run."""
+        del talk
+        for notice in result.messages:
+            if notice.severity == "error":
+                self.note(f"sennit: {notice.text}")
+
+    def _add(self, message: UUID, text: str) -> None:
+        if message not in self._shown:
+            self._close_line()
+            self._shown.add(message)
+        if text:
+            self._out.write(self._safe(text))
+            self._out.flush()
+            self._line_open = not text.endswith("\n")
+
+    def _close_line(self) -> None:
+        if self._line_open:
+            self._out.write("\n")
+            self._out.flush()
+            self._line_open = False
+
+
+class JsonAnswers(Answers):
+    """Writes each answer as one line of JSON."""
+
+    def event(self, event: AnyEvent) -> None:
+        """Nothing is written before the end."""
+
+    def ended(self, talk: Talk, result: Return) -> None:
+        """Write the answer and how it came about."""
+        usage = result.metrics.usage
+        told: dict[str, Any] = {
+            "answer": result.text,
+            "stop_reason": result.stop_reason,
+            "session": talk.session.key,
+            "branch": talk.branch.name,
+            "model": result.metrics.model or talk.partner.model.name,
+            "messages": [str(message.id) for message in result.body.interactions],
+            "notices": [
+                {"severity": one.severity, "code": one.code, "text": one.text}
+                for one in result.messages
+            ],
+            "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
+        }
+        self._out.write(f"{json.dumps(told, ensure_ascii=False)}\n")
+        self._out.flush()
+
+
+def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
+    """Answer each line; gives the exit code, 1 if the last answer failed."""
+    answered = True
+    with asyncio.Runner() as runner:
+        try:
+            for line in lines:
+                text = line.decode("utf-8-sig", "replace").strip("\r\n")
+                if text.strip():
+                    answered = runner.run(_exchange(talk, text, answers))
+        finally:
+            runner.run(talk.close())
+    return 0 if answered else 1
+
+
+async def _exchange(talk: Talk, text: str, answers: Answers) -> bool:
+    try:
+        talk.say(text)
+        result = await talk.answer(answers.event)
+    except SennitError as error:
+        answers.note(f"sennit: {error}")
+        return False
+    answers.ended(talk, result)
+    return result.stop_reason in _ANSWERED
+
+
+def standard_answers(*, as_json: bool) -> Answers:
+    """Answers on the standard output; characters it cannot write become question marks."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # pyright: ignore
+    return (JsonAnswers if as_json else Answers)(sys.stdout, sys.stderr)

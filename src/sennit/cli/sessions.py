@@ -1,0 +1,99 @@
+"""`sennit ls`, `show` and `tree`: what is stored, read only."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from sennit.cli.opening import (
+    JsonOption,
+    StoreOption,
+    branch_named,
+    existing,
+    latest_branch,
+    session_named,
+)
+from sennit.cli.words import clean, counted, said
+
+SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="Its name or id.")]
+BranchOption = Annotated[
+    str | None, typer.Option("--branch", help="Its name; otherwise the one used last.")
+]
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, for programs."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def ls(
+    contains: Annotated[str | None, typer.Argument(help="Only names that hold this.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the sessions, the one changed last first."""
+    with existing(store) as client:
+        found = client.sessions(contains=contains, limit=limit)
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": one.key,
+                    "id": str(one.id),
+                    "created_at": one.created_at.isoformat(),
+                    "updated_at": one.updated_at.isoformat(),
+                }
+                for one in found
+            ]
+        )
+        return
+    for one in found:
+        changed = one.updated_at.astimezone()
+        typer.echo(f"{changed:%Y-%m-%d %H:%M}  {clean(one.key or str(one.id))}")
+    if not found:
+        typer.echo("No sessions.", err=True)
+
+
+def show(
+    name: SessionArgument,
+    branch: BranchOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the messages of a branch."""
+    with existing(store) as client:
+        session = session_named(client, name)
+        found = branch_named(session, branch) if branch else latest_branch(session)
+        messages = found.messages
+    if as_json:
+        told = [message.to_dict() for message in messages]
+        print_json({"session": name, "branch": found.name, "messages": told})
+        return
+    total = counted(len(messages), "message")
+    typer.echo(f"{clean(name)} · {clean(found.name)} · {total}", err=True)
+    for message in messages:
+        typer.echo(f"{message.role.value}: {said(message)}")
+
+
+def tree(name: SessionArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Draw the branches of a session as a tree of forks."""
+    with existing(store) as client:
+        drawn = session_named(client, name).tree()
+    if not as_json:
+        typer.echo(clean(str(drawn)) or "No branches.")
+        return
+    origins = {child.branch.id: node.branch.name for node in drawn for child in node.children}
+    print_json(
+        [
+            {
+                "branch": node.branch.name,
+                "messages": len(node.branch),
+                "forked_from": origins.get(node.branch.id),
+                "forked_after": node.forked_at,
+            }
+            for node in drawn
+        ]
+    )

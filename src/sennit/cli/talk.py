@@ -1,0 +1,154 @@
+"""A talk: a session, the branch one is on, and who answers.
+
+What both faces of `sennit chat` do, the terminal and the pipe, is said here once, in terms of the
+conversation itself; nothing here prints. Rewriting what was said happens on a fork, so that every
+version stays; only `undo` shortens the branch one is on.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sennit.api.session import Session
+from sennit.cli.opening import branch_named, latest_branch
+from sennit.cli.words import counted
+from sennit.errors import NotFoundError, OutOfRangeError
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message, MessageRole
+from sennit.services.model import Model
+from sennit.services.tools import Tool
+from sennit.sessions.branch import Branch
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded, ToolCalled, ToolFinished
+from sennit.turns.returns import Return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partner:
+    """Who answers, and how."""
+
+    model: Model
+    tools: tuple[Tool, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Talk:
+    """A conversation as somebody leads it; every change is durable when a method returns."""
+
+    def __init__(self, session: Session, partner: Partner, branch: str | None = None) -> None:
+        self.session, self.partner = session, partner
+        self.branch = latest_branch(session) if branch is None else self._branch(branch)
+        self._running: ConversationSession | None = None
+
+    @property
+    def questions(self) -> list[Message]:
+        """What the user said on the branch, in order."""
+        return [one for one in self.branch.messages if one.role is MessageRole.USER]
+
+    def say(self, text: str) -> None:
+        """Put what the user says on the branch."""
+        self.session.refresh()
+        self.session.add_message("user", text, branches=self.branch)
+
+    async def answer(self, show: Callable[[AnyEvent], object]) -> Return:
+        """Let the model answer, showing events as they come; gives how it ended.
+
+        Being cancelled from outside ends the run too; what was said until then is kept.
+        """
+        model, tools = self.partner.model, self.partner.tools
+        self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
+        conversation = self.session.conversation(
+            self.branch, model=model, tools=tools, **self.partner.params
+        )
+        self._running = conversation
+        try:
+            # Whether a model streams is known once it is connected, which may take a while.
+            if not await to_thread(lambda: model.streams):
+                return _told(await conversation.run_to_stable_result(), show)
+            async with conversation.events() as events:
+                async for event in events:
+                    show(event)
+                return await events.result
+        finally:
+            self._running = None
+
+    def cancel(self) -> None:
+        """Stop the answer, if there is one; what was said so far is kept."""
+        if self._running is not None:
+            self._running.cancel()
+
+    async def close(self) -> None:
+        """Let go of what the model holds open."""
+        close = getattr(self.partner.model, "aclose", None)
+        if close is not None:
+            await close()
+
+    def fork(self, name: str | None = None) -> Branch:
+        """Go on with the same history on a new branch."""
+        self.branch = self.branch.fork(name=name, capabilities=True, resources=True, system=True)
+        return self.branch
+
+    def switch(self, name: str) -> Branch:
+        """Go to another branch; raises NotFoundError with the nearest name."""
+        self.branch = self._branch(name)
+        return self.branch
+
+    def edit(self, number: int | None, text: str) -> Branch:
+        """Go to a fork on which a question, the last or the n-th from 1, says `text` instead."""
+        self.branch = self.branch.edit(self.question(number), text)
+        return self.branch
+
+    def question(self, number: int | None = None) -> Message:
+        """The last question, or the n-th, counted from 1; raises OutOfRangeError."""
+        asked = self.questions
+        if not asked:
+            raise NotFoundError("You have not said anything on this branch yet.")
+        if number is not None and not 1 <= number <= len(asked):
+            there = f"You have said {counted(len(asked), 'thing')} on this branch"
+            raise OutOfRangeError(f"{there}, not {number}; /history numbers them.")
+        return asked[-1 if number is None else number - 1]
+
+    def retry(self) -> bool:
+        """Make room for another answer to the last question; tells whether that took a fork.
+
+        A question that got no answer is simply asked again where it stands.
+        """
+        position = self.branch.index(self.question())
+        if position + 1 == len(self.branch):
+            return False
+        self.branch = self.branch.fork(at=position, capabilities=True, resources=True, system=True)
+        return True
+
+    def undo(self) -> Message:
+        """Take the last question and all that came after it off the branch; gives the question."""
+        question = self.question()
+        del self.branch[self.branch.index(question) :]
+        return question
+
+    def instruct(self, text: str | None) -> None:
+        """Give the branch a system message, or none."""
+        system = None if text is None else Message(SystemContent(system_message=text))
+        self.session.set_branch_system(self.branch, system)
+
+    @property
+    def instructions(self) -> str | None:
+        """The text of the branch's system message, if it has one."""
+        system = self.branch.system
+        return None if system is None else str(system.rendered)
+
+    def _branch(self, name: str) -> Branch:
+        self.session.refresh()
+        return self.session.default_branch if name == "main" else branch_named(self.session, name)
+
+
+def _told(result: Return, show: Callable[[AnyEvent], object]) -> Return:
+    """Show a run that was not streamed as if it had been."""
+    kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
+    where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
+    for message in result.body.interactions:
+        show(kinds.get(message.content.kind, MessageCompleted)(message=message, **where))
+    show(RunEnded(result=result, **where))
+    return result

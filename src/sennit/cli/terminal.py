@@ -1,0 +1,200 @@
+"""`sennit chat` on a terminal: a line editor, an answer, and so on.
+
+The terminal stays in raw mode from start to end. So Ctrl-C is a key and not a signal, which would
+also hit whoever started us (make, a script); and what is typed while the model answers does not get
+into its words but waits for the next prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app_session
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.shortcuts import CompleteStyle
+
+from sennit import settings
+from sennit.cli.commands import COMMANDS, Answer, Prompt, Quit, take
+from sennit.cli.screen import Screen
+from sennit.cli.talk import Talk
+from sennit.cli.words import clean
+from sennit.errors import SennitError
+
+
+async def run(talk: Talk, screen: Screen) -> int:
+    """Talk until the user has had enough; gives the exit code."""
+    lines = Lines(talk)
+    fill = ""
+    with get_app_session().input.raw_mode(), _ended_by_signals():
+        try:
+            while (line := await lines.next(screen, fill)) is not None:
+                match take(talk, screen, line):
+                    case Prompt(fill):
+                        continue
+                    case Answer():
+                        await answer(talk, screen)
+                    case Quit():
+                        break
+                fill = ""
+        finally:
+            await talk.close()
+    return 0
+
+
+async def answer(talk: Talk, screen: Screen) -> None:
+    """Show an answer; Ctrl-C stops it. Whatever goes wrong is one line, and the talk goes on."""
+    with _listening(talk.cancel):
+        try:
+            await talk.answer(screen.event)
+        except SennitError as error:
+            screen.error(str(error))
+        except Exception as error:  # of a model or a tool that is not ours: the talk outlives it
+            screen.error(f"{type(error).__name__}: {error}")
+
+
+class Lines:
+    """Reads what the user types."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._interrupted = False
+        self._session: PromptSession[str] = PromptSession(
+            self._prompt,
+            completer=_Commands(talk),
+            complete_style=CompleteStyle.READLINE_LIKE,
+            complete_while_typing=False,
+            history=_history(),
+            key_bindings=_keys(),
+            multiline=True,
+            prompt_continuation="  ",
+        )
+
+    async def next(self, screen: Screen, fill: str = "") -> str | None:
+        """The next line; None for the end: Ctrl-D, or Ctrl-C twice."""
+        while True:
+            try:
+                line = await self._session.prompt_async(default=fill)
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                if self._interrupted:
+                    return None
+                self._interrupted, fill = True, ""
+                screen.note("(Ctrl-C again, or Ctrl-D, quits)")
+            else:
+                self._interrupted = False
+                return line
+
+    def _prompt(self) -> FormattedText:
+        name = self._talk.branch.name
+        where = [] if name == "main" else [("fg:ansicyan", clean(name)), ("", " ")]
+        return FormattedText([*where, ("bold", "› ")])
+
+
+class _Commands(Completer):
+    """Completes commands, and the branch after /switch."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """What the text before the cursor may become."""
+        del complete_event
+        typed = document.text_before_cursor
+        command, space, rest = typed.partition(" ")
+        if not space:
+            known = [name for name in COMMANDS if typed.startswith("/")]
+            typed = command
+        elif command == "/switch":
+            known, typed = [branch.name for branch in self._talk.session.branches], rest
+        else:
+            return
+        for name in known:
+            if name.startswith(typed):
+                yield Completion(name, start_position=-len(typed))
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    del _send, _new_line  # the bindings hold them
+    return keys
+
+
+def _history() -> History:
+    """What was typed before, in a file that only its owner can read; if there can be one."""
+    file = settings.data_folder() / "chat_history"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(file))
+
+
+@contextmanager
+def _listening(interrupt: Callable[[], None]) -> Generator[None]:
+    """While the model answers: Ctrl-C interrupts, other keys wait for the next prompt."""
+    source = get_app_session().input
+    ahead: list[KeyPress] = []
+
+    def read() -> None:
+        for key in source.read_keys():
+            if key.key == Keys.ControlC:
+                interrupt()
+            else:
+                ahead.append(key)
+        if source.closed:
+            interrupt()
+
+    with source.attach(read), _on_signal(signal.SIGINT, interrupt):
+        yield
+    store_typeahead(source, ahead)
+
+
+@contextmanager
+def _ended_by_signals() -> Generator[None]:
+    """Being told to end is ending in good order: the answer is kept, the terminal put back."""
+    task = asyncio.current_task()
+    assert task is not None
+    with _on_signal(signal.SIGTERM, task.cancel), _on_signal(_hangup(), task.cancel):
+        yield
+
+
+def _hangup() -> int:
+    return getattr(signal, "SIGHUP", signal.SIGTERM)
+
+
+@contextmanager
+def _on_signal(number: int, act: Callable[[], object]) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+    # Not every system has signals, and only the main thread of a program gets them.
+    unable = (NotImplementedError, RuntimeError, ValueError)
+    with suppress(*unable):
+        loop.add_signal_handler(number, act)
+    try:
+        yield
+    finally:
+        with suppress(*unable):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,85 @@
+"""Text on a terminal: what models and tools say, made safe and short.
+
+A model's text may hold control characters, and a terminal obeys them: it could rewrite the screen,
+the window's title or the clipboard. They are left out wherever a terminal is written to.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from difflib import get_close_matches
+from typing import Any
+
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    InstructionContent,
+)
+from sennit.messages.message import Message
+from sennit.messages.unset import Unset
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+LINE = 72
+
+
+def clean(text: str) -> str:
+    """The text without characters that a terminal would obey; lines and tabs stay."""
+    return _CONTROL.sub("", text)
+
+
+def one_line(text: str, width: int = LINE) -> str:
+    """The text in one line, cut short."""
+    flat = " ".join(clean(text[: 4 * width]).split())
+    return flat if len(flat) <= width else f"{flat[: width - 1]}…"
+
+
+def said(message: Message) -> str:
+    """What a message says, as text; a call and its result in one line each."""
+    match message.content:
+        case ActionRequestContent() as call:
+            return call_card(call)
+        case ActionResponseContent() as result:
+            return result_card(result)
+        case InstructionContent(instruction=str(words)) as asked if _plain(asked):
+            return clean(words)
+        case content:
+            rendered = content.rendered
+            return clean(rendered if isinstance(rendered, str) else _blocks_text(rendered))
+
+
+def call_card(call: ActionRequestContent, width: int = LINE) -> str:
+    """A tool call in one line."""
+    arguments = {} if call.arguments is Unset else call.arguments
+    given = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
+    return one_line(f"→ {call.function or '?'}({given})", width)
+
+
+def result_card(result: ActionResponseContent, width: int = LINE) -> str:
+    """A tool's result in one line."""
+    if not result.success:
+        return one_line(f"✗ {result.error}", width)
+    return one_line(f"← {_short(None if result.result is Unset else result.result)}", width)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """ " Did you mean …?" for a word that is nearly a known one; else nothing."""
+    found = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {found[0]}?" if found else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _plain(asked: InstructionContent) -> bool:
+    return not (asked.context or asked.images or asked.tool_schemas or asked.response_model)
+
+
+def _short(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _blocks_text(blocks: list[dict[str, Any]]) -> str:
+    return "\n".join(str(block.get("text") or f"[{block.get('type')}]") for block in blocks)
