@@ -8,6 +8,7 @@ PYTHON ?= python3
 UV := $(or $(shell uv --version >/dev/null 2>&1 && command -v uv),.uv/bin/uv)
 BIN := .venv/bin
 STAMP := .venv/.synced
+CHAT := .venv/.chat
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadscope --durations=5 --durations-min=1
 
 export UV_PYTHON_DOWNLOADS := never
@@ -21,16 +22,32 @@ help: ## List the targets
 .PHONY: setup
 setup: $(STAMP) ## Create .venv with all that checks and tests need
 
-# Some systems ship Python without what `venv` needs; there pip alone has to fetch uv.
-$(STAMP): pyproject.toml uv.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
-		"Sennit needs Python 3.11 or newer, but $(PYTHON) is %s. Name a newer one, like this: " \
-		"make setup PYTHON=python3.12" % sys.version.split()[0])'
-	@test -x $(UV) \
-		|| { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; } \
-		|| { rm -rf .uv; $(PYTHON) -m pip install --quiet --target .uv uv; }
-	$(UV) sync --frozen --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+.PHONY: chat
+chat: $(CHAT) ## Talk to a model, no key needed; ARGS="--model openai:gpt-5" passes options
+	@$(BIN)/sennit chat $(ARGS)
+
+# Only what a chat needs; what else is there already stays. All it says goes to stderr, because the
+# standard output of `make chat` belongs to the answers, and its input to the messages.
+$(CHAT): pyproject.toml uv.lock
+	@$(GET_UV) </dev/null >&2
+	@$(UV) sync --frozen --inexact --no-default-groups --group chat $(WITH) </dev/null >&2
 	@touch $@
+
+# Some systems ship Python without what `venv` needs; there pip alone has to fetch uv.
+define GET_UV
+{ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	"Sennit needs Python 3.11 or newer, but $(PYTHON) is %s. Name a newer one, like this: " \
+	"make $(MAKECMDGOALS) PYTHON=python3.12" % sys.version.split()[0])' \
+&& { test -x $(UV) \
+	|| { $(PYTHON) -m venv .uv && .uv/bin/python -m pip install --quiet uv; } \
+	|| { rm -rf .uv; $(PYTHON) -m pip install --quiet --target .uv uv; }; }; }
+endef
+WITH = --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
+
+$(STAMP): pyproject.toml uv.lock
+	@$(GET_UV)
+	$(UV) sync --frozen $(WITH)
+	@touch $@ $(CHAT)
 
 .PHONY: check
 check: setup ## Lint, formatting, types and the layer contract
