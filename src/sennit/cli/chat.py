@@ -85,6 +85,10 @@ def start(
     if on_terminal and as_json:
         raise ValidationError("--json is for programs: pipe the messages in, one per line.")
     new = _is_new(client, name)
+    if new and branch not in (None, "main"):
+        raise NotFoundError(
+            f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
+        )
     talk = Talk(client.session(name), partner, branch)
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)

@@ -21,6 +21,14 @@ from sennit.cli.sessions import print_json
 
 app = typer.Typer(no_args_is_help=True, help="Models on this machine.", rich_markup_mode=None)
 
+_COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    DownloadColumn(),
+    TransferSpeedColumn(),
+    TimeRemainingColumn(),
+)
+
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
@@ -59,18 +67,16 @@ def pull(
     ] = None,
 ) -> None:
     """Download the weights of a model; what is there already is not fetched again."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(model.rpartition("/")[2], total=None)
+    console = Console(stderr=True)
+    bar = Progress(*_COLUMNS, console=console, transient=True, disable=not console.is_terminal)
+    task = bar.add_task(model.rpartition("/")[2], total=None)
 
-        def report(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
+    def report(done: int, total: int | None) -> None:
+        bar.start()  # not before: pip and uv show bars of their own
+        bar.update(task, completed=done, total=total)
 
+    try:
         path = models_pull(model, sha256=sha256, progress=report)
+    finally:
+        bar.stop()
     typer.echo(str(path))
