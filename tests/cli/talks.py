@@ -1,0 +1,54 @@
+"""Talks with scripted models, shown on a screen that is a text."""
+
+from __future__ import annotations
+
+import asyncio
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+import sennit
+from sennit.cli.commands import Answer, Next, take
+from sennit.cli.screen import Screen
+from sennit.cli.talk import Partner, Talk
+from sennit.testing import ScriptedModel
+
+
+class Desk:
+    """A talk on a desk: type lines, read what the screen shows."""
+
+    def __init__(self, replies: list[Any], *, store: str = ":memory:", **partner: Any) -> None:
+        self.model = ScriptedModel(replies, chunk=4)
+        self.client = sennit.open(store)
+        self.paper = StringIO()
+        self.screen = Screen(Console(file=self.paper, width=80, highlight=False))
+        self.talk = Talk(self.client.session("chat"), Partner(model=self.model, **partner))
+
+    def type(self, line: str) -> str:
+        """What a line shows, the answer included."""
+        self.step(line)
+        return self.shown()
+
+    def step(self, line: str) -> Next:
+        """What comes next after a line, with the answer given if it is that."""
+        following = take(self.talk, self.screen, line)
+        if isinstance(following, Answer):
+            asyncio.run(self.talk.answer(self.screen.event))
+        return following
+
+    def shown(self) -> str:
+        """What the screen shows since the last time."""
+        text = self.paper.getvalue()
+        self.paper.seek(0)
+        self.paper.truncate()
+        return text
+
+    @property
+    def branch(self) -> str:
+        return self.talk.branch.name
+
+    def said(self, branch: str) -> list[str]:
+        """Who said what on a branch."""
+        messages = self.talk.session.get_branch(branch).messages
+        return [f"{one.role.value}: {one.chat_msg['content']}" for one in messages]

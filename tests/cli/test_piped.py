@@ -1,0 +1,107 @@
+"""A chat in a pipe: lines in, answers out, everything else apart."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import ModelError, Tool
+from sennit.cli import piped
+from sennit.cli.talk import Partner, Talk
+from sennit.testing import ScriptedModel, ToolCall
+
+
+class Pipe:
+    """Runs lines through a talk."""
+
+    def __init__(self, replies: list[Any], **partner: Any) -> None:
+        self.model = ScriptedModel(replies, chunk=3)
+        self.client = sennit.open(":memory:")
+        self.talk = Talk(self.client.session("chat"), Partner(model=self.model, **partner))
+        self.out, self.notes = StringIO(), StringIO()
+
+    def run(self, *lines: bytes, kind: type[piped.Answers] = piped.Answers) -> int:
+        return piped.run(self.talk, lines, kind(self.out, self.notes))
+
+    @property
+    def asked(self) -> list[str]:
+        return [one.chat_msg["content"] for one in self.talk.questions]
+
+
+def test_each_line_is_answered_and_only_answers_are_printed() -> None:
+    pipe = Pipe(["One.", "Two.\n"])
+    assert pipe.run(b"first\n", b"second") == 0
+    assert pipe.out.getvalue() == "One.\nTwo.\n"
+    assert pipe.notes.getvalue() == ""
+
+
+def test_empty_lines_and_no_lines_are_fine() -> None:
+    pipe = Pipe([])
+    assert pipe.run(b"\n", b"  \r\n") == 0
+    assert pipe.run() == 0
+    assert pipe.out.getvalue() == ""
+
+
+def test_a_line_that_looks_like_a_command_is_a_message() -> None:
+    pipe = Pipe(["Bye."])
+    pipe.run(b"/quit\n")
+    assert pipe.asked == ["Instruction: /quit"]
+
+
+def test_bytes_that_are_no_utf8_are_replaced() -> None:
+    pipe = Pipe(["Hm."])
+    assert pipe.run(b"\xef\xbb\xbfcaf\xe9\r\n") == 0
+    assert pipe.asked == ["Instruction: caf�"]
+
+
+def test_a_line_that_cannot_be_stored_is_an_error_and_the_next_is_answered() -> None:
+    pipe = Pipe(["Yes."])
+    assert pipe.run(b"nul \x00\n", b"fine\n") == 0
+    assert "NUL" in pipe.notes.getvalue()
+    assert pipe.out.getvalue() == "Yes.\n"
+
+
+def test_the_exit_code_tells_whether_the_last_answer_failed() -> None:
+    gone = ModelError("The network is gone.", kind="network")
+    pipe = Pipe([gone, "Back.", ["Half", gone]])
+    assert pipe.run(b"a\n") == 1
+    assert pipe.run(b"b\n") == 0
+    assert pipe.run(b"c\n") == 1
+    assert pipe.out.getvalue() == "Back.\nHalf\n"
+    assert pipe.notes.getvalue() == "sennit: The network is gone.\n" * 2
+
+
+def test_tool_calls_are_not_part_of_the_answer() -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    pipe = Pipe([["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three."], tools=(Tool(add),))
+    assert pipe.run(b"1 + 2?\n") == 0
+    assert pipe.out.getvalue() == "Hm.\nThree.\n"
+
+
+def test_json_is_one_line_for_each_answer() -> None:
+    pipe = Pipe(["One,\ntwo.", ModelError("gone", kind="network")])
+    assert pipe.run(b"a\n", b"b\n", kind=piped.JsonAnswers) == 1
+    first, second = map(json.loads, pipe.out.getvalue().splitlines())
+    assert (first["answer"], first["stop_reason"]) == ("One,\ntwo.", "stable")
+    assert (first["session"], first["branch"], first["model"]) == ("chat", "main", "scripted")
+    assert first["tokens"]["out"] > 0
+    assert (second["answer"], second["notices"][0]["text"]) == ("", "gone")
+
+
+def test_a_reader_that_went_away_ends_it_and_the_message_is_kept() -> None:
+    class Closed(StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    pipe = Pipe(["A long answer."])
+    pipe.out = Closed()
+    with pytest.raises(BrokenPipeError):
+        pipe.run(b"Hello\n")
+    assert pipe.asked == ["Instruction: Hello"]

@@ -1,0 +1,203 @@
+"""The program `sennit`: its small commands, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import sennit
+from sennit import AssistantResponseContent, Message
+from sennit.cli.app import app
+from sennit.cli.tools import tool_named
+from sennit.errors import NotFoundError, ValidationError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("SENNIT_URL", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    file = tmp_path / "some.db"
+    with sennit.open(file) as client:
+        session = client.session("rope")
+        session.add_message("user", "Name a knot")
+        session.add_message(Message(AssistantResponseContent("A bowline.")), branches="main")
+        session.fork("main", name="idea", at=0)
+    return str(file)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, arguments)
+
+
+def told(*arguments: str) -> Any:
+    ran = run(*arguments, "--json")
+    assert ran.exit_code == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").stdout == "sennit 0.1.0\n"
+
+
+def test_sessions_are_listed(store: str) -> None:
+    assert run("ls", "--store", store).stdout.endswith("  rope\n")
+    assert [one["name"] for one in told("ls", "ro", "--store", store)] == ["rope"]
+    assert told("ls", "zzz", "--store", store) == []
+
+
+def test_a_branch_is_shown(store: str) -> None:
+    main = run("show", "rope", "--branch", "main", "--store", store)
+    assert main.stdout == "user: Name a knot\nassistant: A bowline.\n"
+    idea = told("show", "rope", "--branch", "idea", "--store", store)
+    assert [one["type"] for one in idea["messages"]] == ["instruction"]
+
+
+def test_the_tree_is_drawn(store: str) -> None:
+    assert "└─ idea (1 message" in run("tree", "rope", "--store", store).stdout
+    main, idea = told("tree", "rope", "--store", store)
+    assert (main["forked_from"], idea["forked_from"], idea["forked_after"]) == (None, "main", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["show", "rop"], "There is no session 'rop'. Did you mean rope?"),
+        (["tree", "zzz"], "There is no session 'zzz'."),
+        (["show", "rope", "--branch", "iddea"], "Did you mean idea?"),
+    ],
+)
+def test_a_wrong_name_is_one_line_with_the_nearest(
+    store: str, arguments: list[str], expected: str
+) -> None:
+    ran = run(*arguments, "--store", store)
+    assert (ran.exit_code, ran.stdout) == (1, "")
+    assert expected in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert [one["name"] for one in told("ls", "--store", store)] == ["rope"]
+
+
+def test_reading_leaves_no_empty_store_behind(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.db"
+    assert "no store" in run("ls", "--store", str(missing)).stderr
+    assert told("doctor", "--store", str(missing))["findings"] == []
+    assert not missing.exists()
+
+
+def test_the_doctor_says_what_is_here(store: str) -> None:
+    ran = run("doctor", "--store", store)
+    assert ran.exit_code == 0
+    assert "(sound)" in ran.stdout
+    assert "ready" in ran.stdout
+
+
+def test_the_doctor_finds_and_mends_damage(store: str) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE segments SET base = 9999 WHERE base IS NOT NULL")
+    hurt = run("doctor", "--store", store)
+    assert hurt.exit_code == 1, hurt.stdout
+    assert "damaged" in hurt.stdout
+    assert "mended" in run("doctor", "--repair", "--store", store).stdout
+    assert run("doctor", "--store", store).exit_code == 0
+
+
+def test_the_doctor_shows_no_password() -> None:
+    ran = run("doctor", "--store", "postgresql://ada:secret@127.0.0.1:1/none")
+    assert ran.exit_code == 1
+    assert "secret" not in ran.output
+
+
+def test_models_that_are_here_are_listed(home: Path) -> None:
+    folder = home / "data/sennit/models"
+    folder.mkdir(parents=True)
+    (folder / "large.gguf").write_bytes(b"GGUF")
+    first, second = told("models", "list")
+    assert (first["model"], first["name"]) == ("local", "smollm2-135m")
+    assert (second["model"], second["bytes"]) == ("local:large", 4)
+    assert "local:large" in run("models", "list").stdout
+
+
+def test_pulling_what_cannot_be_had_is_one_line() -> None:
+    ran = run("models", "pull", "nope")
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert "needs its sha256" in run("models", "pull", "https://example.com/a.gguf").stderr
+
+
+def test_pulling_prints_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def pulled(model: str, *, sha256: str | None, progress: Any) -> Path:
+        progress(5, 10)
+        progress(10, 10)
+        return tmp_path / model
+
+    monkeypatch.setattr("sennit.cli.models.models_pull", pulled)
+    assert run("models", "pull").stdout == f"{tmp_path / 'smollm2-135m'}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--model", "gpt4"], "names no model"),
+        (["--base-url", "http://localhost"], "base_url"),
+        (["--model", "local:/nope.gguf"], "sennit models pull URL --sha256 HASH"),
+        (["--branch", "idea"], "is new and has no branch 'idea'"),
+        (["--tool", "nowhere"], "FILE.py:FUNCTION"),
+    ],
+)
+def test_a_chat_that_cannot_begin_is_one_line_and_leaves_nothing(
+    arguments: list[str], expected: str, tmp_path: Path
+) -> None:
+    file = str(tmp_path / "chat.db")
+    ran = run("chat", "--store", file, *arguments)
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
+    assert expected in ran.stderr
+    assert "chat" not in run("ls", "--store", file).stdout
+
+
+def test_without_weights_the_exact_command_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sennit.services.weights.find_spec", lambda _: None)
+    ran = run("chat", "--store", str(tmp_path / "chat.db"))
+    assert ran.exit_code == 1
+    assert "sennit models pull" in ran.stderr
+    assert "not here; get it: sennit models pull smollm2-135m" in run("models", "list").stdout
+
+
+def test_without_the_engine_the_exact_command_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("sennit.services.local.find_spec", lambda _: None)
+    assert "pip install 'sennit[local]'" in run("chat").stderr
+
+
+@pytest.mark.parametrize("package", ["typer", "rich", "prompt_toolkit"])
+def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None; from sennit.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "pip install 'sennit[cli]'" in ran.stderr
+    assert ran.stderr.count("\n") == 1
+
+
+def test_a_tool_comes_from_a_file_or_a_module(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\nodd = 3\n")
+    assert tool_named(f"{file}:add").name == "add"
+    assert tool_named(f"{file}:add").description == "Add."
+    for wrong in (f"{file}:odd", f"{file}:none", f"{tmp_path}/no.py:add", "no_such_module:add"):
+        with pytest.raises(NotFoundError):
+            tool_named(wrong)
+    with pytest.raises(ValidationError):
+        tool_named("add")

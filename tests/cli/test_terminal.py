@@ -1,0 +1,144 @@
+"""A chat on a real pseudo-terminal: typed keys in, what a person would see out."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import sennit
+from tests.cli.terminals import Terminal, terminal
+
+PROGRAM = str(Path(__file__).parent / "scripted_chat.py")
+CTRL_C, CTRL_D, ALT_ENTER, TAB = "\x03", "\x04", "\x1b\r", "\t"
+
+
+def said(folder: Path, branch: str) -> list[str]:
+    """What a new program finds on a branch."""
+    with sennit.open(folder / "chat.db") as client:
+        messages = client.session("chat").get_branch(branch).messages
+        return [str(message.rendered) for message in messages]
+
+
+def program(folder: Path, *replies: str) -> list[str]:
+    return [PROGRAM, str(folder / "chat.db"), *replies]
+
+
+def quit_(chat: Terminal) -> None:
+    chat.expect("›")
+    chat.type(CTRL_D)
+    assert chat.end() == 0
+
+
+def test_an_answer_is_shown_while_the_model_still_speaks(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once upon a time…"), tmp_path) as chat:
+        chat.say("Tell me", "Once upon a time…")
+        chat.type(CTRL_C)
+        chat.expect("stopped; what was said is kept")
+        quit_(chat)
+    assert said(tmp_path, "main") == ["Instruction: Tell me", "Once upon a time…"]
+
+
+def test_after_a_stop_the_talk_goes_on_and_a_second_start_continues_it(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…", "Sure."), tmp_path) as chat:
+        chat.expect("chat (new)")
+        chat.say("Tell me", "Once…")
+        chat.type(CTRL_C)
+        chat.expect("stopped")
+        chat.say("Go on", "Sure.")
+        chat.say("/fork idea", "a fork of main")
+        quit_(chat)
+    with terminal(program(tmp_path, "Later."), tmp_path) as chat:
+        chat.expect("chat (idea, 4 messages)")
+        chat.expect("2› Go on\nSure.")
+        chat.say("And now", "Later.")
+        quit_(chat)
+    assert said(tmp_path, "idea")[-2:] == ["Instruction: And now", "Later."]
+    assert len(said(tmp_path, "main")) == 4
+
+
+def test_edit_and_retry_make_forks(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Paris.", "Milan.", "Rome."), tmp_path) as chat:
+        chat.say("Capital of France?", "Paris.")
+        chat.expect("›")
+        chat.type("/edit\r")
+        chat.expect("/edit 1 Capital of France?")  # the old text stands in the line
+        chat.type("\x7f" * len("France?") + "Italy?\r")
+        chat.expect("Milan.")
+        chat.say("/retry", "Rome.")
+        chat.say("/tree", "You are on main_fork_2.")
+        quit_(chat)
+    assert said(tmp_path, "main_fork_1") == ["Instruction: Capital of Italy?", "Milan."]
+    assert said(tmp_path, "main_fork_2") == ["Instruction: Capital of Italy?", "Rome."]
+
+
+def test_keys_pressed_during_an_answer_wait_for_the_next_prompt(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…", "Two."), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.type("more please\r")
+        chat.type(CTRL_C)
+        chat.expect("stopped")
+        chat.expect("Two.")
+        quit_(chat)
+    assert said(tmp_path, "main")[2] == "Instruction: more please"
+
+
+def test_alt_enter_starts_a_new_line_and_tab_completes_commands(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Fine."), tmp_path) as chat:
+        chat.expect("›")
+        chat.type(f"one{ALT_ENTER}two\r")
+        chat.expect("Fine.")
+        chat.expect("›")
+        chat.type(f"/hist{TAB}\r")
+        chat.expect("1› one\ntwo\nFine.")
+        quit_(chat)
+    assert said(tmp_path, "main")[0] == "Instruction: one\ntwo"
+
+
+def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
+    with terminal(program(tmp_path), tmp_path) as chat:
+        chat.expect("›")
+        chat.type(f"half a tho{CTRL_C}")
+        chat.expect("Ctrl-C again")
+        chat.expect("›")
+        chat.type(CTRL_C)
+        assert chat.end() == 0
+    assert said(tmp_path, "main") == []
+
+
+def test_an_interrupt_from_outside_stops_the_answer_too(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.process.send_signal(signal.SIGINT)
+        chat.expect("stopped")
+        quit_(chat)
+
+
+def test_being_told_to_end_keeps_the_answer(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.process.send_signal(signal.SIGTERM)
+        assert chat.end() != 0
+    assert said(tmp_path, "main") == ["Instruction: Tell me", "Once…"]
+
+
+def test_after_a_kill_the_next_start_goes_on(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
+        chat.say("Tell me", "Once…")
+        chat.process.kill()
+        chat.end()
+    with terminal(program(tmp_path, "Here."), tmp_path) as chat:
+        chat.expect("1› Tell me")
+        chat.say("Still there?", "Here.")
+        quit_(chat)
+
+
+def test_a_model_that_breaks_is_one_line_and_the_talk_goes_on(tmp_path: Path) -> None:
+    with terminal(program(tmp_path), tmp_path) as chat:
+        chat.say("Hello", "AssertionError: Model 'scripted' has 0 replies")
+        quit_(chat)
+
+
+def test_json_on_a_terminal_is_refused(tmp_path: Path) -> None:
+    with terminal(["-m", "sennit", "chat", "--json"], tmp_path) as chat:
+        chat.expect("--json is for programs")
+        assert chat.end() == 1
