@@ -105,6 +105,16 @@ def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
     assert said(tmp_path, "main") == []
 
 
+def test_ctrl_c_right_after_enter_is_not_lost(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
+        chat.expect("›")
+        chat.type("Tell me\r")
+        chat.type(CTRL_C)
+        chat.type(CTRL_C)  # impatience ends the answer no sooner, and nothing else
+        chat.expect("stopped")
+        quit_(chat)
+
+
 def test_an_interrupt_from_outside_stops_the_answer_too(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
         chat.say("Tell me", "Once…")

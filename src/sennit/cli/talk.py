@@ -22,7 +22,14 @@ from sennit.services.model import Model
 from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded, ToolCalled, ToolFinished
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    RunEnded,
+    RunStarted,
+    ToolCalled,
+    ToolFinished,
+)
 from sennit.turns.returns import Return
 
 
@@ -41,7 +48,7 @@ class Talk:
     def __init__(self, session: Session, partner: Partner, branch: str | None = None) -> None:
         self.session, self.partner = session, partner
         self.branch = latest_branch(session) if branch is None else self._branch(branch)
-        self._running: ConversationSession | None = None
+        self._running = _Running(None)
 
     @property
     def questions(self) -> list[Message]:
@@ -63,22 +70,24 @@ class Talk:
         conversation = self.session.conversation(
             self.branch, model=model, tools=tools, **self.partner.params
         )
-        self._running = conversation
+        self._running = running = _Running(conversation)
         try:
             # Whether a model streams is known once it is connected, which may take a while.
             if not await to_thread(lambda: model.streams):
+                running.begin()
                 return _told(await conversation.run_to_stable_result(), show)
             async with conversation.events() as events:
                 async for event in events:
+                    if isinstance(event, RunStarted):
+                        running.begin()
                     show(event)
                 return await events.result
         finally:
-            self._running = None
+            self._running = _Running(None)
 
     def cancel(self) -> None:
         """Stop the answer, if there is one; what was said so far is kept."""
-        if self._running is not None:
-            self._running.cancel()
+        self._running.cancel()
 
     async def close(self) -> None:
         """Let go of what the model holds open."""
@@ -142,6 +151,26 @@ class Talk:
     def _branch(self, name: str) -> Branch:
         self.session.refresh()
         return self.session.default_branch if name == "main" else branch_named(self.session, name)
+
+
+@dataclass(slots=True)
+class _Running:
+    """An answer under way. A run is cancelled once, and not before it has begun: the conversation
+    would take no notice, and somebody who presses Ctrl-C right after Enter would wait in vain."""
+
+    conversation: ConversationSession | None
+    begun: bool = False
+    cancelled: bool = False
+
+    def begin(self) -> None:
+        self.begun = True
+        if self.cancelled and self.conversation is not None:
+            self.conversation.cancel()
+
+    def cancel(self) -> None:
+        if self.begun and not self.cancelled and self.conversation is not None:
+            self.conversation.cancel()
+        self.cancelled = True
 
 
 def _told(result: Return, show: Callable[[AnyEvent], object]) -> Return:

@@ -19,7 +19,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
-from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
@@ -159,15 +159,17 @@ def _listening(interrupt: Callable[[], None]) -> Generator[None]:
     source = get_app_session().input
     ahead: list[KeyPress] = []
 
+    def take(keys: list[KeyPress]) -> bool:
+        """Keep keys for later; tells whether one of them was Ctrl-C."""
+        ahead.extend(key for key in keys if key.key != Keys.ControlC)
+        return any(key.key == Keys.ControlC for key in keys)
+
     def read() -> None:
-        for key in source.read_keys():
-            if key.key == Keys.ControlC:
-                interrupt()
-            else:
-                ahead.append(key)
-        if source.closed:
+        if take(source.read_keys()) or source.closed:
             interrupt()
 
+    if take(get_typeahead(source)):  # what the prompt has read past Enter
+        asyncio.get_running_loop().call_soon(interrupt)  # once there is an answer to be stopped
     with source.attach(read), _on_signal(signal.SIGINT, interrupt):
         yield
     store_typeahead(source, ahead)
