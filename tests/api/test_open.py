@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import sennit
-from sennit import Client, ValidationError
+from sennit import Client, NotFoundError, ValidationError
 
 
 def test_memory_ends_with_the_client() -> None:
@@ -71,3 +71,12 @@ def test_durability_is_refused_where_it_would_do_nothing(url: str) -> None:
     with pytest.raises(ValidationError, match="is for a file") as caught:
         sennit.open(url, durability="normal")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_session_that_must_be_there_is_not_made() -> None:
+    with sennit.open(":memory:") as client:
+        with pytest.raises(NotFoundError, match="'chta'"):
+            client.session("chta", create=False)
+        assert client.sessions() == []
+        made = client.session("chat")
+        assert client.session("chat", create=False) is made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,25 @@ def test_a_second_start_remembers_the_first(tmp_path: Path) -> None:
     assert told.count('"Be brief."') == 1
     assert "Ada" in told
     assert "Who am I?" in told
+
+
+def test_an_interrupted_pipe_keeps_what_was_said(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*SENNIT, "chat"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment(tmp_path),
+    ) as chat:
+        assert chat.stdin is not None
+        assert chat.stdout is not None
+        chat.stdin.write(b"Tell a very long story.\n")
+        chat.stdin.flush()
+        first = os.read(chat.stdout.fileno(), 4).decode()
+        chat.send_signal(signal.SIGINT)
+        chat.communicate()
+    assert chat.returncode == 130
+    assert f"assistant: {first}" in run(tmp_path, "show", "chat").stdout
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make")

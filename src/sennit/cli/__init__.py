@@ -7,6 +7,7 @@ so that `sennit` without the extra says what is missing instead of breaking.
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 _OURS = "sennit"
 
@@ -22,4 +23,7 @@ def main() -> None:
             f"sennit: the command line needs the package {error.name!r}; "
             f"run: pip install 'sennit[cli]'"
         )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes a question mark
+            stream.reconfigure(errors="replace")
     app(prog_name="sennit")

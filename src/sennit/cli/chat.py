@@ -96,7 +96,7 @@ def start(
         screen = Screen(Console(highlight=False))
         _greet(talk, screen, name, new=new)
         return asyncio.run(terminal.run(talk, screen))
-    answers = piped.standard_answers(as_json=as_json)
+    answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
     if new and partner.model.name == "local":
         answers.note(f"{TINY} {BETTER}")
     return piped.run(talk, sys.stdin.buffer, answers)

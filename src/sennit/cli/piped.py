@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
 from uuid import UUID
@@ -131,11 +130,3 @@ async def _exchange(talk: Talk, text: str, answers: Answers) -> bool:
         return False
     answers.ended(talk, result)
     return result.stop_reason in _ANSWERED
-
-
-def standard_answers(*, as_json: bool) -> Answers:
-    """Answers on the standard output; characters it cannot write become question marks."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # pyright: ignore
-    return (JsonAnswers if as_json else Answers)(sys.stdout, sys.stderr)
