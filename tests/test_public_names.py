@@ -22,6 +22,11 @@ PROMISED = {
     *{"prepare_messages_for_chat", "to_model_messages", "Unset", "models_pull"},
     *{"ServiceRegistry", "Tool", "ToolContext"},
     *{"OperationRegistry", "Operation", "OperationContext", "IPU"},
+    *{"ConversationSession", "ConversationObserver", "Request", "Return", "Notice", "Metrics"},
+    *{"SessionOptions", "StreamingOptions", "Budget"},
+    *{"Event", "RunStarted", "TurnStarted", "TextAdded", "ReasoningAdded", "DraftDropped"},
+    *{"MessageCompleted", "ToolCalled", "ToolStarted", "ToolFinished"},
+    *{"ApprovalNeeded", "ApprovalGiven", "Warned", "RunEnded"},
     *{
         name
         for name, kind in vars(errors).items()

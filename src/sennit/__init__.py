@@ -10,6 +10,9 @@ One Session holds many branches of typed messages:
     other = session.fork(main, name="other")
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from sennit.api.client import Client
 from sennit.api.models import models_pull
 from sennit.api.open import open
@@ -61,31 +64,64 @@ from sennit.services.target import ToolContext
 from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
 
+if TYPE_CHECKING:
+    from sennit.turns.conversation import ConversationSession
+    from sennit.turns.events import (
+        ApprovalGiven,
+        ApprovalNeeded,
+        DraftDropped,
+        Event,
+        MessageCompleted,
+        ReasoningAdded,
+        RunEnded,
+        RunStarted,
+        TextAdded,
+        ToolCalled,
+        ToolFinished,
+        ToolStarted,
+        TurnStarted,
+        Warned,
+    )
+    from sennit.turns.observers import ConversationObserver
+    from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+    from sennit.turns.request import Request
+    from sennit.turns.returns import Metrics, Notice, Return
+
 __all__ = [
     "IPU",
     "AccessError",
     "ActionRequestContent",
     "ActionResponseContent",
+    "ApprovalGiven",
+    "ApprovalNeeded",
     "ArchiveError",
     "AssistantResponseContent",
     "Branch",
+    "Budget",
     "Client",
     "CodecError",
     "ConflictError",
     "ContextPart",
+    "ConversationObserver",
+    "ConversationSession",
+    "DraftDropped",
     "Element",
+    "Event",
     "ExistsError",
     "Flow",
     "ImagePart",
     "InstructionContent",
     "InvalidTypeError",
     "Message",
+    "MessageCompleted",
     "MessageContent",
     "MessageGroup",
     "MessageRole",
+    "Metrics",
     "MissingExtraError",
     "ModelError",
     "NotFoundError",
+    "Notice",
     "Operation",
     "OperationContext",
     "OperationRegistry",
@@ -93,24 +129,70 @@ __all__ = [
     "OutputError",
     "Pile",
     "Progression",
+    "ReasoningAdded",
+    "Request",
+    "Return",
+    "RunEnded",
     "RunError",
+    "RunStarted",
     "SenderRecipient",
     "SennitError",
     "ServiceError",
     "ServiceRegistry",
     "Session",
+    "SessionOptions",
     "StoreError",
+    "StreamingOptions",
     "SystemContent",
+    "TextAdded",
     "TextPart",
     "Tool",
+    "ToolCalled",
     "ToolContext",
     "ToolError",
+    "ToolFinished",
     "ToolPart",
+    "ToolStarted",
+    "TurnStarted",
     "Unset",
     "ValidationError",
+    "Warned",
     "iModel",
     "models_pull",
     "open",
     "prepare_messages_for_chat",
     "to_model_messages",
 ]
+
+# What runs turns needs asyncio, which takes long to import: loaded when it is asked for.
+_LATE = {
+    "ConversationSession": "conversation",
+    "ApprovalGiven": "events",
+    "ApprovalNeeded": "events",
+    "DraftDropped": "events",
+    "Event": "events",
+    "MessageCompleted": "events",
+    "ReasoningAdded": "events",
+    "RunEnded": "events",
+    "RunStarted": "events",
+    "TextAdded": "events",
+    "ToolCalled": "events",
+    "ToolFinished": "events",
+    "ToolStarted": "events",
+    "TurnStarted": "events",
+    "Warned": "events",
+    "ConversationObserver": "observers",
+    "Budget": "options",
+    "SessionOptions": "options",
+    "StreamingOptions": "options",
+    "Request": "request",
+    "Metrics": "returns",
+    "Notice": "returns",
+    "Return": "returns",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"sennit.turns.{_LATE[name]}"), name)
