@@ -87,10 +87,13 @@ def terminal(arguments: list[str], folder: Path, **env: str) -> Generator[Termin
         os.close(master)
 
 
+_NOT_THEIRS = ("SENNIT_URL", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+
+
 def environment(folder: Path, **more: str) -> dict[str, Any]:
-    """The environment of a user whose files are all in one folder."""
+    """The environment of a user whose files are all in one folder, and who is not inside make."""
     return {
-        **{name: value for name, value in os.environ.items() if name != "SENNIT_URL"},
+        **{name: value for name, value in os.environ.items() if name not in _NOT_THEIRS},
         "XDG_DATA_HOME": str(folder / "data"),
         "OMP_WAIT_POLICY": "passive",
         "PROMPT_TOOLKIT_NO_CPR": "1",
