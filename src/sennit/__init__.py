@@ -50,21 +50,21 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.native import to_model_messages
 from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
-from sennit.messages.prepare import prepare_messages_for_chat
 from sennit.messages.unset import Unset
-from sennit.operations.context import OperationContext
-from sennit.operations.ipu import IPU
-from sennit.operations.operation import Operation
-from sennit.operations.registry import OperationRegistry
-from sennit.services.imodel import iModel
-from sennit.services.registry import ServiceRegistry
-from sennit.services.target import ToolContext
-from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
+    from sennit.messages.native import to_model_messages
+    from sennit.messages.prepare import prepare_messages_for_chat
+    from sennit.operations.context import OperationContext
+    from sennit.operations.ipu import IPU
+    from sennit.operations.operation import Operation
+    from sennit.operations.registry import OperationRegistry
+    from sennit.services.imodel import iModel
+    from sennit.services.registry import ServiceRegistry
+    from sennit.services.target import ToolContext
+    from sennit.services.tools import Tool
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.events import (
         ApprovalGiven,
@@ -164,35 +164,45 @@ __all__ = [
     "to_model_messages",
 ]
 
-# What runs turns needs asyncio, which takes long to import: loaded when it is asked for.
+# Not everyone needs these, and they take long to import: loaded when they are asked for.
 _LATE = {
-    "ConversationSession": "conversation",
-    "ApprovalGiven": "events",
-    "ApprovalNeeded": "events",
-    "DraftDropped": "events",
-    "Event": "events",
-    "MessageCompleted": "events",
-    "ReasoningAdded": "events",
-    "RunEnded": "events",
-    "RunStarted": "events",
-    "TextAdded": "events",
-    "ToolCalled": "events",
-    "ToolFinished": "events",
-    "ToolStarted": "events",
-    "TurnStarted": "events",
-    "Warned": "events",
-    "ConversationObserver": "observers",
-    "Budget": "options",
-    "SessionOptions": "options",
-    "StreamingOptions": "options",
-    "Request": "request",
-    "Metrics": "returns",
-    "Notice": "returns",
-    "Return": "returns",
+    "to_model_messages": "messages.native",
+    "prepare_messages_for_chat": "messages.prepare",
+    "OperationContext": "operations.context",
+    "IPU": "operations.ipu",
+    "Operation": "operations.operation",
+    "OperationRegistry": "operations.registry",
+    "iModel": "services.imodel",
+    "ServiceRegistry": "services.registry",
+    "ToolContext": "services.target",
+    "Tool": "services.tools",
+    "ConversationSession": "turns.conversation",
+    "ApprovalGiven": "turns.events",
+    "ApprovalNeeded": "turns.events",
+    "DraftDropped": "turns.events",
+    "Event": "turns.events",
+    "MessageCompleted": "turns.events",
+    "ReasoningAdded": "turns.events",
+    "RunEnded": "turns.events",
+    "RunStarted": "turns.events",
+    "TextAdded": "turns.events",
+    "ToolCalled": "turns.events",
+    "ToolFinished": "turns.events",
+    "ToolStarted": "turns.events",
+    "TurnStarted": "turns.events",
+    "Warned": "turns.events",
+    "ConversationObserver": "turns.observers",
+    "Budget": "turns.options",
+    "SessionOptions": "turns.options",
+    "StreamingOptions": "turns.options",
+    "Request": "turns.request",
+    "Metrics": "turns.returns",
+    "Notice": "turns.returns",
+    "Return": "turns.returns",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"sennit.turns.{_LATE[name]}"), name)
+    return getattr(import_module(f"sennit.{_LATE[name]}"), name)

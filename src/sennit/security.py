@@ -8,7 +8,6 @@ about are refused where the value enters, so that nothing downstream has to chec
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 
@@ -17,6 +16,8 @@ _REFUSED = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
 
 def check_image_url(url: str) -> str:
     """Return `url` if it is a plain http(s) address; raises ValidationError otherwise."""
+    from urllib.parse import urlsplit  # most conversations have no images
+
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"Image URL must be a string, got {shown(url)}.")
     if found := _REFUSED.search(url):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -16,8 +17,6 @@ from uuid import UUID
 
 from sennit.api.home import DEFAULT
 from sennit.api.session import Session, operation_registry
-from sennit.operations.registry import OperationRegistry
-from sennit.services.registry import ServiceRegistry
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT
@@ -26,6 +25,8 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.operations.registry import OperationRegistry
+    from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
     from sennit.stores.portable import ExportSummary, ImportSummary, Progress
 
@@ -52,16 +53,16 @@ class Client(ClientCore[Session]):
             agent=agent or ASSISTANT,
             services=services,
         )
-        self._operations = operation_registry(operations)
+        self._given_operations = None if operations is None else operation_registry(operations)
 
-    @property
+    @cached_property
     def operations(self) -> OperationRegistry:
         """What all sessions it opens may be asked to conduct."""
-        return self._operations
+        return self._given_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
         return Session.opened(
-            record, keeper, services=self.services, operations=self._operations, agent=self.agent
+            record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
 
     def export(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sennit.api.address import store_at
 from sennit.api.client import Client
-from sennit.services.registry import ServiceRegistry
 
 if TYPE_CHECKING:
+    from sennit.services.registry import ServiceRegistry
     from sennit.stores.sqlite import Durability
 
 

@@ -18,18 +18,18 @@ from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
-from sennit.operations.registry import OperationRegistry
-from sennit.services.registry import ServiceRegistry
-from sennit.sessions.diff import BranchDiff, diff
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
-from sennit.sessions.tree import BranchTree, tree
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
+    from sennit.operations.registry import OperationRegistry
     from sennit.services.model import Model
+    from sennit.services.registry import ServiceRegistry
+    from sennit.sessions.diff import BranchDiff
+    from sennit.sessions.tree import BranchTree
     from sennit.turns.conversation import ConversationSession
 
 
@@ -72,7 +72,7 @@ class Session(SessionCore):
             created_at=created_at,
             metadata=metadata,
         )
-        self._operations = operation_registry(operations)
+        self._operations = None if operations is None else operation_registry(operations)
         self._home = None if store is None else self._move_into(Home(store), conversations)
 
     def _move_into(self, home: Home, conversations: Flow[Message, Progression] | None) -> Home:
@@ -118,7 +118,10 @@ class Session(SessionCore):
     @property
     def operations(self) -> OperationRegistry:
         """What `conduct` may be asked for, by name."""
-        return self._operations
+        with self.lock:
+            if self._operations is None:
+                self._operations = operation_registry(None)
+            return self._operations
 
     async def conduct(
         self,
@@ -139,7 +142,7 @@ class Session(SessionCore):
 
         return conduct(
             self,
-            self._operations,
+            self.operations,
             branch=branch,
             operation=operation,
             ipu=ipu,
@@ -169,15 +172,21 @@ class Session(SessionCore):
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""
+        from sennit.sessions.diff import diff
+
         return diff(self.get_branch(a), self.get_branch(b))
 
     def tree(self) -> BranchTree:
         """The branches as a tree of forks; print it to see it."""
+        from sennit.sessions.tree import tree
+
         return tree(self.branches)
 
 
 def operation_registry(operations: Any) -> OperationRegistry:
     """The registry given, or a new one; raises InvalidTypeError for anything else."""
+    from sennit.operations.registry import OperationRegistry  # with all that operations need: late
+
     if operations is None:
         return OperationRegistry()
     if not isinstance(operations, OperationRegistry):

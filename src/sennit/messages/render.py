@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sennit.messages.models import is_model, model_name, model_schema
-from sennit.messages.schema import ToolSchema, example, tool_schema, typescript
 from sennit.messages.unset import Unset
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         InstructionContent,
     )
     from sennit.messages.models import Model
+    from sennit.messages.schema import ToolSchema
 
 _RESPONSE_FORMAT = """ResponseFormat:
   **MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT.**
@@ -96,7 +96,12 @@ def context_item(item: Any) -> str:
     return "\n".join(lines)
 
 
+# Schemas are read only where there are any: what reads them takes long to import.
+
+
 def _tools(schemas: Iterable[Any]) -> Iterable[str]:
+    from sennit.messages.schema import typescript
+
     for schema in schemas:
         tool = _tool(schema)
         yield f"  {tool.name}:"
@@ -106,17 +111,23 @@ def _tools(schemas: Iterable[Any]) -> Iterable[str]:
 
 
 def _tool(schema: Any) -> ToolSchema:
+    from sennit.messages.schema import tool_schema
+
     if is_model(schema):
         return tool_schema(model_schema(schema), model_name(schema))
     return tool_schema(schema)
 
 
 def _output_types(model: Model) -> str:
+    from sennit.messages.schema import typescript
+
     types = typescript(model_schema(model), model_name(model))
     return f"Output Types:\n{_indented(types, '  ')}"
 
 
 def _response_format(model: Model) -> str:
+    from sennit.messages.schema import example
+
     return _RESPONSE_FORMAT.replace("{example}", example(model_schema(model)))
 
 

@@ -10,23 +10,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from threading import RLock
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.plain import plain_dict, text
-from sennit.services.registry import ServiceRegistry, registry_of
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.keeper import Keeper
-from sennit.sessions.session import ASSISTANT, SessionCore
+from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.keys import session_id
 from sennit.stores.records import Owner, SessionRecord
+
+if TYPE_CHECKING:
+    from sennit.services.registry import ServiceRegistry
 
 _S = TypeVar("_S", bound=SessionCore)
 
@@ -74,12 +77,12 @@ class ClientCore(Generic[_S]):
         self._agent = _named(agent, "agent")
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
-        self._services = registry_of(services)
+        self._given_services = None if services is None else service_registry(services)
 
-    @property
+    @cached_property
     def services(self) -> ServiceRegistry:
         """The models and tools of all sessions it opens."""
-        return self._services
+        return self._given_services or service_registry(None)
 
     @property
     def tenant(self) -> str:
@@ -126,7 +129,7 @@ class ClientCore(Generic[_S]):
         return found
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
-        return self._session_type.opened(record, keeper, services=self._services, agent=self._agent)
+        return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
     def _refreshed(self, session: UUID) -> _S | None:
         """The session if it is open here, as it is now; None if it is not, or was deleted."""

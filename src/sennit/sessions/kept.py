@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
@@ -50,6 +51,7 @@ from sennit.stores.runs import RunLog
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
+    from sennit.stores.runs import RunLog
 
 
 class Kept(Element):
@@ -69,8 +71,14 @@ class Kept(Element):
         self._named: dict[str, Branch] = {}
         self._conversations = Conversations(self._messages, self._branches, self._named)
         self._keeper: Keeper | None = None
-        self._log = RunLog()  # for a session without a store
         self._key: str | None = None
+
+    @cached_property
+    def _log(self) -> RunLog:
+        """What runs have noted in a session without a store."""
+        from sennit.stores.runs import RunLog
+
+        return RunLog()
 
     @property
     def _whole(self) -> SessionCore:

@@ -14,7 +14,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Self,
+    SupportsIndex,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 from sennit import clock
@@ -33,7 +43,6 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.messages.parts import GroupRole, MessageGroup, Part, split
 from sennit.messages.plain import text
-from sennit.services.registry import ServiceRegistry, registry_of
 from sennit.sessions.access import (
     NO_GRANTS,
     Capabilities,
@@ -46,10 +55,12 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
-from sennit.sessions.request import ask_service
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.twins import async_twin
 from sennit.stores.records import RemoveBranch, RemoveMessages, SessionRecord
+
+if TYPE_CHECKING:
+    from sennit.services.registry import ServiceRegistry
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -80,7 +91,7 @@ class SessionCore(Kept):
         `services` are the models and tools it may call, by default a registry of its own.
         """
         super().__init__(id=id, created_at=created_at, metadata=metadata)
-        self._services = registry_of(services)
+        self._services = None if services is None else service_registry(services)
         self._user, self._agent = party(user, "user"), party(agent, "agent")
         self._numbers: dict[str, int] = {}
         if conversations is not None:
@@ -133,7 +144,10 @@ class SessionCore(Kept):
     @property
     def services(self) -> ServiceRegistry:
         """The models and tools it may call, by name."""
-        return self._services
+        with self.lock:
+            if self._services is None:
+                self._services = service_registry(None)
+            return self._services
 
     async def request(self, name: str, /, *, branch: BranchRef | None = None, **given: Any) -> Any:
         """Call one service, low-level: nothing is stored, no turn is run.
@@ -143,6 +157,8 @@ class SessionCore(Kept):
         Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
         the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
         """
+        from sennit.sessions.request import ask_service
+
         found = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, found, given)
 
@@ -509,3 +525,10 @@ class SessionCore(Kept):
             f"{type(self).__name__}({len(self._messages)} messages, "
             f"{len(self._branches)} branches, id={str(self._id)!r})"
         )
+
+
+def service_registry(services: Any) -> ServiceRegistry:
+    """The registry given, or a new one for None; raises InvalidTypeError for anything else."""
+    from sennit.services.registry import registry_of  # with all that tools need: late
+
+    return registry_of(services)

@@ -85,8 +85,7 @@ class Snapshot:
     branches: list[BranchRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, gc=False):
     """A message that a search found."""
 
     session: UUID
@@ -108,16 +107,14 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     entries: tuple[UUID, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AddBranch:
+class AddBranch(msgspec.Struct, frozen=True, gc=False):
     """Create a branch together with its segment."""
 
     branch: BranchRecord
     segment: SegmentRecord
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeBranch:
+class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
     """Give a branch another system message, history or grants, if nobody else has meanwhile."""
 
     branch: BranchRecord
@@ -126,15 +123,13 @@ class ChangeBranch:
     """The new segment, where the history was rewritten."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveBranch:
+class RemoveBranch(msgspec.Struct, frozen=True, gc=False):
     """Forget a branch, and the segments nobody needs any more."""
 
     branch: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveMessages:
+class RemoveMessages(msgspec.Struct, frozen=True, gc=False):
     """Erase messages wherever they stand; the branches that showed one get a new version."""
 
     messages: tuple[UUID, ...]
