@@ -13,7 +13,6 @@ One Session holds many branches of typed messages:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sennit.api.client import Client
 from sennit.api.models import models_pull
 from sennit.api.open import open
 from sennit.api.session import Session
@@ -55,6 +54,7 @@ from sennit.messages.unset import Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
+    from sennit.api.client import Client
     from sennit.messages.native import to_model_messages
     from sennit.messages.prepare import prepare_messages_for_chat
     from sennit.operations.context import OperationContext
@@ -166,6 +166,7 @@ __all__ = [
 
 # Not everyone needs these, and they take long to import: loaded when they are asked for.
 _LATE = {
+    "Client": "api.client",
     "to_model_messages": "messages.native",
     "prepare_messages_for_chat": "messages.prepare",
     "OperationContext": "operations.context",

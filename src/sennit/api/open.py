@@ -6,9 +6,9 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from sennit.api.address import store_at
-from sennit.api.client import Client
 
 if TYPE_CHECKING:
+    from sennit.api.client import Client
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.sqlite import Durability
 
@@ -32,5 +32,7 @@ def open(
     clients of several users that share them.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind.
     """
+    from sennit.api.client import Client
+
     store = store_at(url, durability)
     return Client(store, tenant=tenant, user=user, agent=agent, services=services)
