@@ -46,8 +46,6 @@ class SessionOptions:
     """What the run may use."""
     repeat_limit: int = 3
     """How often the same call may be asked for in a row before the run is stopped as a loop."""
-    summarize_at: float = 0.8
-    """The share of the model's window at which the conversation is summarised."""
     on_cancel: OnCancel = "keep_partial"
     """What happens to text that was being said when the run is cancelled."""
 
@@ -55,15 +53,10 @@ class SessionOptions:
         _at_least(self.max_turns, 1, "max_turns", int)
         _at_least(self.max_tool_passes, 0, "max_tool_passes", int)
         _at_least(self.repeat_limit, 1, "repeat_limit", int)
-        _at_least(self.summarize_at, 0, "summarize_at", (int, float))
         for name in ("process_tools", "allow_parallel_tools"):
             _flag(getattr(self, name), name)
         if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"budget must be a Budget, got {shown(self.budget)}.")
-        if self.summarize_at > 1:
-            raise ValidationError(
-                f"summarize_at is a share of the window, at most 1, got {self.summarize_at}."
-            )
         if self.on_cancel not in ("keep_partial", "discard_partial"):
             raise ValidationError(
                 f"on_cancel must be 'keep_partial' or 'discard_partial', "
