@@ -7,7 +7,6 @@ that fails or never answers in the form asked for leaves the branch as it was.
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import asdict
 from typing import Any
 
 from sennit.errors import ExistsError, InvalidTypeError, ModelError, ValidationError, shown
@@ -20,7 +19,6 @@ from sennit.operations.context import OperationContext
 from sennit.operations.structured import REPAIRS, Answer, ask, ask_for, checked_repairs
 from sennit.services.model import Model
 from sennit.services.params import checked_params
-from sennit.services.reply import Usage
 from sennit.services.request import ModelRequest
 
 
@@ -124,14 +122,9 @@ def _told(where: OperationContext, asked: Message, answer: Answer, name: str) ->
             "model": name,
             "answered_by": reply.model or name,
             "finish_reason": reply.finish,
-            "usage": usage_record(answer.usage),
+            "usage": answer.usage.noted(),
         },
     )
-
-
-def usage_record(usage: Usage) -> dict[str, Any]:
-    """Usage as a message keeps it."""
-    return {name: value for name, value in asdict(usage).items() if value}
 
 
 async def _to_the_end(storing: Coroutine[Any, Any, Any]) -> None:

@@ -38,7 +38,7 @@ class OperationContext:
         services = self.session.services
         given = listed(tools)
         self.branch.require(resources={named_tool(services, one) for one in given})
-        return [_tool(services, one) for one in given]
+        return [services.as_tool(one) for one in given]
 
 
 def named_model(services: ServiceRegistry, imodel: Any) -> str:
@@ -63,9 +63,3 @@ def named_tool(services: ServiceRegistry, tool: Any) -> str:
     raise InvalidTypeError(
         f"A tool is a Tool, a typed function or the name of a registered one, got {shown(tool)}."
     )
-
-
-def _tool(services: ServiceRegistry, tool: Any) -> Tool:
-    if isinstance(tool, str):
-        return services.tool(tool)
-    return tool if isinstance(tool, Tool) else Tool(tool)

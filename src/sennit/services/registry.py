@@ -121,6 +121,12 @@ class ServiceRegistry:
             raise InvalidTypeError(f"{name!r} is a model; a tool is needed here.")
         return found
 
+    def as_tool(self, tool: str | Tool | Callable[..., Any]) -> Tool:
+        """The tool behind a registered name, a Tool or a typed function, which becomes one."""
+        if isinstance(tool, str):
+            return self.tool(tool)
+        return tool if isinstance(tool, Tool) else Tool(tool)
+
     def has(self, name: str) -> bool:
         """Whether a service has that name."""
         return name in self

@@ -8,8 +8,8 @@ The order of items is the order of arrival: text after a call is text after a ca
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, TypeAlias
 
 from sennit.ids import new_id
 
@@ -40,6 +40,10 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             sum(costs) if costs else None,
         )
+
+    def noted(self) -> dict[str, Any]:
+        """What there is of it, as a message keeps it."""
+        return {name: value for name, value in asdict(self).items() if value}
 
 
 @dataclass(frozen=True, slots=True)

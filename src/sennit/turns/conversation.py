@@ -158,10 +158,15 @@ class ConversationSession:
         """
         message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
         current = self._current
-        if current is None:
-            self._request.session.add_message(message, branches=self._request.branch)
-        else:
+        if current is not None:
             current.run.steered.append(message)
+            if self._current is current:
+                return message
+            try:  # the run has just ended; if it has not seen the message, nobody will
+                current.run.steered.remove(message)
+            except ValueError:
+                return message
+        self._request.session.add_message(message, branches=self._request.branch)
         return message
 
     async def resume(
@@ -264,10 +269,17 @@ class ConversationSession:
                 return _refused(run, "invalid", problem)
             return await self._under_way(run, resume)
         finally:
-            self._starting = False
+            self._starting, self._too_early = False, None
             if self._current is not None and self._current.run is run:
                 self._current = None
+            await self._keep_steered(run)
             await observers.finish()
+
+    async def _keep_steered(self, run: Run) -> None:
+        """Put on the branch what people said too late for the run to take in."""
+        while run.steered:
+            message = run.steered.popleft()
+            await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
         task = create_task(_hold_and_run(run, resume))

@@ -7,7 +7,7 @@ follows a call waits for the end of the reply to be put on the branch.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 from uuid import UUID
 
@@ -23,7 +23,6 @@ from sennit.services.reply import (
     Finished,
     ReasoningDelta,
     TextDelta,
-    Usage,
 )
 
 
@@ -196,7 +195,7 @@ class Collector:
 
 
 def _end_note(end: Finished) -> dict[str, Any]:
-    note: dict[str, Any] = {"finish_reason": end.reason, "usage": usage_note(end.usage)}
+    note: dict[str, Any] = {"finish_reason": end.reason, "usage": end.usage.noted()}
     return {**note, "model": end.model} if end.model else note
 
 
@@ -211,8 +210,3 @@ def _read(raw: str) -> tuple[dict[str, Any] | None, str]:
     if not isinstance(value, dict):
         return None, "the arguments must be a JSON object"
     return cast("dict[str, Any]", value), ""
-
-
-def usage_note(usage: Usage) -> dict[str, Any]:
-    """Usage as a message keeps it."""
-    return {name: value for name, value in asdict(usage).items() if value}

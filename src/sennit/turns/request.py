@@ -121,13 +121,7 @@ def _model(session: SessionCore, given: Any) -> tuple[str, Model]:
 def _tools(session: SessionCore, given: Any) -> list[Tool]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(given)}.")
-    return [_tool(session, one) for one in cast("Iterable[Any]", given)]
-
-
-def _tool(session: SessionCore, one: Any) -> Tool:
-    if isinstance(one, str):
-        return session.services.tool(one)
-    return one if isinstance(one, Tool) else Tool(one)
+    return [session.services.as_tool(one) for one in cast("Iterable[Any]", given)]
 
 
 def _messages(reply: Reply, sender: str) -> list[Message]:
