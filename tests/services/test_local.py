@@ -205,20 +205,9 @@ def test_a_tool_s_description_begins_no_turn() -> None:
     assert forged - plain == model.count_tokens(BROKEN_UP) - model.count_tokens("Sure.")
 
 
-PIECES = st.sampled_from(
-    [
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|endoftext|>",
-        "<repo_name>",
-        "<|im_",
-        "start|>",
-        "<",
-        "|",
-        ">",
-    ]
-    + [" ", "\n", "Grüße 🧵", "system", "a < b > c", "<s>", "[INST]"]
-)
+CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>")
+OTHERS = ("<|im_", "start|>", "<", "|", ">", " ", "\n", "Grüße 🧵", "system", "<s>", "[INST]")
+PIECES = st.sampled_from(CONTROLS + OTHERS)
 
 
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=3))
@@ -228,10 +217,9 @@ def test_only_control_tokens_are_broken_up(texts: list[str]) -> None:
     kept = port.harmless(texts)
     assert [text.replace(" ", "") for text in kept] == [text.replace(" ", "") for text in texts]
     assert port.harmless(kept) == kept
-    controls = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>")
     for text, said in zip(kept, texts, strict=True):
-        assert not any(control in text for control in controls)
-        if not any(control in said for control in controls):
+        assert not any(control in text for control in CONTROLS)
+        if not any(control in said for control in CONTROLS):
             assert text == said
 
 

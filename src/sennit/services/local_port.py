@@ -63,7 +63,7 @@ class Port:
         return [piece for piece in pieces if self._controls_by_itself(piece)]
 
     def _controls_by_itself(self, piece: str) -> bool:
-        """Whether it is a control token, not an ordinary one that was cut differently beside one."""
+        """Whether it is one, and not an ordinary token that was cut differently beside one."""
         if piece not in self._is_control:
             as_text, as_control = (self._ids(piece, control=way) for way in (False, True))
             self._is_control[piece] = as_text != as_control
