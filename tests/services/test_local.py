@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Coroutine
@@ -122,6 +123,43 @@ def test_the_output_follows_the_schema() -> None:
     assert said.keys() == {"city", "age"}
     assert said["city"] in ("Paris", "Rome")
     assert 1 <= said["age"] <= 99
+
+
+TREE = {
+    "type": "object",
+    "properties": {"of": {"type": "array", "items": {"$ref": "#"}, "maxItems": 2}},
+    "required": ["of"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_that_refers_to_itself_is_followed() -> None:
+    asked = request("A tree.", output=ModelSchema("Tree", TREE), params={"max_tokens": 40})
+    text = run(LocalModel().ask(asked)).text
+    assert re.match(r'\{\s*"of"\s*:\s*\[', text), text
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"$ref": "#/$defs/A"}}},
+        {"anyOf": [{"$ref": "#"}, {"type": "integer"}]},
+        {"$ref": "#/$defs/Nowhere"},
+        {"type": "array", "items": {"type": "integer"}, "minItems": 10**8},
+    ],
+)
+@pytest.mark.parametrize("way", ["output", "tools"])
+def test_a_schema_without_end_is_a_clear_error_and_the_model_stays_usable(
+    schema: dict[str, Any], way: str
+) -> None:
+    held: dict[str, Any] = {"output": ModelSchema("Odd", schema)}
+    if way == "tools":
+        held = {"tools": (ToolSchema("odd", "", schema),)}
+    with pytest.raises(ModelError, match="schema") as caught:
+        run(LocalModel().ask(request(**held)))
+    assert caught.value.kind == "bad_request"
+    assert run(LocalModel().ask(request())).text
 
 
 def never(word: str) -> dict[str, Any]:

@@ -254,9 +254,13 @@ def error_of(said: Any) -> ModelError:
         "unavailable_error": "overloaded",
     }
     kind = kinds.get(str(about.get("type")), "failed")
+    message, way = str(about.get("message")), ""
+    if "grammar" in message:  # a schema becomes one
+        kind = "bad_request"
+        way = ". It cannot be held to that schema: does it recur without end, or ask for too much?"
     code = about.get("code")
     status = code if isinstance(code, int) else None
-    return ModelError(f"The local model failed: {about.get('message')}", kind=kind, status=status)
+    return ModelError(f"The local model failed: {message}{way}", kind=kind, status=status)
 
 
 def _safe(body: Mapping[str, Any], port: Port) -> dict[str, Any]:
