@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -121,6 +122,26 @@ def test_what_will_not_pass_is_said_at_once_and_the_session_stays_usable(
 
     assert asyncio.run(scene()) == "Hello"
     assert said(session) == ["Instruction: Hi", "Hello"]
+
+
+class Tree(BaseModel):
+    name: str
+    branches: list[Tree] = []
+
+
+def test_a_recursive_form_is_had_from_anthropic_which_does_not_take_its_schema(
+    server: WireServer,
+) -> None:
+    said = '{"name": "oak", "branches": [{"name": "twig"}]}'
+    server.says(answer(anthropic_message({"type": "text", "text": said})))
+    model = iModel(
+        "anthropic:claude-opus-5", base_url=server.url, api_key=KEY, name="m", max_tokens=100
+    )
+    assert model.shapes_output
+    session = session_with(model, capabilities=[Tree])
+    value = result_of(session, "communicate", instruction="Grow", response_model=Tree)
+    assert value == Tree(name="oak", branches=[Tree(name="twig")])
+    assert "interface Tree" in str(server.body["messages"])
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-5", "anthropic:claude-opus-5"])
