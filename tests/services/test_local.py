@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Coroutine
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -64,13 +65,14 @@ class Watched(Job):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.taken = 0
-        self.read = 0
+        self.read: list[int] = []
         self.begun = threading.Event()
         jobs.append(self)
 
     def take(self, chunk: Any) -> bool:
         self.taken += 1
-        self.read = chunk.get("prompt_progress", {}).get("processed", self.read)
+        if progress := chunk.get("prompt_progress"):
+            self.read.append(progress["processed"])
         self.begun.set()
         return super().take(chunk)
 
@@ -325,17 +327,23 @@ def test_cancelling_the_task_stops_the_model(watched: list[Watched]) -> None:
     assert watched[0].taken < 100
 
 
-def test_a_long_prompt_is_read_no_further_than_one_small_step_when_nobody_waits(
+def test_a_long_prompt_is_not_read_to_its_end_when_nobody_waits(watched: list[Watched]) -> None:
+    async def scene() -> None:
+        async with LocalModel().stream(request("one two three " * 500)):
+            await asyncio.to_thread(watched[0].begun.wait)
+        await LocalModel().ask(request())
+
+    run(scene())
+    assert watched[0].taken < 40  # of about 190 steps
+
+
+def test_a_prompt_is_read_in_small_steps_each_of_which_may_be_the_last(
     watched: list[Watched],
 ) -> None:
-    async def scene() -> int:
-        asked = request("one two three " * 300)
-        async with LocalModel().stream(asked):
-            await asyncio.to_thread(watched[0].begun.wait)
-        return (await LocalModel().ask(asked)).usage.cached_tokens
-
-    had_been_read = run(scene())
-    assert had_been_read <= watched[0].read + 8  # tokens, of more than 900
+    run(LocalModel().ask(request("four five six " * 20)))
+    steps = [after - before for before, after in pairwise(watched[0].read)]
+    assert len(steps) > 5
+    assert max(steps) <= 8
 
 
 def test_twenty_callers_are_served_in_the_order_of_arrival() -> None:

@@ -11,6 +11,7 @@ from sennit.messages.models import ModelSchema, model_name, model_schema
 from sennit.messages.schema import typescript
 from sennit.operations.output import fitted
 from sennit.services.model import Model as AnyModel
+from sennit.services.model import shapes_output
 from sennit.services.reply import Reply, Usage
 from sennit.services.request import ModelRequest
 
@@ -46,7 +47,7 @@ async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs
     After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
     `repairs` times at most. None of that is stored.
     """
-    if model.shapes_output:
+    if await shapes_output(model):
         request = replace(request, output=ModelSchema(model_name(wanted), model_schema(wanted)))
     left = checked_repairs(repairs)
     used = Usage()
