@@ -133,7 +133,6 @@ class Run:
                 "options": _plain(self.options),
                 "model": self.request.model_name,
                 "after": self._after,
-                "holder": self.holder,
             }
         )
         now = clock.now_us()
