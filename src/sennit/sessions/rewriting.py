@@ -35,8 +35,8 @@ class Rewrite:
     """Those up to there that stay."""
     put: tuple[Message, ...]
     """New messages, which come after those."""
-    aside: str | None = None
-    """How the branch is called that holds what was there, with a number; None for no branch."""
+    aside: UUID | None = None
+    """The id of a new branch that holds what was there; None for no such branch."""
 
 
 def rewrite(branch: Branch, plan: Rewrite, also: Sequence[PutRun | AddEvents]) -> Branch | None:
@@ -69,7 +69,7 @@ def _rewrite_once(
         return None
 
     def make(chosen: str) -> Branch:
-        old = _old(branch, above, chosen)
+        old = _old(branch, above, chosen, plan.aside)
         try:
             _become(branch, plan, order, old, also)
         except ExistsError:
@@ -77,7 +77,7 @@ def _rewrite_once(
             raise
         return old
 
-    return branch.session._under_a_name(None, plan.aside, make)
+    return branch.session._under_a_name(None, f"{branch.name}_above", make)
 
 
 def _above(branch: Branch, plan: Rewrite) -> int:
@@ -92,7 +92,7 @@ def _above(branch: Branch, plan: Rewrite) -> int:
     return position + 1
 
 
-def _old(branch: Branch, above: int, name: str) -> Branch:
+def _old(branch: Branch, above: int, name: str, id: UUID | None) -> Branch:
     """A branch that shares what is replaced, not yet known to anyone."""
     return Branch(
         branch.session,
@@ -100,6 +100,7 @@ def _old(branch: Branch, above: int, name: str) -> Branch:
         tail=branch._tail.on_top(above),
         system=branch._system,
         grants=NO_GRANTS,
+        id=id,
         metadata={"forked_from": branch.session.origin_of(branch, above)},
     )
 
