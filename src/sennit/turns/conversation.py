@@ -31,7 +31,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
-from sennit.turns.aside import perform, put
+from sennit.turns.aside import perform
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -45,6 +45,7 @@ from sennit.turns.hold import held, new_holder
 from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.outcome import put
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
@@ -200,13 +201,15 @@ class ConversationSession:
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
+        if BranchRuns(self._request.branch).durable:
+            await self._request.session.arefresh()
         outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
         if not outcome.leaves_something:
             return outcome.result
         warnings: list[Notice] = []
         observers = Observers(self._observers, self._request, _keeping(warnings))
         try:
-            result = await put(outcome, self._request, self._here, observers.tell)
+            result = await put(outcome, self._request.branch, self._here, observers.tell)
         finally:
             await observers.finish()
         return replace(result, messages=(*result.messages, *warnings))
@@ -315,7 +318,7 @@ class ConversationSession:
         observers = Observers(self._observers, self._request, _warner(run))
         watching.append(observers.tell)
         try:
-            if (problem := self._problem(run, options, streaming)) is not None:
+            if (problem := self._problem(run, resume)) is not None:
                 return run.refuse("invalid", problem)
             return await self._under_way(run, resume)
         finally:
@@ -352,23 +355,19 @@ class ConversationSession:
             for message in self._request.latest()
         )
 
-    def _problem(
-        self, run: Run, options: SessionOptions, streaming: StreamingOptions | None
-    ) -> Notice | None:
+    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
         """Why a run makes no sense, if it does not."""
-        request = self._request
+        request, options = self._request, run.options
         try:
             request.check()
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        silent = all(message.content.empty for message in request.latest())
-        if silent and not run.progress.greets:
-            return Notice(
-                "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
-            )
-        if streaming is not None and not request.model.streams:
+        if resume is None and not run.progress.greets and request.silent():
+            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+            return Notice("error", "empty", told)
+        if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
         if not options.process_tools and request.pending():

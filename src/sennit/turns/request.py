@@ -85,7 +85,7 @@ class Request:
         params: Mapping[str, Any],
     ) -> Request:
         """The same with what is not None instead; raises NotFoundError, AccessError."""
-        request = replace(self, params={**self.params, **checked_params(params)})
+        request = replace(self, params=checked_params({**self.params, **params}))
         if model is not None:
             name, found = _model(self.session, model)
             request = replace(request, model_name=name, model=found)
@@ -137,6 +137,10 @@ class Request:
             start = max(0, stop - size)
             yield from reversed(self.session.messages.pick(self.branch[start:stop]))
             stop, size = start, size * 2
+
+    def silent(self) -> bool:
+        """Whether nobody has said anything, special turns aside."""
+        return all(one.content.empty or SPECIAL in one.metadata for one in self.latest())
 
     def newest_instruction(self) -> Message | None:
         """The last thing the user said."""
