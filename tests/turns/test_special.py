@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import sennit
 from sennit import (
+    Client,
     GreetingSpecialTurn,
     HistoryReplaced,
     InteractionFilter,
@@ -27,10 +29,13 @@ from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.services.reply import Reply, Text
 from sennit.services.request import ModelRequest
+from sennit.stores.postgres import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, in_short, kinds
 from tests.turns.test_observers import Recorder
+
+pytest_plugins = ("tests.postgres",)
 
 RESULT, ALL = PersistenceStrategy.PERSIST_RESULT, PersistenceStrategy.PERSIST_ALL
 EPHEMERAL, REPLACE = PersistenceStrategy.EPHEMERAL, PersistenceStrategy.REPLACE_ABOVE
@@ -56,12 +61,17 @@ def sent(talk: Talk, call: int = -1) -> list[tuple[str, Any]]:
     return [(one["role"], one["content"]) for one in talk.model.requests[call].messages]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Session]:
+    """A session without a store, and one on each."""
     if request.param == "memory":
         yield Session()
         return
-    with sennit.open(tmp_path / "sennit.db", durability="normal") as client:
+    if request.param == "sqlite":
+        client = sennit.open(tmp_path / "sennit.db")
+    else:
+        client = Client(PostgresStore(request.getfixturevalue("emptied")))
+    with client:
         yield client.session("chat")
 
 
@@ -295,19 +305,18 @@ def test_a_special_turn_waits_for_a_run_of_another_conversation(session: Session
 
 
 @pytest.mark.parametrize(
-    ("reply", "code"),
+    ("reply", "streaming", "code"),
     [
-        (ModelError("no", kind="overloaded"), "overloaded"),
-        ([sennit.ModelError("broke off", kind="network")], "network"),
-        (["Half a sum", ModelError("broke off", kind="network")], "network"),
-        ("", "empty"),
-        ("  \n", "empty"),
-        (RuntimeError("bug"), "RuntimeError"),
+        (ModelError("no", kind="overloaded"), False, "overloaded"),
+        (ModelError("no", kind="overloaded"), True, "overloaded"),
+        (["Half a sum", ModelError("broke off", kind="network")], True, "network"),
+        ("", True, "empty"),
+        ("  \n", False, "empty"),
+        (RuntimeError("bug"), True, "RuntimeError"),
     ],
 )
-@pytest.mark.parametrize("streaming", [False, True])
 def test_a_failed_or_empty_replacement_changes_nothing(
-    session: Session, reply: Any, code: str, streaming: bool
+    session: Session, reply: Any, streaming: bool, code: str
 ) -> None:
     talk = talked(reply, session=session)
     before = [one.id for one in talk.branch.messages]
@@ -512,6 +521,13 @@ def test_a_greeting_sees_the_system_message_alone() -> None:
     assert sent(talk)[0][1] == "Be kind."
 
 
+@pytest.mark.parametrize("made", [greeting, summarize])
+def test_limits_on_answers_do_not_cut_off_what_is_built_in(made: Any) -> None:
+    talk = talked("In short.")
+    assert special(talk, made(), max_tokens=3, stop=["."], temperature=0.5).success
+    assert talk.model.requests[-1].params == {"temperature": 0.5}
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bool) -> None:
     talk = Talk("Welcome!", "It is late.", say=None, session=session)
@@ -526,6 +542,7 @@ def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bo
     result = asyncio.run(go())
     assert (result.stop_reason, result.text) == ("stable", "Welcome!")
     assert kinds(conversation.history()) == ["start", "said", "end"]
+    assert asyncio.run(go()).messages[0].code == "empty"  # it has greeted, and nobody answered
     talk.say("What time is it?")
     assert asyncio.run(go()).text == "It is late."
     assert talk.said == ["says Welcome!", "user What time is it?", "says It is late."]
