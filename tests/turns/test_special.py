@@ -19,6 +19,7 @@ from sennit import (
     ModelError,
     PersistenceStrategy,
     Session,
+    SessionOptions,
     SpecialTurn,
     SystemContent,
     Tool,
@@ -440,6 +441,25 @@ def test_a_turn_that_is_not_over_is_not_replaced() -> None:
     special(talk, summarize())
     assert talk.said == ["says In short.", "user And?", "call add", "result 2"]
     assert [content for _, content in sent(talk)][:-1] == ["Go.", "One.", "More.", "Two."]
+
+
+def test_an_aside_is_not_taken_for_the_end_of_a_turn() -> None:
+    talk = talked("A title.", "In short.")
+    talk.say("And?")
+    talk.session.add_message("assistant", [sennit.ToolPart("add", {"a": 1}, 2)], talk.branch)
+    special(talk, SpecialTurn(instruction="Title?"))
+    special(talk, summarize())
+    left = ["says In short.", "user And?", "call add", "result 2", "says A title."]
+    assert talk.said == left
+
+
+def test_calls_that_are_pending_are_not_made_by_a_special_turn() -> None:
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Hm.", "Done.")
+    talk.run(SessionOptions(process_tools=False))
+    result = special(talk, SpecialTurn(strategy=EPHEMERAL))
+    assert (result.text, result.metrics.tool_calls) == ("Hm.", 0)
+    assert sent(talk) == [("user", "Go.")]
+    assert talk.run().metrics.tool_calls == 1
 
 
 def test_contexts_stay_when_what_is_around_them_is_replaced() -> None:
