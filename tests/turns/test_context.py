@@ -116,6 +116,17 @@ def test_a_summary_that_fails_changes_nothing_and_is_a_warning(
     assert [branch.name for branch in talk.session.branches] == ["talk"]
 
 
+def test_a_summary_of_what_is_gone_by_then_is_left(session: Session) -> None:
+    def reply(_: ModelRequest) -> str:
+        talk.branch.remove(talk.branch.messages[3].id)
+        return "In short."
+
+    talk = full(reply, "Three.", session=session)
+    result = run(talk)
+    assert (result.stop_reason, [one.code for one in result.messages]) == ("stable", ["summary"])
+    assert talk.said == [*TALKED[:3], "user More.", "says Three."]
+
+
 @PATHS
 def test_a_window_that_the_provider_says_is_exceeded_is_summarised(
     session: Session, streamed: bool

@@ -335,7 +335,7 @@ class ConversationSession:
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
-        task = create_task(hold_and_run(run, resume is not None))
+        task = create_task(hold_and_run(run, resume=resume is not None))
         self._current = _Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:

@@ -84,7 +84,7 @@ async def judge(run: Run, request: ModelRequest, draft: Draft) -> None:
         draft.accept(None if reply is said else reply)
 
 
-async def hold_and_run(run: Run, resume: bool = False) -> Return:
+async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
     """Run with the branch held; one that cannot be begun is refused."""
     try:
         async with held(run.runs, run.holder) as found:

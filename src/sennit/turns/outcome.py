@@ -61,10 +61,14 @@ class Outcome:
         """Whether anything is to be put on the branch."""
         return bool(self.put) or self.rewrite is not None
 
-    def check(self, branch: Branch) -> None:
-        """Raise ConflictError if what it replaces is no longer on the branch."""
+    def fits(self, branch: Branch) -> bool:
+        """Whether what it replaces, if anything, is still on the branch."""
         plan = self.rewrite
-        if plan is not None and plan.through is not None and plan.through not in branch:
+        return plan is None or plan.through is None or plan.through in branch
+
+    def check(self, branch: Branch) -> None:
+        """Raise ConflictError unless it fits."""
+        if not self.fits(branch):
             raise ConflictError(
                 f"What was to be replaced is no longer on branch {branch.name!r}; nothing changed."
             )

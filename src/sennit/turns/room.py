@@ -60,14 +60,16 @@ async def make_room(run: Run, conduct: Conduct) -> None:
 
 
 def _take(run: Run, outcome: Outcome | None) -> None:
+    """Put a summary on the branch; without one, that there is no room is known until it changes."""
     progress = run.progress
-    if outcome is not None and outcome.leaves_something:
+    fits = outcome is not None and outcome.fits(run.request.branch)
+    if outcome is not None and outcome.leaves_something and fits:
         outcome.put_on_branch(run.tell)
         progress.exceeded = None
         return
     progress.crowded = True
     if outcome is not None and outcome.result.stop_reason != "invalid":
-        told = _failure(outcome.result, "The summary failed")
+        told = _failure(outcome.result, "The summary failed") if fits else "it was rewritten."
         run.warn("summary", f"What was said earlier could not be summarised: {told}")
     if progress.exceeded is not None:
         raise progress.exceeded
