@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from sennit.sessions.branch import Branch
+    from sennit.sessions.mailbox import Mailbox
 
 
 class Keeper:
@@ -39,18 +40,21 @@ class Keeper:
 
     def __init__(self, store: Store, group: GroupWriter, owner: Owner, session: UUID) -> None:
         self.store, self.group, self.owner, self.session = store, group, owner, session
+        self._mailbox: Mailbox | None = None
 
     def write(self, changes: Sequence[Change]) -> list[Head]:
         """Make changes durable, all or none."""
         return self.store.write(self.owner, self.session, changes)
 
     def submit(
-        self, changes: Sequence[Change], apply: Callable[[list[Head]], None]
+        self, changes: tuple[Change, ...], apply: Callable[[list[Head]], None]
     ) -> Future[None]:
         """The same together with others, to be awaited; `apply` is called in order of commits."""
-        from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
+        mailbox = self._mailbox
+        if mailbox is None or not mailbox.is_here():
+            from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
 
-        mailbox = Mailbox.of_running_loop()
+            mailbox = self._mailbox = Mailbox.of_running_loop()
         finished = mailbox.loop.create_future()
 
         def done(outcome: Outcome) -> Wake:
@@ -63,7 +67,7 @@ class Keeper:
             mailbox.put(finished, error)
             return mailbox.ring
 
-        self.group.submit(Write(self.owner, self.session, tuple(changes)), done)
+        self.group.submit(Write(self.owner, self.session, changes), done)
         return finished
 
     def load(self) -> Snapshot:
@@ -124,7 +128,7 @@ def segments_from(records: Iterable[SegmentRecord], known: dict[UUID, Segment]) 
 def _put(record: SegmentRecord, known: dict[UUID, Segment]) -> None:
     found = known.get(record.id)
     if found is not None:
-        found.extend(record.entries)
+        found.grow(record.entries)
         return
     base = None if record.base is None else known[record.base]
     if base is not None:

@@ -128,7 +128,7 @@ class Kept(Element):
                 self._apply(placement, heads)
 
         try:
-            await self._keeper.submit([*placement.changes, *also], apply)
+            await self._keeper.submit((*placement.changes, *also), apply)
         except ConflictError:
             await self.arefresh()
             raise
@@ -140,8 +140,8 @@ class Kept(Element):
         stale = False
         for branch, head in zip(placement.branches, heads, strict=False):
             tail = branch._tail
-            if head.segment == tail.id and head.length == len(tail):
-                tail.extend(placement.ids)
+            if head.segment.int == tail.id.int and head.length == len(tail):
+                tail.grow(placement.ids)
                 stale = stale or head.version != branch.version
             else:
                 stale = True

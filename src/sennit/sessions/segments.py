@@ -58,6 +58,10 @@ class Segment(Progression):
         """The position from which on this history may be rewritten in place."""
         return self.total + 1 if self.kept else self.offset + self.shared
 
+    def grow(self, ids: tuple[UUID, ...]) -> None:
+        """Put ids at the end that a store has there too, and so need no check."""
+        self._store(ids)
+
     def holder(self, position: int) -> Segment:
         """The segment in which a position counted from the root stands."""
         segment = self

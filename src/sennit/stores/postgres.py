@@ -21,7 +21,7 @@ from sennit.errors import NotFoundError, SennitError
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_session
-from sennit.stores.postgres_append import append_all, usual
+from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_line import Line
@@ -196,8 +196,8 @@ class PostgresStore:
 
     def _append(self, connection: Line, write: Write) -> list[Head] | None:
         """Make a write of the usual kind; None if it is another, or needs a closer look."""
-        appending = usual(write, self._owner(connection, write.owner))
-        head = appending and appending.make(connection)
+        found = appending(write, self._owner(connection, write.owner))
+        head = found and found.make(connection)
         return [head] if head else None
 
     def _apply(self, connection: Connection, write: Write) -> list[Head]:
@@ -224,8 +224,8 @@ class PostgresStore:
         self, connection: Line, writes: Sequence[Write]
     ) -> list[list[Head] | SennitError]:
         """Make writes of the usual kind together; raises _UnusualError if one is not."""
-        found = [usual(write, self._owner(connection, write.owner)) for write in writes]
-        usuals = [appending for appending in found if appending is not None]
+        found = [appending(write, self._owner(connection, write.owner)) for write in writes]
+        usuals = [one for one in found if one is not None]
         if len(usuals) < len(writes):
             raise _UnusualError
         self._lock(connection, writes)

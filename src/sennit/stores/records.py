@@ -9,6 +9,7 @@ than frozen dataclasses; they hold nothing that could lead back to them, so no c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -204,6 +205,21 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     owner: Owner
     session: UUID
     changes: tuple[Change, ...]
+
+
+def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
+    """The message and the branch, if the changes are one new message at the end of one branch.
+
+    Nearly all writes are this one, and stores have a shorter way for it.
+    """
+    if len(changes) != 2:
+        return None
+    added, appended = changes
+    if type(added) is not AddMessages or type(appended) is not Append:
+        return None
+    if len(added.messages) != 1 or appended.entries != (added.messages[0].id,):
+        return None
+    return added.messages[0], appended.branch
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
