@@ -90,14 +90,13 @@ def crowds(options: argparse.Namespace) -> Iterator[Outcome]:
 
 def disks(_: argparse.Namespace) -> Iterator[Outcome]:
     """A disk that becomes full."""
-    for how in sorted({full_disk.way(), "limit"}):
-        with tempfile.TemporaryDirectory() as folder:
-            found = full_disk.run(how, Path(folder))
+    for kind, how in full_disk.ways():
+        found = full_disk.run(kind, how)
         full, freed = found["full"], found["freed"]
         whole = full["kept"] and freed["same"] and not freed["findings"]
         counts = {"acknowledged": full["acknowledged"], "lost": freed["lost"]}
         counts["torn"] = int(not whole)
-        yield f"full disk, by {how}", counts
+        yield f"full disk of {kind}, by {how}", counts
 
 
 def steps(options: argparse.Namespace) -> Iterator[Outcome]:

@@ -36,6 +36,9 @@ from sennit.stores.records import (
     Write,
 )
 
+AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
+"""A time and an id past those of every session: what a list that begins anew is `before`."""
+
 
 class Store(Protocol):
     """Where sessions are kept."""

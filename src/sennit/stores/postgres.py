@@ -20,7 +20,7 @@ from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
-from sennit.stores.base import no_branch, no_session
+from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
@@ -124,6 +124,7 @@ class PostgresStore:
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Sessions, the one changed last first; `before` is the last one of the page before."""
+        updated, uid = before or AFTER_ALL
 
         def listed(connection: Connection) -> list[SessionRecord]:
             rows = connection.execute(
@@ -131,8 +132,8 @@ class PostgresStore:
                 {
                     "owner": self._owner(connection, owner),
                     "contains": contains,
-                    "updated": before[0] if before else None,
-                    "id": before[1] if before else None,
+                    "updated": updated,
+                    "id": uid,
                     "limit": limit,
                 },
             )

@@ -29,7 +29,7 @@ from sennit.errors import (
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases, points, words
-from sennit.stores.base import no_branch
+from sennit.stores.base import AFTER_ALL, no_branch
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -199,14 +199,15 @@ class SQLiteStore:
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Sessions, the one changed last first; `before` is the last one of the page before."""
+        updated, uid = before or AFTER_ALL
         with self._reading() as connection:
             rows = connection.execute(
                 sql.LIST_SESSIONS,
                 {
                     "owner": self._owner(connection, owner),
                     "contains": contains,
-                    "updated": before[0] if before else None,
-                    "id": before[1].bytes if before else None,
+                    "updated": updated,
+                    "id": uid.bytes,
                     "limit": limit,
                 },
             )

@@ -15,7 +15,7 @@ FIND_SESSION = """
 LIST_SESSIONS = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = :owner AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0)
-      AND (:updated IS NULL OR (updated, id) < (:updated, :id))
+      AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
