@@ -20,6 +20,7 @@ from sennit.stores.group import GroupWriter, Outcome, Wake
 from sennit.stores.records import (
     BranchRecord,
     Change,
+    ChangeBranch,
     Head,
     MessageRecord,
     Owner,
@@ -92,7 +93,17 @@ def message_from(record: MessageRecord) -> Message:
 def segment_record(segment: Segment) -> SegmentRecord:
     """A segment as a store keeps it."""
     base = None if segment.base is None else segment.base.id
-    return SegmentRecord(segment.id, base, segment.offset, tuple(segment))
+    entries = tuple(segment) if segment.taken is None else ()
+    return SegmentRecord(segment.id, base, segment.offset, entries, segment.taken)
+
+
+def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
+    """What makes a branch as recorded, with `new` in place of the tail `old`."""
+    if new is old:
+        return ChangeBranch(record)
+    kept = {one.id.int for one, _ in old.chain()}
+    added = [segment_record(one) for one, _ in new.chain() if one.id.int not in kept]
+    return ChangeBranch(record, added[0], tuple(added[1:]))
 
 
 def branch_record(

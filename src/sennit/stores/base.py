@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from sennit.errors import NotFoundError, SennitError
+from sennit.errors import NotFoundError, SennitError, ValidationError
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -31,6 +31,7 @@ from sennit.stores.records import (
     Lease,
     Owner,
     RunRecord,
+    SegmentRecord,
     SessionRecord,
     Snapshot,
     Write,
@@ -140,6 +141,20 @@ def no_session(session: UUID) -> NotFoundError:
 def no_branch(branch: UUID) -> NotFoundError:
     """The error for a branch that is not in the session."""
     return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
+
+
+def no_segment(segment: UUID) -> NotFoundError:
+    """The error for a segment that is not in the session."""
+    return NotFoundError(
+        f"There is no segment {segment} in this session any more; refresh, and try again."
+    )
+
+
+def misplaced(segment: SegmentRecord, below: int) -> ValidationError:
+    """The error for a segment that begins where what is below it does not reach."""
+    return ValidationError(
+        f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
+    )
 
 
 def no_message(message: UUID) -> NotFoundError:

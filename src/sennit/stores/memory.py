@@ -25,14 +25,13 @@ from sennit import clock
 from sennit.errors import (
     ConflictError,
     ExistsError,
-    NotFoundError,
     SennitError,
     StoreError,
     ValidationError,
 )
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
-from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.base import misplaced, no_branch, no_message, no_segment, no_session
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -320,7 +319,7 @@ class _Kept:
             case AddBranch():
                 self._add_branch(change.branch, change.segment)
             case ChangeBranch():
-                self._change_branch(change.branch, change.segment)
+                self._change_branch(change.branch, change.segments)
             case RemoveBranch():
                 self._remove_branch(change.branch)
             case RemoveMessages():
@@ -374,11 +373,11 @@ class _Kept:
         kept = replace(branch, metadata=_copied(branch.metadata), version=0)
         self._put(self._branches, branch.id, kept)
 
-    def _change_branch(self, branch: BranchRecord, segment: SegmentRecord | None) -> None:
+    def _change_branch(self, branch: BranchRecord, segments: Sequence[SegmentRecord]) -> None:
         there = self._branch(branch.id)
-        if segment is not None and segment.id == there.segment and _is_like(there, branch):
+        if segments and segments[-1].id == there.segment and _is_like(there, branch):
             return
-        moved = segment is not None and branch.length != there.length
+        moved = bool(segments) and branch.length != there.length
         if branch.version != there.version or moved:
             raise ConflictError(f"Branch {there.name!r} was changed by someone else; refresh it.")
         changed = replace(
@@ -388,9 +387,9 @@ class _Kept:
             capabilities=branch.capabilities,
             version=there.version + 1,
         )
-        if segment is not None:
-            self._add_segment(segment)
-            changed = replace(changed, segment=segment.id, length=len(segment.entries))
+        for segment in segments:
+            length = len(self._add_segment(segment).entries)
+            changed = replace(changed, segment=segment.id, length=length)
         self._check_system(branch)
         self._put(self._branches, there.id, changed)
 
@@ -443,25 +442,29 @@ class _Kept:
                 self._put(self._segments, segment.id, segment.without(gone, len(below)))
         return places
 
-    def _add_segment(self, segment: SegmentRecord) -> None:
+    def _add_segment(self, segment: SegmentRecord) -> _Segment:
         if segment.id in self._segments:
             raise ExistsError(f"Segment {segment.id} is there already.")
-        self._check_known(segment.entries)
+        entries: Sequence[UUID] = segment.entries
+        if segment.taken is not None:
+            if segment.taken not in self._segments:
+                raise no_segment(segment.taken)
+            entries = self._segments[segment.taken].entries
+        self._check_known(entries)
         base = None
         if segment.base is not None:
             base = self._segments.get(segment.base)
             if base is None:
-                raise NotFoundError(f"There is no segment {segment.base} to build on.")
+                raise no_segment(segment.base)
         below = 0 if base is None else base.total
         if not 0 <= segment.offset <= below:
-            raise ValidationError(
-                f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
-            )
+            raise misplaced(segment, below)
         added = _Segment(
             segment.id, segment.base, segment.offset, 0 if base is None else base.depth + 1
         )
-        added.extend(segment.entries)
+        added.extend(entries)
         self._put(self._segments, added.id, added)
+        return added
 
     def _forget_segments(self) -> None:
         needed = self._visible()

@@ -56,6 +56,8 @@ class SegmentRecord:
     base: UUID | None
     offset: int
     entries: tuple[UUID, ...]
+    taken: UUID | None = None
+    """In a change: the segment whose entries it takes over, instead of naming any of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,13 @@ class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
     """How it shall be; its `version` and `length` are those it was last seen with."""
     segment: SegmentRecord | None = None
     """The new segment, where the history was rewritten."""
+    above: tuple[SegmentRecord, ...] = ()
+    """More new segments on top of it, each on the one before; the last is then the branch's."""
+
+    @property
+    def segments(self) -> tuple[SegmentRecord, ...]:
+        """All new segments, from below."""
+        return () if self.segment is None else (self.segment, *self.above)
 
 
 class RemoveBranch(msgspec.Struct, frozen=True, gc=False):

@@ -14,11 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
+from sennit.errors import ConflictError, ExistsError, ValidationError
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
-from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.base import misplaced, no_branch, no_message, no_segment, no_session
+from sennit.stores.histories import alone, unused
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -319,7 +320,7 @@ class SessionWriter:
                 return
             raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
         system = self._system(branch.system)
-        number = self._add_segment(segment)
+        number, length = self._add_segment(segment)
         self._run(
             sql.ADD_BRANCH,
             (
@@ -329,7 +330,7 @@ class SessionWriter:
                 branch.created,
                 system,
                 number,
-                len(segment.entries),
+                length,
                 _listed(branch.resources),
                 _listed(branch.capabilities),
                 dumps(branch.metadata).decode(),
@@ -340,41 +341,72 @@ class SessionWriter:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()
         return row[0] if row else None
 
-    def _add_segment(self, segment: SegmentRecord) -> int:
-        key = (self._owner, self._session)
+    def _add_segment(self, segment: SegmentRecord) -> tuple[int, int]:
+        """Add a new segment; gives its number, and how many entries it has."""
+        base = self._base(segment)
+        values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
+        number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
+        self._put(number, 0, [self._number(uid) for uid in segment.entries])
+        return number, len(segment.entries)
+
+    def _base(self, segment: SegmentRecord) -> int | None:
+        """The number of what a new segment builds on, if it fits there."""
+        self._write_down()  # it may build on one that has just been added
         if self._segment(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
         base, below = None, 0
         if segment.base is not None:
-            row = self._run(sql.SEGMENT_SIZE, (*key, segment.base.bytes)).fetchone()
+            key = (self._owner, self._session, segment.base.bytes)
+            row = self._run(sql.SEGMENT_SIZE, key).fetchone()
             if row is None:
-                raise NotFoundError(f"There is no segment {segment.base} to build on.")
+                raise no_segment(segment.base)
             base, below = row
         if not 0 <= segment.offset <= below:
-            raise ValidationError(
-                f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
-            )
-        values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
-        number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
-        self._put(number, 0, [self._number(uid) for uid in segment.entries])
-        return number
+            raise misplaced(segment, below)
+        return base
+
+    def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
+        """Add segments for the branch that ends with `tail`; gives what `_add_segment` does."""
+        key = (self._owner, self._session)
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
+        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]
+        spare = alone(bases, tails, tail)
+        added = (tail, 0)
+        for one in segments:
+            added = self._add_segment(one) if one.taken is None else self._take_over(one, spare)
+        return added
+
+    def _take_over(self, segment: SegmentRecord, spare: set[int]) -> tuple[int, int]:
+        """Add a segment with the entries of another: that one itself, if nobody else needs it."""
+        base = self._base(segment)
+        number = self._segment(segment.taken) if segment.taken else None
+        if number is None:
+            raise no_segment(segment.taken or segment.id)
+        if number in spare:
+            values = (segment.id.bytes, base, segment.offset)
+            self._run(sql.MOVE_SEGMENT, (*values, self._owner, number))
+        else:
+            values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
+            old, number = number, self._run(sql.ADD_SEGMENT, values).fetchone()[0]
+            self._run(sql.COPY_ENTRIES, (number, self._owner, old))
+        return number, self._run(sql.COUNT_ENTRIES, (self._owner, number)).fetchone()[0]
 
     def _system(self, uid: UUID | None) -> int | None:
         return None if uid is None else self._number(uid)
 
     def _change_branch(self, change: ChangeBranch) -> None:
-        branch = change.branch
+        branch, new = change.branch, change.segments
         key = (self._owner, self._session, branch.id.bytes)
         row = self._run(sql.FIND_BRANCH, key).fetchone()
         if row is None:
             raise no_branch(branch.id)
         segment, name, length, version = row
-        if change.segment is not None and change.segment.id.bytes == name:
+        if new and new[-1].id.bytes == name:
             return  # made before, and its acknowledgement lost
-        if version != branch.version or (change.segment is not None and length != branch.length):
+        if version != branch.version or (new and length != branch.length):
             raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
-        if change.segment is not None:
-            segment, length = self._add_segment(change.segment), len(change.segment.entries)
+        if new:
+            segment, length = self._add_chain(new, segment)
         self._run(
             sql.CHANGE_BRANCH,
             (
@@ -386,7 +418,7 @@ class SessionWriter:
                 *key,
             ),
         )
-        self._rewritten = self._rewritten or change.segment is not None
+        self._rewritten = self._rewritten or bool(new)
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (self._owner, self._session, uid.bytes)
@@ -400,8 +432,9 @@ class SessionWriter:
         if not self._rewritten:
             return
         self._rewritten = False
-        named = {"owner": self._owner, "session": self._session}
-        for (number,) in self._run(sql.UNUSED_SEGMENTS, named).fetchall():
+        key = (self._owner, self._session)
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
+        for number in unused(bases, [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]):
             self._run(sql.DELETE_ENTRIES, (self._owner, number))
             self._run(sql.DELETE_SEGMENT, (self._owner, number))
 

@@ -127,6 +127,18 @@ ALL_SEGMENTS: Final = """
     SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
 SEGMENT_BASES: Final = """
     SELECT no, base FROM sennit.segments WHERE owner = %s AND session = %s"""
+MOVE_SEGMENTS: Final = """
+    UPDATE sennit.segments s SET id = given.id, base = given.base, start = given.start
+    FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[], %s::integer[])
+    AS given (no, id, base, start)
+    WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
+COPY_ENTRIES: Final = """
+    INSERT INTO sennit.entries (owner, segment, pos, message)
+    SELECT owner, %s, pos, message FROM sennit.entries WHERE owner = %s AND segment = %s"""
+COUNT_ENTRIES: Final = """
+    SELECT given.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
+                               WHERE e.owner = %s AND e.segment = given.no), 0)
+    FROM unnest(%s::bigint[]) AS given (no)"""
 DELETE_SEGMENTS: Final = """
     DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 MOVE_STARTS: Final = """
