@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.torture.acts import tiny_pieces
 from tests.torture.lockstep import PHASES, Kit, Lockstep
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def stores(
 ) -> Generator[None]:
     path = tmp_path_factory.mktemp("lockstep") / "sennit.db"
     Lockstep.kit = Kit(str(path), server.address(shared_database))
-    yield
+    with tiny_pieces():
+        yield
     Lockstep.kit.close()
 
 

@@ -36,7 +36,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 from sennit.testing import conformance
-from tests.sessions.test_session import assistant, said, system
+from tests.sessions.test_session import assistant, said, system, user
 
 if TYPE_CHECKING:
     from tests.server import OwnServer, Server
@@ -690,6 +690,30 @@ def test_without_the_driver_the_error_names_the_extra() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_removing_one_by_one_from_the_middle_is_not_quadratic(
+    client: Callable[..., Client], server: Server, shared_database: str
+) -> None:
+    def written(size: int) -> int:
+        """The bytes of journal that it takes for half of a branch."""
+        session = client().session(f"chat {size}")
+        main = session.default_branch
+        session.add_messages([user(str(number)) for number in range(size)], branches=main)
+        fork, expected = session.fork(main), list(main)
+        ((before,),) = server.execute("SELECT pg_current_wal_insert_lsn()", shared_database)
+        for _ in range(size // 2):
+            assert main.pop(len(main) // 2) == expected.pop(len(expected) // 2)
+        found = client().session(f"chat {size}")
+        assert list(found.default_branch) == expected
+        assert len(found.get_branch(fork.id)) == size
+        ((grown,),) = server.execute(
+            f"SELECT pg_current_wal_insert_lsn() - '{before}'::pg_lsn", shared_database
+        )
+        return int(grown)
+
+    few, many = written(100), written(400)
+    assert many < 8 * few  # four times as much to do; sixteen times would be quadratic
 
 
 def filled_with_sessions(store: PostgresStore, count: int) -> list[SessionRecord]:
