@@ -11,7 +11,7 @@ from sennit.errors import ValidationError, shown
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
-    from sennit.stores.sqlite import Durability
+    from sennit.stores.sqlite_file import Durability
 
 _PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
