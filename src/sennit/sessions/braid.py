@@ -10,8 +10,8 @@ change is checked whole before any of it is made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
@@ -47,15 +47,10 @@ _FORK_NUMBER = re.compile(r"_fork_\d+$")
 class Braid(Kept):
     """Messages in memory and store, and the branches through them."""
 
-    def __init__(
-        self,
-        *,
-        id: UUID | str | None = None,
-        created_at: datetime | None = None,
-        metadata: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(id=id, created_at=created_at, metadata=metadata)
-        self._numbers: dict[str, int] = {}
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The last number given to an automatic name, by its stem."""
+        return {}
 
     @property
     def messages(self) -> MessagePile:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from sennit.containers.pile import Pile
 from sennit.messages.content import SystemContent
@@ -14,8 +15,7 @@ from sennit.sessions.keeper import message_record
 from sennit.stores.records import AddMessages, Append, Change, ChangeBranch
 
 
-@dataclass(slots=True)
-class Placement:
+class Placement(msgspec.Struct):
     """Messages on their way to the end of branches."""
 
     branches: Sequence[Branch]

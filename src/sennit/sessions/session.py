@@ -232,7 +232,7 @@ class SessionCore(Braid):
         self, message: Message, branches: Branches | None
     ) -> tuple[Message, Sequence[Message], list[Branch]]:
         targets = self._targets(branches)
-        stored = self._messages.get(message, None)
+        stored = self._messages.by_key(message.id.int)
         if stored is None:
             return message, (message,), targets
         if stored is not message and not stored.content.says_the_same(message.content):

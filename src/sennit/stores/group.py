@@ -66,15 +66,11 @@ class GroupWriter:
     def _next_group(self) -> list[tuple[Write, Done]]:
         """All that has come in, at least one write; none when there will be no more."""
         take = self._waiting.get
-        found = take()
-        group: list[tuple[Write, Done]] = []
-        while found is not None:
-            group.append(found)
-            if len(group) == _LARGEST or self._waiting.empty():
-                return group
-            found = take()
-        if group:
-            self._waiting.put(None)  # seen again when these are written
+        first = take()
+        found = [first, *(take() for _ in range(min(self._waiting.qsize(), _LARGEST - 1)))]
+        group = [one for one in found if one is not None]
+        if group and len(group) < len(found):
+            self._waiting.put(None)  # to be seen again when these are written
         return group
 
     def _written(self, group: list[tuple[Write, Done]]) -> list[Outcome]:

@@ -16,9 +16,18 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import ConflictError, ExistsError, ValidationError
+from sennit.errors import ExistsError
 from sennit.messages.codec import dumps, loads
-from sennit.stores.base import misplaced, no_branch, no_message, no_segment
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -165,7 +174,7 @@ class MemorySession:
             if there is None:
                 self._put(self.messages, message.id, message)
             elif there != message:
-                raise ExistsError(f"Message {message.id} is stored with another content.")
+                raise other_content(message.id)
 
     def _append(self, change: Append) -> Head:
         self._check_known(change.entries)
@@ -186,16 +195,12 @@ class MemorySession:
         return head
 
     def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
-        if branch.segment != segment.id or branch.length != len(segment.entries):
-            raise ValidationError(
-                f"Branch {branch.name!r} must name its segment {segment.id} and the length "
-                f"{len(segment.entries)}, got {branch.segment} and {branch.length}."
-            )
+        check_fit(branch, segment)
         there = self._branches.get(branch.id)
         if there is not None and (there.name, there.segment) == (branch.name, segment.id):
             return
         if there is not None or branch.name in self._names:
-            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+            raise name_taken(branch)
         self._check_system(branch)
         self._add_segment(segment)
         self._put(self._names, branch.name, branch.id)
@@ -208,7 +213,7 @@ class MemorySession:
             return
         moved = bool(segments) and branch.length != there.length
         if branch.version != there.version or moved:
-            raise ConflictError(f"Branch {there.name!r} was changed by someone else; refresh it.")
+            raise changed_meanwhile(there)
         changed = replace(
             there,
             system=branch.system,

@@ -18,9 +18,9 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
-from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
+from sennit.stores.columns import text_of
 from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
@@ -104,7 +104,7 @@ class PostgresStore:
             session.user,
             session.created,
             session.updated,
-            dumps(session.metadata).decode(),
+            text_of(session.metadata),
         )
         return self._database.run(
             lambda connection: session_from(one(connection.execute(sql.ADD_SESSION, values)))

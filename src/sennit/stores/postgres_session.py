@@ -11,9 +11,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from sennit.errors import ConflictError, ExistsError, ValidationError
-from sennit.messages.codec import dumps, loads
-from sennit.stores.base import misplaced, no_branch, no_message, no_segment
+from sennit.errors import ExistsError
+from sennit.messages.codec import loads
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
+from sennit.stores.columns import grants_of, names_in, session_in, text_of
 from sennit.stores.histories import alone, lost_below, needed, unused
 from sennit.stores.postgres_runs import JournalWriter
 from sennit.stores.records import (
@@ -150,7 +160,7 @@ class SessionWriter:
         given: dict[UUID, MessageRecord] = {}
         for message in messages:
             if given.setdefault(message.id, message) != message:
-                raise _other_content(message.id)
+                raise other_content(message.id)
         columns = {
             "ids": list(given),
             "created": [message.created for message in given.values()],
@@ -165,7 +175,7 @@ class SessionWriter:
                 sql.FIND_MESSAGES, {**self._named, "ids": there}
             ):
                 if (created, body) != (given[uid].created, given[uid].body):
-                    raise _other_content(uid)
+                    raise other_content(uid)
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
         """The numbers of stored messages; raises NotFoundError."""
@@ -224,13 +234,12 @@ class SessionWriter:
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
-        if branch.segment != segment.id or branch.length != len(segment.entries):
-            raise ValidationError(f"Branch {branch.name!r} does not fit its segment {segment.id}.")
+        check_fit(branch, segment)
         like = self._run(sql.BRANCHES_LIKE, (*self._key, branch.id, branch.name)).fetchall()
         if like == [(branch.id, branch.name, segment.id)]:
             return  # made before, and its acknowledgement lost
         if like:
-            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+            raise name_taken(branch)
         system = self._system(branch.system)
         number = self._add_segment(segment, self._base(segment, {}))
         self._run(
@@ -244,9 +253,8 @@ class SessionWriter:
                 number,
                 segment.id,
                 branch.length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
-                dumps(branch.metadata).decode(),
+                *grants_of(branch),
+                text_of(branch.metadata),
             ),
         )
 
@@ -322,7 +330,7 @@ class SessionWriter:
         if new and new[-1].id == tail:
             return  # made before, and its acknowledgement lost
         if version != branch.version or (new and length != branch.length):
-            raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+            raise changed_meanwhile(branch)
         if new:
             (segment, length), tail = self._add_chain(new, segment), new[-1].id
         self._run(
@@ -332,8 +340,7 @@ class SessionWriter:
                 segment,
                 tail,
                 length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
+                *grants_of(branch),
                 *self._key,
                 branch.id,
             ),
@@ -410,8 +417,7 @@ def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def session_from(row: Any) -> SessionRecord:
-    _, uid, key, user, created, updated, metadata = row
-    return SessionRecord(uid, key, user, created, updated, loads(metadata))
+    return session_in(row[1], row)
 
 
 def _branch(row: Any, system: UUID | None) -> BranchRecord:
@@ -423,16 +429,8 @@ def _branch(row: Any, system: UUID | None) -> BranchRecord:
         system,
         tail,
         length,
-        frozenset(loads(resources)),
-        frozenset(loads(capabilities)),
+        names_in(resources),
+        names_in(capabilities),
         loads(metadata),
         version,
     )
-
-
-def _listed(names: frozenset[str]) -> str:
-    return dumps(sorted(names)).decode()
-
-
-def _other_content(message: UUID) -> ExistsError:
-    return ExistsError(f"Message {message} is stored with another content.")

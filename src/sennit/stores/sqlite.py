@@ -9,7 +9,7 @@ The full-text index is written behind a durable mark, and a search first brings 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -24,9 +24,9 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import AFTER_ALL, no_branch
+from sennit.stores.columns import text_of
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -166,7 +166,7 @@ class SQLiteStore:
                     session.user,
                     session.created,
                     session.updated,
-                    dumps(session.metadata).decode(),
+                    text_of(session.metadata),
                 ),
             )
             return session_from(session_row(connection, number, session.id))
@@ -247,16 +247,29 @@ class SQLiteStore:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             self._notice_others()
-            writers = [self._writer_for(write) for write in writes]
-            pairs = zip(writers, writes, strict=True)
-            heads = [writer.apply(write.changes, careful=careful) for writer, write in pairs]
-            for writer in dict.fromkeys(writers):
+            heads, used = self._applied(writes, careful=careful)
+            for writer in used:
                 writer.settle()
             self._writer.execute("COMMIT")
             return heads
         except BaseException:
             self._undo()
             raise
+
+    def _applied(
+        self, writes: Sequence[Write], *, careful: bool
+    ) -> tuple[list[list[Head]], Iterable[SessionWriter]]:
+        """Make the changes of writes; gives their heads, and who has to settle them."""
+        heads: list[list[Head]] = []
+        used: dict[SessionWriter, None] = {}
+        owner = session = writer = None
+        for write in writes:
+            # Most groups are of one session, whose writes hold the same objects.
+            if writer is None or write.session is not session or write.owner is not owner:
+                owner, session, writer = write.owner, write.session, self._writer_for(write)
+                used[writer] = None
+            heads.append(writer.apply(write.changes, careful=careful))
+        return heads, used
 
     def _notice_others(self) -> None:
         """Forget what is known of sessions if somebody else has written, or it is too much."""

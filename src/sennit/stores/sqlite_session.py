@@ -14,11 +14,20 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ConflictError, ExistsError, ValidationError
+from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps
 from sennit.stores import words
-from sennit.stores.base import misplaced, no_branch, no_message, no_segment
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
+from sennit.stores.columns import grants_of, text_of
 from sennit.stores.histories import alone, unused
 from sennit.stores.records import (
     AddBranch,
@@ -155,7 +164,7 @@ class SessionWriter:
             return False
         _, created, body = found
         if (created, body) != (message.created, message.body):
-            raise ExistsError(f"Message {message.id} is stored with another content.")
+            raise other_content(message.id)
         return True
 
     def _find(self, message: UUID) -> Any:
@@ -234,15 +243,14 @@ class SessionWriter:
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
-        if branch.segment != segment.id or branch.length != len(segment.entries):
-            raise ValidationError(f"Branch {branch.name!r} does not fit its segment {segment.id}.")
+        check_fit(branch, segment)
         key = (self._owner, self._session)
         like = self._run(sql.BRANCHES_LIKE, (*key, branch.id.bytes, branch.name)).fetchall()
         if like:
             same = (branch.id.bytes, branch.name, self._segment(segment.id))
             if like == [same]:
                 return
-            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+            raise name_taken(branch)
         system = self._system(branch.system)
         number, length = self._add_segment(segment)
         self._run(
@@ -255,9 +263,8 @@ class SessionWriter:
                 system,
                 number,
                 length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
-                dumps(branch.metadata).decode(),
+                *grants_of(branch),
+                text_of(branch.metadata),
             ),
         )
 
@@ -328,7 +335,7 @@ class SessionWriter:
         if new and new[-1].id.bytes == name:
             return  # made before, and its acknowledgement lost
         if version != branch.version or (new and length != branch.length):
-            raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+            raise changed_meanwhile(branch)
         if new:
             segment, length = self._add_chain(new, segment)
         self._run(
@@ -337,8 +344,7 @@ class SessionWriter:
                 self._system(branch.system),
                 segment,
                 length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
+                *grants_of(branch),
                 *key,
             ),
         )
@@ -406,10 +412,6 @@ class SessionWriter:
         self._run(sql.DELETE_MESSAGES, key)
         self._run(sql.DELETE_SESSION, key)
         self._run(sql.LOWER_MARK)
-
-
-def _listed(names: frozenset[str]) -> str:
-    return dumps(sorted(names)).decode()
 
 
 def index_words(number: int, owner: int, body: bytes) -> tuple[int, str, str]:

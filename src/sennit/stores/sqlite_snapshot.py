@@ -10,6 +10,7 @@ from uuid import UUID
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import loads
 from sennit.stores.base import no_session
+from sennit.stores.columns import names_in, session_in
 from sennit.stores.records import (
     BranchRecord,
     MessageRecord,
@@ -103,8 +104,7 @@ def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> An
 
 def session_from(row: Any) -> SessionRecord:
     """The record in a session's row."""
-    _, uid, key, user, created, updated, metadata = row
-    return SessionRecord(id_from_bytes(uid), key, user, created, updated, loads(metadata))
+    return session_in(id_from_bytes(row[1]), row)
 
 
 def _message(row: Any) -> MessageRecord:
@@ -121,8 +121,8 @@ def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:
         system,
         segment,
         length,
-        frozenset(loads(resources)),
-        frozenset(loads(capabilities)),
+        names_in(resources),
+        names_in(capabilities),
         loads(metadata),
         version,
     )
