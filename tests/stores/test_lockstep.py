@@ -28,7 +28,7 @@ def stores(
     Lockstep.kit.close()
 
 
-TestLockstep = Lockstep.TestCase
+TestLockstep = pytest.mark.timeout(300)(Lockstep.TestCase)  # three stores, one of them a server
 TestLockstep.settings = settings(max_examples=15, stateful_step_count=40, phases=PHASES)
 
 
