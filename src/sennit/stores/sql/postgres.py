@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -22,8 +22,12 @@ LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(6002821957385543252)"  # "SNN
 PLAN_ONCE: Final = "SET plan_cache_mode = force_generic_plan"
 
 # A transaction whose end was not heard of can be asked for by its number.
-THIS_TRANSACTION: Final = "SELECT pg_current_xact_id()::text"
-STATUS: Final = "SELECT pg_xact_status(%s::xid8)"
+ADD_RECEIPT: Final = """
+    INSERT INTO sennit.receipts (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id"""
+DROP_RECEIPTS: Final = """
+    DELETE FROM sennit.receipts WHERE id IN (
+        SELECT id FROM sennit.receipts WHERE made < now() - interval '1 day'
+        LIMIT 10000 FOR UPDATE SKIP LOCKED)"""
 
 SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
