@@ -19,6 +19,7 @@ from asyncio import (
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
+from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -169,6 +171,45 @@ class ConversationSession:
         self._request.session.add_message(message, branches=self._request.branch)
         return message
 
+    async def say(
+        self,
+        message: str | Message,
+        options: SessionOptions | None = None,
+        *,
+        check: Check | None = None,
+    ) -> Return:
+        """Say something and run until it is answered; a run that is refused leaves nothing behind.
+
+        `check` looks at each answer: a text it gives is told to the model, which answers again as
+        long as the options allow. What it lets pass, or nobody may mend, is the end.
+        """
+        if isinstance(message, str):
+            content = InstructionContent(instruction=message)
+            message = Message(content, sender=self._request.session.user)
+        aim = Aim(say=message, check=check)
+        return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    async def execute_tool_call(self, call_id: str) -> Return:
+        """Make exactly one of the pending tool calls; no model is asked and no other call is made.
+
+        It is the last message of the body, good or bad. A call that needs approval and has none
+        waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
+        Raises NotFoundError for a call that is unknown or has its result already.
+        """
+        left = await _left(BranchRuns(self._request.branch))
+        aim = Aim(only=self._pending_call(call_id).id)
+        return await self._run(SessionOptions(), None, _nobody, left, aim)
+
+    def _pending_call(self, call_id: str) -> Message:
+        waiting = {_call_id(one): one for one in self._request.pending()}
+        found = waiting.get(call_id)
+        if found is None:
+            raise NotFoundError(
+                f"No tool call {shown(call_id)} is pending, or it has its result already; there "
+                f"are {list(waiting)}."
+            )
+        return found
+
     async def resume(
         self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
     ) -> Return:
@@ -253,6 +294,7 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         publish: Callable[[list[AnyEvent]], None],
         resume: Unfinished | None = None,
+        aim: Aim = NO_AIM,
     ) -> Return:
         watching: list[Callable[[list[AnyEvent]], None]] = [publish]
         run = Run(
@@ -261,11 +303,12 @@ class ConversationSession:
             streaming,
             lambda events: _tell(watching, events),
             id=None if resume is None else resume.record.id,
+            aim=aim,
         )
         observers = Observers(self._observers, self._request, _warner(run))
         watching.append(observers.tell)
         try:
-            if (problem := self._problem(options, streaming)) is not None:
+            if (problem := self._problem(run)) is not None:
                 return _refused(run, "invalid", problem)
             return await self._under_way(run, resume)
         finally:
@@ -294,25 +337,24 @@ class ConversationSession:
                 raise
             return _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
 
-    def _problem(
-        self, options: SessionOptions, streaming: StreamingOptions | None
-    ) -> Notice | None:
+    def _problem(self, run: Run) -> Notice | None:
         """Why a run makes no sense, if it does not."""
         request = self._request
+        said = () if run.aim.say is None else (run.aim.say,)
         try:
             request.check()
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        if all(message.content.empty for message in request.latest()):
+        if all(message.content.empty for message in chain(said, request.latest())):
             return Notice(
                 "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
             )
-        if streaming is not None and not request.model.streams:
+        if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and request.pending():
+        if not run.options.process_tools and not said and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import ActionRequestContent, ActionResponseContent, InstructionContent
 from sennit.messages.message import Message
+from sennit.messages.models import ModelSchema
 from sennit.messages.native import model_messages
 from sennit.services.model import Model, is_model
 from sennit.services.params import checked_params
@@ -33,6 +34,8 @@ class Request:
     """The name the model goes by in the branch's grants."""
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output: ModelSchema | None = None
+    """The form every text of the model has to have; for models that can be held to one."""
 
     @classmethod
     def of(
@@ -68,6 +71,7 @@ class Request:
         return ModelRequest(
             messages=model_messages(self.session.messages, self.branch),
             tools=tuple(tool.schema for tool in self.tools.values()),
+            output=self.output,
             params=self.params,
         )
 

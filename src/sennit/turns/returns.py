@@ -99,6 +99,16 @@ class Return:
             if isinstance(content, AssistantResponseContent)
         )
 
+    @property
+    def answer(self) -> str:
+        """What the assistant said last, behind all tools and people; "" if it did not."""
+        last: list[str] = []
+        for message in reversed(self.body.interactions):
+            if not isinstance(message.content, AssistantResponseContent):
+                break
+            last.append(message.content.assistant_response or "")
+        return "".join(reversed(last))
+
     def raise_for_error(self) -> Return:
         """Itself, or raises RunError if the run did not end well; for a suspended one it does not.
 
