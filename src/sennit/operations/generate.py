@@ -6,6 +6,7 @@ from typing import Any
 
 from sennit.messages.native import model_messages
 from sennit.operations.context import OperationContext
+from sennit.services.asking import ask
 from sennit.services.model import Model
 from sennit.services.reply import Reply
 from sennit.services.request import model_request
@@ -36,4 +37,4 @@ async def generate(
         output=response_model if model.shapes_output else None,
         **params,
     )
-    return await model.ask(request)
+    return await ask(model, request, where.session.id)

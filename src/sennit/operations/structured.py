@@ -10,6 +10,7 @@ from sennit.errors import ModelError, OutputError, ValidationError, shown
 from sennit.messages.models import ModelSchema, model_name, model_schema
 from sennit.messages.schema import typescript
 from sennit.operations.output import fitted
+from sennit.services import asking
 from sennit.services.model import Model as AnyModel
 from sennit.services.reply import Reply, Usage
 from sennit.services.request import ModelRequest
@@ -34,7 +35,7 @@ class Answer:
 
 async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     """A model's whole reply; raises ModelError also if it broke off."""
-    reply = await model.ask(request)
+    reply = await asking.ask(model, request)
     if reply.finish == "error":
         raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
     return reply

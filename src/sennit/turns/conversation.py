@@ -47,6 +47,7 @@ from sennit.turns.request import Request
 from sennit.turns.returns import Body, Notice, Return, StopReason
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.sync import run_now, watching
+from sennit.turns.watched import watched
 
 _LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
@@ -325,7 +326,7 @@ class ConversationSession:
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
-        task = create_task(_hold_and_run(run, resume))
+        task = create_task(watched(run, lambda: _hold_and_run(run, resume)))
         self._current = _Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:

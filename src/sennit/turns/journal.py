@@ -11,6 +11,7 @@ from asyncio import Task, create_task
 from collections.abc import Callable
 from uuid import UUID
 
+from sennit import telemetry
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
@@ -63,13 +64,23 @@ class Journal:
         try:
             while self._events or self._messages or self._records:
                 messages, events, changes = self._taken()
-                await self._runs.write(messages, changes)
+                await self._write(messages, changes, len(events))
                 self._publish(events)
         except BaseException as error:
             self._failed = error
         finally:
             self._pump = None
             self._quiet.set()
+
+    async def _write(
+        self, messages: list[Message], changes: list[PutRun | AddEvents], events: int
+    ) -> None:
+        if not telemetry.on():
+            await self._runs.write(messages, changes)
+            return
+        notes = {telemetry.MESSAGES: len(messages), telemetry.EVENTS: events}
+        with telemetry.watching(telemetry.STORE_WRITE, "", notes):
+            await self._runs.write(messages, changes)
 
     def _taken(self) -> tuple[list[Message], list[AnyEvent], list[PutRun | AddEvents]]:
         messages, self._messages = self._messages, []

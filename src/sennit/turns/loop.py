@@ -13,6 +13,7 @@ from __future__ import annotations
 from asyncio import CancelledError, shield, sleep
 
 from sennit.errors import ConflictError, SennitError
+from sennit.services import asking
 from sennit.turns.events import TurnStarted
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import Run
@@ -39,13 +40,14 @@ async def ask(run: Run) -> None:
     run.tell(TurnStarted, turn=run.progress.turns)
     draft = run.begin_draft()
     model, request = run.request.model, run.request.model_request()
+    session = run.request.session.id
     if run.streaming is not None and model.streams:
-        async with model.stream(request) as deltas:
+        async with asking.stream(model, request, session) as deltas:
             async for delta in deltas:
                 draft.feed(delta)
                 await sleep(0)  # whoever watches sees it now, also if the model never waits
     else:
-        for delta in (await model.ask(request)).deltas():
+        for delta in (await asking.ask(model, request, session)).deltas():
             draft.feed(delta)
     run.take_end(draft)
 

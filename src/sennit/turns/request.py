@@ -11,6 +11,7 @@ from sennit.messages.content import ActionRequestContent, ActionResponseContent,
 from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema
 from sennit.messages.native import model_messages
+from sennit.services.asking import ask
 from sennit.services.model import Model, is_model
 from sennit.services.params import checked_params
 from sennit.services.reply import Reply
@@ -81,7 +82,7 @@ class Request:
         Raises ModelError.
         """
         self.check()
-        reply = await self.model.ask(self.model_request())
+        reply = await ask(self.model, self.model_request(), self.session.id)
         return Return(
             stop_reason="length" if reply.finish == "length" else "stable",
             body=Body(tuple(_messages(reply, self.model_name))),
