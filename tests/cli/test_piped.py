@@ -105,3 +105,28 @@ def test_a_reader_that_went_away_ends_it_and_the_message_is_kept() -> None:
     with pytest.raises(BrokenPipeError):
         pipe.run(b"Hello\n")
     assert pipe.asked == ["Instruction: Hello"]
+
+
+def delete(name: str) -> str:
+    """Delete a file."""
+    return f"deleted {name}"
+
+
+def test_a_call_that_waits_for_approval_is_told_and_ends_it() -> None:
+    call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
+    tool = Tool(delete, needs_approval=True)
+    pipe = Pipe(["Hi.", call], tools=(tool,))
+    assert pipe.run(b"Hello\n", b"Delete a.txt\n", b"And now?\n") == piped.WAITING
+    assert pipe.out.getvalue() == "Hi.\n"
+    assert 'delete(name="a.txt") waits for approval' in pipe.notes.getvalue()
+    assert "sennit chat --session chat" in pipe.notes.getvalue()
+    assert "--yes" in pipe.notes.getvalue()
+    assert pipe.asked[-1] == "Instruction: Delete a.txt"
+
+
+def test_json_names_the_calls_that_wait() -> None:
+    call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
+    pipe = Pipe([call], tools=(Tool(delete, needs_approval=True),))
+    assert pipe.run(b"Delete a.txt\n", kind=piped.JsonAnswers) == piped.WAITING
+    told = json.loads(pipe.out.getvalue())
+    assert (told["stop_reason"], told["waiting"]) == ("suspended", ["c1"])

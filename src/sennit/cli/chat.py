@@ -21,7 +21,7 @@ from sennit.cli.commands import recall
 from sennit.cli.opening import StoreOption
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Partner, Talk
-from sennit.cli.tools import tool_named
+from sennit.cli.tools import tools_named
 from sennit.cli.words import counted
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.imodel import iModel
@@ -48,7 +48,16 @@ def chat(
     branch: Annotated[str | None, typer.Option(help="Otherwise the one used last.")] = None,
     tool: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE.py:FUNCTION", help="A function the model may call; repeatable."),
+        typer.Option(
+            metavar="FILE.py[:FUNCTION]",
+            help="Functions the model may call; also: time, calculator. Repeatable.",
+        ),
+    ] = None,
+    ask: Annotated[
+        bool | None,
+        typer.Option(
+            "--ask/--yes", help="Ask you before each tool call, or never; else as a tool says."
+        ),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
@@ -61,7 +70,7 @@ def chat(
     params = {"max_tokens": max_tokens, "temperature": temperature}
     partner = Partner(
         model=iModel(model, base_url=base_url),
-        tools=tuple(map(tool_named, tool or ())),
+        tools=tools_named(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
     )
     if model.partition(":")[0] == "local":
@@ -99,6 +108,8 @@ def start(
     answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
     if new and partner.model.name == "local":
         answers.note(f"{TINY} {BETTER}")
+    if partner.tools:
+        answers.note(_offered(partner))
     return piped.run(talk, sys.stdin.buffer, answers)
 
 
@@ -110,6 +121,12 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
+def _offered(partner: Partner) -> str:
+    """The tools that were loaded, and which of them ask."""
+    named = [f"{one.name}{' (asks first)' if one.needs_approval else ''}" for one in partner.tools]
+    return f"Tools: {', '.join(named)}."
+
+
 def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
     count = counted(len(talk.branch), "message")
     where = "new" if new else f"{talk.branch.name}, {count}"
@@ -117,5 +134,7 @@ def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
     if new and talk.partner.model.name == "local":
         screen.note(TINY)
         screen.note(BETTER)
+    if talk.partner.tools:
+        screen.note(_offered(talk.partner))
     screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
     recall(talk, screen)

@@ -11,12 +11,13 @@ from asyncio import to_thread
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.cli.words import counted
 from sennit.errors import NotFoundError, OutOfRangeError
-from sennit.messages.content import SystemContent
+from sennit.messages.content import ActionRequestContent, SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.model import Model
 from sennit.services.tools import Tool
@@ -65,18 +66,42 @@ class Talk:
 
         Being cancelled from outside ends the run too; what was said until then is kept.
         """
+        return await self._run(show, resume=False)
+
+    async def go_on(self, show: Callable[[AnyEvent], object]) -> Return:
+        """The same for an answer that waited for a decision."""
+        return await self._run(show, resume=True)
+
+    def waiting(self) -> list[Message]:
+        """The tool calls of the answer that wait for a decision."""
+        return self._conversation().waiting()
+
+    async def decide(self, call: Message, reason: str | None) -> None:
+        """Allow a call that waits; with a reason, even an empty one, refuse it."""
+        conversation, call_id = self._conversation(), called(call).call_id or str(call.id)
+        if reason is None:
+            await conversation.approve(call_id, resume=False)
+        else:
+            await conversation.deny(call_id, reason, resume=False)
+
+    def _conversation(self) -> ConversationSession:
         model, tools = self.partner.model, self.partner.tools
         self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
-        conversation = self.session.conversation(
+        return self.session.conversation(
             self.branch, model=model, tools=tools, **self.partner.params
         )
+
+    async def _run(self, show: Callable[[AnyEvent], object], *, resume: bool) -> Return:
+        model, conversation = self.partner.model, self._conversation()
         self._running = running = _Running(conversation)
         try:
             # Whether a model streams is known once it is connected, which may take a while.
             if not await to_thread(lambda: model.streams):
                 running.begin()
-                return _told(await conversation.run_to_stable_result(), show)
-            async with conversation.events() as events:
+                before = set(self.branch)
+                run = conversation.resume if resume else conversation.run_to_stable_result
+                return _told(await run(), before, show)
+            async with conversation.events(resume=resume) as events:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         running.begin()
@@ -173,11 +198,18 @@ class _Running:
         self.cancelled = True
 
 
-def _told(result: Return, show: Callable[[AnyEvent], object]) -> Return:
-    """Show a run that was not streamed as if it had been."""
+def called(message: Message) -> ActionRequestContent:
+    """The call a message asks for."""
+    content = message.content
+    assert isinstance(content, ActionRequestContent)
+    return content
+
+
+def _told(result: Return, before: set[UUID], show: Callable[[AnyEvent], object]) -> Return:
+    """Show what a run that was not streamed has added, as if it had been."""
     kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
     where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
-    for message in result.body.interactions:
+    for message in (one for one in result.body.interactions if one.id not in before):
         show(kinds.get(message.content.kind, MessageCompleted)(message=message, **where))
     show(RunEnded(result=result, **where))
     return result

@@ -104,31 +104,43 @@ class ConversationSession:
         return await self._run(options or SessionOptions(), None, _nobody)
 
     def stream(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
-        Best used with `async with`: leaving the block early cancels the run.
+        Best used with `async with`: leaving the block early cancels the run. With `resume` the last
+        run is gone on with (see `resume`).
         """
-        return self._watch(options, streaming, _as_return)
+        return self._watch(options, streaming, _as_return, resume)
 
     def events(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[AnyEvent]:
         """The same as typed events; the last one is RunEnded."""
-        return self._watch(options, streaming, _as_event)
+        return self._watch(options, streaming, _as_event, resume)
 
     def _watch(
         self,
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
+        resume: bool,
     ) -> Watch[_T]:
-        chosen, shown_as = options or SessionOptions(), streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions()
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
-            return create_task(self._run(chosen, shown_as, publish))
+            if resume:
+                return create_task(self._resume(options, shown_as, publish))
+            return create_task(self._run(options or SessionOptions(), shown_as, publish))
 
         return Watch(start, self.cancel, show)
 
@@ -219,11 +231,28 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
+        return await self._resume(options, streaming, _nobody)
+
+    async def _resume(
+        self,
+        options: SessionOptions | None,
+        streaming: StreamingOptions | None,
+        publish: Callable[[list[AnyEvent]], None],
+    ) -> Return:
         left = await _left(BranchRuns(self._request.branch))
-        if left is None:
-            return Return(stop_reason="invalid", messages=(_NOTHING,))
-        chosen = options or _options(left.notes)
-        return await self._run(chosen, streaming, _nobody, resume=left)
+        if left is not None:
+            return await self._run(options or _options(left.notes), streaming, publish, resume=left)
+        self._starting, self._too_early = False, None
+        nothing = Run(self._request, options or SessionOptions(), streaming, publish)
+        return _refused(nothing, "invalid", _NOTHING)
+
+    def waiting(self) -> list[Message]:
+        """The tool calls that wait for a person: those of a suspended run that nobody decided."""
+        left = unfinished(BranchRuns(self._request.branch))
+        if left is None or left.record.state != "suspended":
+            return []
+        open_ = left.asked - left.decided.keys()
+        return [message for message in self._request.pending() if message.id in open_]
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
