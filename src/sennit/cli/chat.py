@@ -21,7 +21,7 @@ from sennit.cli.commands import recall
 from sennit.cli.opening import StoreOption
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Partner, Talk
-from sennit.cli.tools import tools_named
+from sennit.cli.tools import servers_named, tools_named
 from sennit.cli.words import counted
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.imodel import iModel
@@ -53,6 +53,13 @@ def chat(
             help="Functions the model may call; also: time, calculator. Repeatable.",
         ),
     ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="An MCP server whose tools it may call; they ask you first. Repeatable.",
+        ),
+    ] = None,
     ask: Annotated[
         bool | None,
         typer.Option(
@@ -72,6 +79,7 @@ def chat(
         model=iModel(model, base_url=base_url),
         tools=tools_named(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
+        servers=servers_named(mcp or (), ask),
     )
     if model.partition(":")[0] == "local":
         models_check(model)
@@ -102,14 +110,10 @@ def start(
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)
     if on_terminal:
-        screen = Screen(Console(highlight=False))
-        _greet(talk, screen, name, new=new)
-        return asyncio.run(terminal.run(talk, screen))
+        return asyncio.run(_talk(talk, Screen(Console(highlight=False)), name, new=new))
     answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
     if new and partner.model.name == "local":
         answers.note(f"{TINY} {BETTER}")
-    if partner.tools:
-        answers.note(_offered(partner))
     return piped.run(talk, sys.stdin.buffer, answers)
 
 
@@ -121,10 +125,13 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
-def _offered(partner: Partner) -> str:
-    """The tools that were loaded, and which of them ask."""
-    named = [f"{one.name}{' (asks first)' if one.needs_approval else ''}" for one in partner.tools]
-    return f"Tools: {', '.join(named)}."
+async def _talk(talk: Talk, screen: Screen, name: str, *, new: bool) -> int:
+    try:
+        await talk.open()
+        _greet(talk, screen, name, new=new)
+        return await terminal.run(talk, screen)
+    finally:
+        await talk.close()
 
 
 def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
@@ -135,6 +142,6 @@ def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
         screen.note(TINY)
         screen.note(BETTER)
     if talk.partner.tools:
-        screen.note(_offered(talk.partner))
+        screen.note(talk.partner.offered)
     screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
     recall(talk, screen)

@@ -132,6 +132,9 @@ def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
     answered = True
     with asyncio.Runner() as runner:
         try:
+            runner.run(talk.open())
+            if talk.partner.tools:
+                answers.note(talk.partner.offered)
             for line in lines:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():

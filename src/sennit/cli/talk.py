@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.cli.words import counted
-from sennit.errors import NotFoundError, OutOfRangeError
+from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
 from sennit.messages.content import ActionRequestContent, SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.model import Model
@@ -33,6 +33,9 @@ from sennit.turns.events import (
 )
 from sennit.turns.returns import Return
 
+if TYPE_CHECKING:
+    from sennit.services.mcp import MCPServer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partner:
@@ -41,6 +44,14 @@ class Partner:
     model: Model
     tools: tuple[Tool, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    servers: tuple[MCPServer, ...] = ()
+    """Servers whose tools are offered too, from `Talk.open` on."""
+
+    @property
+    def offered(self) -> str:
+        """The tools there are, and which of them ask."""
+        asking = {one.name: " (asks first)" if one.needs_approval else "" for one in self.tools}
+        return f"Tools: {', '.join(f'{name}{asks}' for name, asks in asking.items())}."
 
 
 class Talk:
@@ -114,8 +125,19 @@ class Talk:
         """Stop the answer, if there is one; what was said so far is kept."""
         self._running.cancel()
 
+    async def open(self) -> None:
+        """Connect to the servers; raises ToolError, and ExistsError for a tool there twice."""
+        tools = {tool.name: tool for tool in self.partner.tools}
+        for server in self.partner.servers:
+            for tool in (await server.connect()).tools:
+                if tools.setdefault(tool.name, tool) is not tool:
+                    raise ExistsError(f"Server {server.name!r} has another tool {tool.name!r}.")
+        self.partner = replace(self.partner, tools=tuple(tools.values()))
+
     async def close(self) -> None:
-        """Let go of what the model holds open."""
+        """Let go of what the model and the servers hold open."""
+        for server in self.partner.servers:
+            await server.close()
         close = getattr(self.partner.model, "aclose", None)
         if close is not None:
             await close()

@@ -38,21 +38,18 @@ async def run(talk: Talk, screen: Screen) -> int:
     lines = Lines(talk)
     fill = ""
     with get_app_session().input.raw_mode(), _ended_by_signals():
-        try:
-            await settle(talk, screen, lines)  # what waited when one stopped
-            while (line := await lines.next(screen, fill)) is not None:
-                match take(talk, screen, line):
-                    case Prompt(fill):
-                        continue
-                    case Answer():
-                        await answer(talk, screen, lines)
-                    case Decide():
-                        await settle(talk, screen, lines)
-                    case Quit():
-                        break
-                fill = ""
-        finally:
-            await talk.close()
+        await settle(talk, screen, lines)  # what waited when one stopped
+        while (line := await lines.next(screen, fill)) is not None:
+            match take(talk, screen, line):
+                case Prompt(fill):
+                    continue
+                case Answer():
+                    await answer(talk, screen, lines)
+                case Decide():
+                    await settle(talk, screen, lines)
+                case Quit():
+                    break
+            fill = ""
     return 0
 
 

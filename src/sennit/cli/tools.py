@@ -12,11 +12,15 @@ from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from sennit.cli.builtin import BUILT_IN
 from sennit.cli.words import nearest
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.services.tools import Tool
+
+if TYPE_CHECKING:
+    from sennit.services.mcp import MCPServer
 
 
 def tools_named(places: Iterable[str], ask: bool | None = None) -> tuple[Tool, ...]:
@@ -31,6 +35,15 @@ def tools_named(places: Iterable[str], ask: bool | None = None) -> tuple[Tool, .
                 raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
             found[tool.name] = tool if ask is None else tool.with_options(needs_approval=ask)
     return tuple(found.values())
+
+
+def servers_named(places: Iterable[str], ask: bool | None = None) -> tuple[MCPServer, ...]:
+    """MCP servers, not yet connected; what strangers wrote asks first unless told otherwise."""
+    if not (commands := list(places)):
+        return ()
+    from sennit.services.mcp import MCPServer
+
+    return tuple(MCPServer(one, needs_approval=ask is not False) for one in commands)
 
 
 def tools_at(place: str) -> list[Tool]:
