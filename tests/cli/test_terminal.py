@@ -175,7 +175,7 @@ def test_a_tool_that_asks_is_called_once_it_is_allowed(tmp_path: Path) -> None:
 def test_a_call_that_is_refused_is_not_made_and_the_model_hears_why(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→rope", "As you wish."), tmp_path) as chat:
         chat.say("Note: rope", "Allow note")
-        chat.say("what?", "Allow note")  # neither yes nor no: asked again
+        chat.say("what?", "y, or n and why")
         chat.say("no, too long", "✗ Not run: denied. too long")
         chat.expect("As you wish.")
         quit_(chat)

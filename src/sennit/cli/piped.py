@@ -14,7 +14,7 @@ from typing import Any, TextIO
 from uuid import UUID
 
 from sennit.cli.talk import Talk, called
-from sennit.cli.words import call_card, clean, said
+from sennit.cli.words import call_text, clean, said
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
@@ -72,7 +72,7 @@ class Answers:
     def waits(self, talk: Talk, calls: list[Message]) -> None:
         """Say what waits for a person, and how to decide."""
         for call in calls:
-            self.note(f"sennit: {call_card(called(call))} waits for approval.")
+            self.note(f"sennit: {call_text(called(call))} waits for approval.")
         self.note(
             f"sennit: Lines after it are not read. To decide, open the conversation on a terminal, "
             f"with the same tools: sennit chat --session {shlex.quote(talk.session.key or '')}. To "

@@ -29,7 +29,7 @@ from sennit import settings
 from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, take
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk, called
-from sennit.cli.words import call_card, clean
+from sennit.cli.words import call_text, clean
 from sennit.errors import SennitError
 
 
@@ -65,7 +65,7 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
     with _outlived(screen):
         while waiting := talk.waiting():
             for call in waiting:
-                decision = await lines.decide(call_card(called(call)))
+                decision = await lines.decide(call_text(called(call)))
                 if decision is None:
                     screen.note("(it waits; /approve asks you again)")
                     return
@@ -145,11 +145,12 @@ class Lines:
         """
         source = get_app_session().input
         ahead = get_typeahead(source)
-        question = FormattedText([("", f"Allow {call.removeprefix('→ ')}? "), ("bold", "y/n › ")])
-        decision = None
+        choice, decision = "y/n", None
         try:
             while decision is None:
-                decision = decision_in(await self._asking.prompt_async(question))
+                asked = [("", f"Allow {call}? "), ("bold", f"{choice} › ")]
+                decision = decision_in(await self._asking.prompt_async(FormattedText(asked)))
+                choice = "y, or n and why; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
             return None
         finally:
