@@ -29,6 +29,7 @@ from sennit.turns.returns import Return
 from tests.talking import Talk, ending, in_short, kinds
 from tests.turns.test_special import TALKED, session, talked
 
+pytest_plugins = ("tests.postgres",)
 __all__ = ["session"]
 PATHS = pytest.mark.parametrize("streamed", [False, True], ids=["asked", "streamed"])
 TOO_LONG = ModelError("too long", kind="context")

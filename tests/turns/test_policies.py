@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from sennit import Policy, PolicyError, Refusal, RunError, SpecialTurn
+from sennit import (
+    DraftDropped,
+    Policy,
+    PolicyError,
+    Refusal,
+    RunError,
+    SpecialTurn,
+    TextAdded,
+)
 from sennit.errors import InvalidTypeError
 from sennit.services.reply import Reply, Text
 from sennit.services.request import ModelRequest
@@ -91,9 +99,9 @@ def test_what_was_shown_of_a_reply_that_was_changed_does_not_count() -> None:
     talk = Talk("A secret.", chunk=4)
     events = talk.events(policies=[Hides()])
     assert kinds(events) == ["start", "turn", "drop", "said", "end"]
-    shown = "".join(one.text for one in events if one.kind == "text")
+    shown = "".join(one.text for one in events if isinstance(one, TextAdded))
     assert shown == "A secret.A …."
-    dropped = next(one.message_id for one in events if one.kind == "drop")
+    dropped = next(one.message_id for one in events if isinstance(one, DraftDropped))
     assert dropped != ending(events).body.interactions[0].id
 
 

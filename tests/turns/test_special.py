@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -32,6 +34,8 @@ from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, in_short, kinds
 from tests.turns.test_observers import Recorder
 
+pytest_plugins = ("tests.postgres",)
+
 RESULT, ALL = PersistenceStrategy.PERSIST_RESULT, PersistenceStrategy.PERSIST_ALL
 EPHEMERAL, REPLACE = PersistenceStrategy.EPHEMERAL, PersistenceStrategy.REPLACE_ABOVE
 
@@ -56,13 +60,16 @@ def sent(talk: Talk, call: int = -1) -> list[tuple[str, Any]]:
     return [(one["role"], one["content"]) for one in talk.model.requests[call].messages]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def session(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Session]:
+    """A session without a store, and one on each."""
     if request.param == "memory":
         yield Session()
         return
-    with sennit.open(tmp_path / "sennit.db", durability="normal") as client:
-        yield client.session("chat")
+    sqlite = request.param == "sqlite"
+    address = tmp_path / "sennit.db" if sqlite else request.getfixturevalue("emptied")
+    with sennit.open(address) as client:
+        yield client.session(str(uuid4()))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -526,6 +533,7 @@ def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bo
     result = asyncio.run(go())
     assert (result.stop_reason, result.text) == ("stable", "Welcome!")
     assert kinds(conversation.history()) == ["start", "said", "end"]
+    assert asyncio.run(go()).messages[0].code == "empty"  # it has greeted, and nobody answered
     talk.say("What time is it?")
     assert asyncio.run(go()).text == "It is late."
     assert talk.said == ["says Welcome!", "user What time is it?", "says It is late."]

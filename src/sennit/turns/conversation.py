@@ -200,6 +200,8 @@ class ConversationSession:
         """
         if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
+        if BranchRuns(self._request.branch).durable:
+            await self._request.session.arefresh()
         outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
         if not outcome.leaves_something:
             return outcome.result
@@ -315,7 +317,7 @@ class ConversationSession:
         observers = Observers(self._observers, self._request, _warner(run))
         watching.append(observers.tell)
         try:
-            if (problem := self._problem(run, options, streaming)) is not None:
+            if (problem := self._problem(run, resume)) is not None:
                 return run.refuse("invalid", problem)
             return await self._under_way(run, resume)
         finally:
@@ -352,23 +354,19 @@ class ConversationSession:
             for message in self._request.latest()
         )
 
-    def _problem(
-        self, run: Run, options: SessionOptions, streaming: StreamingOptions | None
-    ) -> Notice | None:
+    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
         """Why a run makes no sense, if it does not."""
-        request = self._request
+        request, options = self._request, run.options
         try:
             request.check()
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        silent = all(message.content.empty for message in request.latest())
-        if silent and not run.progress.greets:
-            return Notice(
-                "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
-            )
-        if streaming is not None and not request.model.streams:
+        if resume is None and not run.progress.greets and request.silent():
+            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+            return Notice("error", "empty", told)
+        if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
         if not options.process_tools and request.pending():

@@ -138,6 +138,10 @@ class Request:
             yield from reversed(self.session.messages.pick(self.branch[start:stop]))
             stop, size = start, size * 2
 
+    def silent(self) -> bool:
+        """Whether nobody has said anything, special turns aside."""
+        return all(one.content.empty or SPECIAL in one.metadata for one in self.latest())
+
     def newest_instruction(self) -> Message | None:
         """The last thing the user said."""
         for message in self.latest():
