@@ -206,14 +206,14 @@ def test_a_run_killed_at_a_commit_is_resumed_to_the_same_end(tmp_path: Path, cas
 def test_a_special_turn_killed_at_a_statement_is_there_whole_or_not_at_all(
     tmp_path: Path, case: Case
 ) -> None:
-    check_special(tmp_path, case, STATEMENTS)
+    check_special(tmp_path, case, STATEMENTS, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
 def test_a_run_killed_at_a_statement_is_resumed_to_the_same_end(tmp_path: Path, case: Case) -> None:
-    check_run(tmp_path, case, STATEMENTS)
+    check_run(tmp_path, case, STATEMENTS, 4)
 
 
 def test_what_cannot_be_written_leaves_the_branch_as_it_was(tmp_path: Path) -> None:

@@ -7,16 +7,13 @@ kept and nothing else, and a crash leaves everything or nothing.
 
 from __future__ import annotations
 
-from asyncio import sleep, timeout
+from asyncio import timeout
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-from uuid import UUID
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sennit import clock
-from sennit.errors import AccessError, ConflictError, NotFoundError, SennitError
+from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
-from sennit.messages.codec import dumps
 from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
@@ -25,77 +22,18 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import RunRecord
 from sennit.turns.context import REPLACED, SPECIAL, Fixed, unfinished_from
-from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
-from sennit.turns.hold import held, new_holder
-from sennit.turns.journal import Journal, Publish
+from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
+from sennit.turns.outcome import Outcome
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return, StopReason
+from sennit.turns.returns import Body, Notice, Return
 from sennit.turns.run import Run
-from sennit.turns.special import PersistenceStrategy, SpecialTurn
+from sennit.turns.special import InteractionFilter, PersistenceStrategy, SpecialTurn
 
 Conduct = Callable[[Run], Awaitable[Return]]
 """The loop; it is handed in, because the loop itself runs special turns."""
-
-_PATIENCE = 60.0  # seconds that what was said waits for a run of someone else on the branch
-_LOOK = 0.02  # seconds between two looks
-
-
-class Tell(Protocol):
-    """Notes an event, with the message it appends to the branch, or how it rewrites that."""
-
-    def __call__(
-        self,
-        kind: Callable[..., AnyEvent],
-        *,
-        put: Message | None = None,
-        rewrite: Rewrite | None = None,
-        **more: Any,
-    ) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a special turn ended, and what there is to put on the branch."""
-
-    result: Return
-    put: tuple[Message, ...] = ()
-    """What is appended."""
-    rewrite: Rewrite | None = None
-    """What replaces what is above, instead."""
-    replaced: int = 0
-
-    @property
-    def leaves_something(self) -> bool:
-        """Whether anything is to be put on the branch."""
-        return bool(self.put) or self.rewrite is not None
-
-    def check(self, branch: Branch) -> None:
-        """Raise ConflictError if what it replaces is no longer on the branch."""
-        plan = self.rewrite
-        if plan is not None and plan.through is not None and plan.through not in branch:
-            raise ConflictError(
-                f"What was to be replaced is no longer on branch {branch.name!r}; nothing changed."
-            )
-
-    def put_on_branch(self, tell: Tell) -> None:
-        """Tell what is put on the branch."""
-        plan = self.rewrite
-        if plan is not None:
-            (message,) = plan.put
-            tell(
-                HistoryReplaced,
-                message=message,
-                branch_id=plan.aside,
-                count=self.replaced,
-                rewrite=plan,
-            )
-        for message in self.put:
-            tell(Interjected, message=message, put=message)
 
 
 async def perform(
@@ -116,7 +54,8 @@ async def perform(
     except (AccessError, NotFoundError) as error:
         return _refused("access" if isinstance(error, AccessError) else "not_found", str(error))
     seen = _Seen.of(turn, request, upto)
-    if turn.strategy is PersistenceStrategy.REPLACE_ABOVE and not seen.replaceable:
+    replaces = turn.strategy is PersistenceStrategy.REPLACE_ABOVE
+    if replaces and not seen.replaceable(turn.chosen):
         return _refused("nothing_above", "There is nothing above that could be replaced.")
     if all(message.content.empty for message in seen.prompt):
         return _refused("empty", f"Special turn {turn.name!r} has nothing to ask; instruct it.")
@@ -129,7 +68,7 @@ async def perform(
     return _kept(turn, seen, await _said(turn, run, conduct))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Seen:
     """What a special turn reads."""
 
@@ -137,36 +76,38 @@ class _Seen:
     """What it reads of the history."""
     prompt: list[Message]
     """All it reads, its instruction last."""
-    new: list[Message] = field(default_factory=list[Message])
+    new: list[Message]
     """Those of its prompt that are not on the branch."""
-    replaceable: list[Message] = field(default_factory=list[Message])
-    """Those above that the answer would replace."""
 
     @classmethod
     def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _Seen:
         branch = request.branch
         with branch.session.lock:
             messages, system = branch.messages, branch.system
-        history = [one for one in messages if one is not system]
-        if upto is None:
-            replaces = turn.strategy is PersistenceStrategy.REPLACE_ABOVE
-            upto = unfinished_from(history) if replaces else len(history)
-        above = history[:upto]
+        above = _above(turn, [one for one in messages if one is not system], upto)
         waiting = set(request.pending())  # calls that are not this turn's to make
-        own = [] if system is None else [system]
-        if turn.interactions is None:
-            given = [one for one in (*own, *above) if turn.sees.passes(one) and one not in waiting]
-        else:
-            given = [_message(one, turn) for one in turn.interactions]
-        if turn.instruction is not None:
-            given.append(_message(turn.instruction, turn))
+        shown = [one for one in above if one not in waiting]
+        prompt = _prompt(turn, shown if system is None else [system, *shown])
         known = set(messages)
-        new = [one for one in given if one not in known]
-        kept = turn.chosen
-        replaceable = [
-            one for one in above if not kept.passes(one) and REPLACED not in one.metadata
-        ]
-        return cls(above, given, new, replaceable)
+        return cls(above, prompt, [one for one in prompt if one not in known])
+
+    def replaceable(self, kept: InteractionFilter) -> bool:
+        """Whether there is anything above that an answer could stand for, and does not yet."""
+        return any(not kept.passes(one) and REPLACED not in one.metadata for one in self.above)
+
+
+def _above(turn: SpecialTurn, history: list[Message], upto: int | None) -> list[Message]:
+    if upto is None and turn.strategy is PersistenceStrategy.REPLACE_ABOVE:
+        upto = unfinished_from(history)
+    return history if upto is None else history[:upto]
+
+
+def _prompt(turn: SpecialTurn, conversation: Sequence[Message]) -> list[Message]:
+    if turn.interactions is None:
+        given = [one for one in conversation if turn.sees.passes(one)]
+    else:
+        given = [_message(one, turn) for one in turn.interactions]
+    return given if turn.instruction is None else [*given, _message(turn.instruction, turn)]
 
 
 def _message(said: Any, turn: SpecialTurn) -> Message:
@@ -205,7 +146,7 @@ async def _said(turn: SpecialTurn, run: Run, conduct: Conduct) -> Return:
         return Return(stop_reason="error", messages=(Notice("error", "timeout", told),))
     if result.stop_reason == "suspended":
         told = f"Special turn {turn.name!r} cannot wait for approval; leave such tools out."
-        return _worse(result, Notice("error", "approval", told))
+        return result.worse(Notice("error", "approval", told))
     return result
 
 
@@ -223,7 +164,7 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> Outcome:
         return Outcome(result, (answer,) if answer is not None and passes else ())
     if answer is None:
         told = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
-        return Outcome(_worse(result, Notice("error", "empty", told)))
+        return Outcome(result.worse(Notice("error", "empty", told)))
     return _replacing(turn, seen, result, answer)
 
 
@@ -265,70 +206,5 @@ def _refused(code: str, told: str) -> Outcome:
     return Outcome(Return(stop_reason="invalid", messages=(Notice("error", code, told),)))
 
 
-def _worse(result: Return, why: Notice, reason: StopReason = "error") -> Return:
-    return replace(result, stop_reason=reason, messages=(*result.messages, why))
-
-
 def _nobody(_events: list[AnyEvent]) -> None:
     """Nobody watches."""
-
-
-async def put(
-    outcome: Outcome, request: Request, running: Callable[[], Run | None], publish: Publish
-) -> Return:
-    """Put on the branch what a special turn leaves, through the run under way if there is one."""
-    until = clock.monotonic() + _PATIENCE
-    try:
-        while True:
-            run = running()
-            if run is not None:
-                outcome.check(request.branch)
-                outcome.put_on_branch(run.tell)
-                await run.settle()
-                return outcome.result
-            try:
-                await _put_alone(outcome, request, publish)
-                return outcome.result
-            except ConflictError as error:
-                if not error.holder or clock.monotonic() > until:
-                    raise
-            await sleep(_LOOK)
-    except SennitError as error:
-        code = "conflict" if isinstance(error, ConflictError) else type(error).__name__
-        return _worse(outcome.result, Notice("error", code, str(error)))
-
-
-async def _put_alone(outcome: Outcome, request: Request, publish: Publish) -> None:
-    runs = BranchRuns(request.branch)
-    async with held(runs, new_holder()) as found:
-        outcome.check(request.branch)
-        journal = Journal(runs, found.lease.token, publish)
-        if found.left is None:  # a run that waits, or was interrupted, stays the last one
-            run_id = outcome.result.run_id or new_id()
-            now, body = clock.now_us(), dumps({"after": found.seq})
-            journal.put(RunRecord(run_id, request.branch.id, "ended", now, now, body))
-        else:
-            run_id = found.left.record.id
-        outcome.put_on_branch(_Notes(journal, run_id, found.seq).tell)
-        await journal.settle()
-
-
-@dataclass(slots=True)
-class _Notes:
-    """Numbers events, one after another."""
-
-    journal: Journal
-    run_id: UUID
-    seq: int
-
-    def tell(
-        self,
-        kind: Callable[..., AnyEvent],
-        *,
-        put: Message | None = None,
-        rewrite: Rewrite | None = None,
-        **more: Any,
-    ) -> None:
-        """Note an event."""
-        self.seq += 1
-        self.journal.add(kind(seq=self.seq, run_id=self.run_id, **more), put, rewrite)

@@ -31,7 +31,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
-from sennit.turns.aside import perform, put
+from sennit.turns.aside import perform
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -45,6 +45,7 @@ from sennit.turns.hold import held, new_holder
 from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.outcome import put
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
@@ -208,7 +209,7 @@ class ConversationSession:
         warnings: list[Notice] = []
         observers = Observers(self._observers, self._request, _keeping(warnings))
         try:
-            result = await put(outcome, self._request, self._here, observers.tell)
+            result = await put(outcome, self._request.branch, self._here, observers.tell)
         finally:
             await observers.finish()
         return replace(result, messages=(*result.messages, *warnings))

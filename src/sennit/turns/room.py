@@ -13,9 +13,10 @@ from sennit.errors import ModelError
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
-from sennit.turns.aside import Conduct, Outcome, perform
+from sennit.turns.aside import Conduct, perform
 from sennit.turns.context import unfinished_from
 from sennit.turns.events import MessageCompleted
+from sennit.turns.outcome import Outcome
 from sennit.turns.returns import Return
 from sennit.turns.run import Run
 from sennit.turns.special import greeting, summarize

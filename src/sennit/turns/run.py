@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -310,8 +310,7 @@ class Run:
         try:
             await self.settle()
         except SennitError as error:  # such as a lost lease: nobody but us can know
-            told = Notice("error", type(error).__name__, str(error))
-            result = replace(result, stop_reason="error", messages=(*result.messages, told))
+            result = result.worse(Notice("error", type(error).__name__, str(error)))
             self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
         return result
 
