@@ -519,6 +519,13 @@ def test_a_greeting_sees_the_system_message_alone() -> None:
     assert sent(talk)[0][1] == "Be kind."
 
 
+@pytest.mark.parametrize("made", [greeting, summarize])
+def test_limits_on_answers_do_not_cut_off_what_is_built_in(made: Any) -> None:
+    talk = talked("In short.")
+    assert special(talk, made(), max_tokens=3, stop=["."], temperature=0.5).success
+    assert talk.model.requests[-1].params == {"temperature": 0.5}
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_greeting_comes_first_and_may_be_all(session: Session, streaming: bool) -> None:
     talk = Talk("Welcome!", "It is late.", say=None, session=session)

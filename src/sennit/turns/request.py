@@ -85,7 +85,7 @@ class Request:
         params: Mapping[str, Any],
     ) -> Request:
         """The same with what is not None instead; raises NotFoundError, AccessError."""
-        request = replace(self, params={**self.params, **checked_params(params)})
+        request = replace(self, params=checked_params({**self.params, **params}))
         if model is not None:
             name, found = _model(self.session, model)
             request = replace(request, model_name=name, model=found)

@@ -131,7 +131,7 @@ class SpecialTurn:
     context: Sequence[Any] | None = None
     """What is added to the prompt instead of what context providers give; () for nothing."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Params of the model that are not as in the conversation."""
+    """Params of the model that are not as in the conversation; None unsets one."""
     options: SessionOptions = field(default_factory=SessionOptions)
     """How far it may go; a special turn is never summarised."""
     timeout: float | None = None
@@ -189,6 +189,8 @@ _SUMMARIZE = (
     "what is still open. Leave out greetings and detours. Answer with the summary and nothing else."
 )
 
+_UNLIMITED = {"max_tokens": None, "stop": None}  # limits on answers are not meant for these
+
 
 def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
     """A turn in which the model greets; it sees the system message alone, or `system_prompt`.
@@ -201,6 +203,7 @@ def greeting(system_prompt: str | None = None, **overrides: Any) -> SpecialTurn:
         sees=InteractionFilter.preserve_system_context(),
         tools=(),
         context=(),
+        params=_UNLIMITED,
         timeout=60.0,
     )
     if system_prompt is not None:
@@ -218,6 +221,7 @@ def summarize(instruction: str = _SUMMARIZE, **overrides: Any) -> SpecialTurn:
         instruction=instruction,
         tools=(),
         context=(),
+        params=_UNLIMITED,
         timeout=300.0,
         strategy=PersistenceStrategy.REPLACE_ABOVE,
     )
