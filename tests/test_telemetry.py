@@ -318,3 +318,11 @@ print([name for name in sys.modules if name.startswith("opentelemetry.")])
 
 def test_the_package_without_anyone_to_export_to_is_off() -> None:
     assert not telemetry.on()  # this file has imported it, and set up nothing
+
+
+def test_a_special_turn_is_a_run_of_its_own(spans: Spans) -> None:
+    talk = Talk("Rope.")
+    turn = sennit.SpecialTurn(instruction="In a word?")
+    assert asyncio.run(talk.conversation().execute_special_turn(turn)).answer == "Rope."
+    assert spans.names == ["invoke_agent assistant", "chat scripted"]
+    assert spans.of("invoke_agent assistant")["gen_ai.conversation.id"] == str(talk.session.id)

@@ -266,3 +266,16 @@ def test_calls_left_over_from_before_are_passed_over() -> None:
     given = {"instruction": "Forget it.", "tools": ["add"], "imodel": "scripted"}
     assert result_of(session, "operate", **given) == "Never mind."
     assert on_main(session)[1:] == ["call add", "user Forget it.", "says Never mind."]
+
+
+def test_a_summary_made_on_the_way_is_not_held_to_the_form_of_the_answer() -> None:
+    model = ScriptedModel(
+        ["Earlier they spoke of rope.", '{"value": 3}'], shapes_output=True, window=200
+    )
+    session = session_with(model)
+    for text in ("rope " * 120, "more rope " * 80):
+        session.add_message("user", text, branches="main")
+        session.add_message("assistant", "Yes.", branches="main")
+    given = {"instruction": "1 + 2?", "response_model": Answer}
+    assert result_of(session, "operate", **given) == Answer(value=3)
+    assert [request.output is None for request in model.requests] == [True, False]

@@ -211,3 +211,10 @@ def test_a_check_that_raises_ends_the_run_with_its_error() -> None:
     talk = Talk("one", say=None)
     result = asyncio.run(talk.conversation().say("Count", check=check))
     assert (result.stop_reason, result.messages[0].text) == ("error", "RuntimeError: confused")
+
+
+def test_a_greeting_is_no_part_of_the_answer() -> None:
+    talk = Talk("Welcome!", "Hi.", say=None)
+    result = asyncio.run(talk.conversation(generate_greeting=True).say("Hello"))
+    assert talk.said == ["says Welcome!", "user Hello", "says Hi."]
+    assert (result.text, result.answer) == ("Welcome!Hi.", "Hi.")

@@ -279,12 +279,7 @@ class SessionCore(Kept):
         What is `said` on it are new messages, kept together with it or not at all.
         """
         with self.lock:
-            origin = {
-                "branch_id": str(source.id),
-                "branch_name": source.name,
-                "created_at": clock.to_iso(source.created_us),
-                "message_count": length + (source._system is not None),
-            }
+            origin = self.origin_of(source, length)
 
             def make(chosen: str) -> Branch:
                 tail = source._tail.on_top(length, [message.id for message in said])
@@ -294,6 +289,15 @@ class SessionCore(Kept):
             # Forks of forks count on from the first name, or names would grow with each.
             stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
             return self._under_a_name(name, stem, make)
+
+    def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
+        """What a fork with so much of a branch's history notes of where it comes from."""
+        return {
+            "branch_id": str(source.id),
+            "branch_name": source.name,
+            "created_at": clock.to_iso(source.created_us),
+            "message_count": length + (source._system is not None),
+        }
 
     @overload
     def add_message(self, message: Message, *, branches: Branches | None = None) -> Message: ...

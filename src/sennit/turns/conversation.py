@@ -18,17 +18,21 @@ from asyncio import (
 )
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from sennit.errors import AccessError, ConflictError, InvalidTypeError, NotFoundError, shown
-from sennit.messages.content import ActionRequestContent, InstructionContent
+from sennit.errors import AccessError, InvalidTypeError, NotFoundError, shown
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
+)
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
 from sennit.turns.aim import NO_AIM, Aim, Check
+from sennit.turns.aside import perform
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -39,19 +43,20 @@ from sennit.turns.events import (
     whole,
 )
 from sennit.turns.hold import held, new_holder
-from sennit.turns.loop import carry_out
+from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.outcome import put
+from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return, StopReason
+from sennit.turns.returns import Body, Notice, Return
 from sennit.turns.run import CancelMode, Run
+from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching
-from sennit.turns.watched import watched
 
 _LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
-_NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
 @dataclass(slots=True)
@@ -82,10 +87,24 @@ class ConversationSession:
     result = await conversation.run_to_stable_result(SessionOptions(max_turns=3))
     """
 
-    def __init__(self, request: Request, *, observers: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        observers: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        generate_greeting: bool = False,
+    ) -> None:
+        """`policies` come after those of the request.
+
+        With `generate_greeting`, a run on a branch where the model has said nothing yet has it
+        greet first; there may be nothing else to answer.
+        """
         if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
-        self._request = request
+        more = checked_policies(policies)
+        self._request = replace(request, policies=(*request.policies, *more)) if more else request
+        self._greets = generate_greeting
         self._observers = tuple(observers)
         self._current: _Current | None = None
         self._starting = False  # a run is about to begin
@@ -223,6 +242,37 @@ class ConversationSession:
             )
         return found
 
+    async def execute_special_turn(
+        self, turn: SpecialTurn, prefer_streaming: bool = False
+    ) -> Return:
+        """Ask a model something beside the conversation; see SpecialTurn.
+
+        Nobody sees any of it until it is put on the branch, at its head as it is then; a run under
+        way goes on, and several special turns may be said at once. One that does not end well
+        changes nothing. What was said is in the Return, kept or not.
+        """
+        if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
+        if BranchRuns(self._request.branch).durable:
+            await self._request.session.arefresh()
+        outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
+        if not outcome.leaves_something:
+            return outcome.result
+        warnings: list[Notice] = []
+        observers = Observers(self._observers, self._request, _keeping(warnings))
+        try:
+            result = await put(outcome, self._request.branch, self._here, observers.tell)
+        finally:
+            await observers.finish()
+        return replace(result, messages=(*result.messages, *warnings))
+
+    def _here(self) -> Run | None:
+        """The run under way, if it can be told things from here."""
+        current = self._current
+        if current is None or not current.run.under_way or current.loop is not _running_loop():
+            return None
+        return current.run
+
     async def resume(
         self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
     ) -> Return:
@@ -244,7 +294,7 @@ class ConversationSession:
             return await self._run(options or _options(left.notes), streaming, publish, resume=left)
         self._starting, self._too_early = False, None
         nothing = Run(self._request, options or SessionOptions(), streaming, publish)
-        return _refused(nothing, "invalid", _NOTHING)
+        return nothing.refuse("invalid", NOTHING)
 
     def waiting(self) -> list[Message]:
         """The tool calls that wait for a person: those of a suspended run that nobody decided."""
@@ -334,12 +384,13 @@ class ConversationSession:
             lambda events: _tell(watching, events),
             id=None if resume is None else resume.record.id,
             aim=aim,
+            greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
         watching.append(observers.tell)
         try:
-            if (problem := self._problem(run)) is not None:
-                return _refused(run, "invalid", problem)
+            if (problem := self._problem(run, resume)) is not None:
+                return run.refuse("invalid", problem)
             return await self._under_way(run, resume)
         finally:
             self._starting, self._too_early = False, None
@@ -355,7 +406,7 @@ class ConversationSession:
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
-        task = create_task(watched(run, lambda: _hold_and_run(run, resume)))
+        task = create_task(hold_and_run(run, resume is not None))
         self._current = _Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:
@@ -365,26 +416,33 @@ class ConversationSession:
         except CancelledError:
             if not run.cancelled_here:
                 raise
-            return _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
+            return run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
 
-    def _problem(self, run: Run) -> Notice | None:
+    def _greets_now(self, resume: Unfinished | None) -> bool:
+        """Whether the next run begins with a greeting."""
+        wanted = self._greets if resume is None else resume.notes.get("greets", False)
+        return wanted and not any(
+            isinstance(message.content, AssistantResponseContent)
+            for message in self._request.latest()
+        )
+
+    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
         """Why a run makes no sense, if it does not."""
-        request = self._request
-        said = () if run.aim.say is None else (run.aim.say,)
+        request, options = self._request, run.options
         try:
             request.check()
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        if all(message.content.empty for message in chain(said, request.latest())):
-            return Notice(
-                "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
-            )
+        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        if resume is None and not (run.progress.greets or spoken) and request.silent():
+            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+            return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not run.options.process_tools and not said and request.pending():
+        if not options.process_tools and run.aim.say is None and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
@@ -424,31 +482,22 @@ def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEven
         publish(events)
 
 
-def _warner(run: Run) -> Callable[[Any, Exception], None]:
+def _keeping(warnings: list[Notice]) -> Callable[[Any, Exception], None]:
     def warn(observer: Any, error: Exception) -> None:
-        told = f"{type(observer).__name__} raised {type(error).__name__}: {error}"
-        run.warn_if_running("observer", told)
+        warnings.append(Notice("warning", "observer", _raised(observer, error)))
 
     return warn
 
 
-async def _hold_and_run(run: Run, resume: Unfinished | None) -> Return:
-    """Run with the branch held; one that cannot be begun is refused."""
-    try:
-        async with held(run.runs, run.holder) as found:
-            if resume is not None and (found.left is None or found.left.record.id != run.id):
-                return _refused(run, "invalid", _NOTHING)
-            run.begin(found)
-            return await carry_out(run)
-    except ConflictError as error:
-        return _refused(run, "invalid", Notice("error", "busy", str(error)))
+def _raised(observer: Any, error: Exception) -> str:
+    return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
 
 
-def _refused(run: Run, reason: StopReason, why: Notice) -> Return:
-    """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
-    result = Return(stop_reason=reason, messages=(why,), run_id=run.id)
-    run.publish([RunEnded(seq=0, run_id=run.id, result=result)])
-    return result
+def _warner(run: Run) -> Callable[[Any, Exception], None]:
+    def warn(observer: Any, error: Exception) -> None:
+        run.warn_if_running("observer", _raised(observer, error))
+
+    return warn
 
 
 def _as_event(event: AnyEvent) -> AnyEvent | None:
@@ -463,7 +512,7 @@ def _as_return(event: AnyEvent) -> Return | None:
         said = piece(event)
     else:
         said = getattr(event, "message", None)
-        if said is None or event.kind in ("run", "ask", "decided"):
+        if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
             return None
     return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
 

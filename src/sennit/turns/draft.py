@@ -2,11 +2,13 @@
 
 A text is shown as it comes and becomes a message when something else begins or the reply ends. What
 was asked for first stands first: a call may still be growing while text after it is shown, so what
-follows a call waits for the end of the reply to be put on the branch.
+follows a call waits for the end of the reply to be put on the branch. If the reply has to be judged
+first, all of it waits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 from uuid import UUID
@@ -18,10 +20,15 @@ from sennit.messages.content import ActionRequestContent, AssistantResponseConte
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.services.reply import (
+    Call,
     CallDelta,
     Delta,
     Finished,
+    Item,
+    Reasoning,
     ReasoningDelta,
+    Reply,
+    Text,
     TextDelta,
 )
 
@@ -64,10 +71,13 @@ class _CallItem:
 
 
 class Draft:
-    """What a model is saying in one turn."""
+    """What a model is saying in one turn.
 
-    def __init__(self, teller: Teller, sender: str) -> None:
-        self._teller, self._sender = teller, sender
+    One that is `judged` becomes messages only with `accept`.
+    """
+
+    def __init__(self, teller: Teller, sender: str, *, judged: bool = False) -> None:
+        self._teller, self._sender, self.judged = teller, sender, judged
         self._items: list[_Item | _CallItem] = []
         self._calls: dict[int, _CallItem] = {}
         self.finished: Finished | None = None
@@ -90,14 +100,42 @@ class Draft:
             self._feed_call(delta)
         else:
             self.finished = delta
-            self._complete(delta)
+            if not self.judged:
+                self._complete(delta)
+
+    def reply(self) -> Reply:
+        """What was said, whole."""
+        items = [one for item in self._items for one in self._said(item)]
+        end = self.finished or Finished("error")
+        return Reply(tuple(items), end.reason, end.usage, end.model)
+
+    def _said(self, item: _Item | _CallItem) -> Iterator[Item]:
+        if isinstance(item, _CallItem):
+            yield Call(item.call_id, item.name, "".join(item.arguments))
+            return
+        if item.thought:
+            yield Reasoning("".join(item.thought))
+        if item.text:
+            yield Text("".join(item.text))
+
+    def accept(self, reply: Reply | None = None) -> None:
+        """The reply was judged and stands as it was said, or becomes another one."""
+        self.judged = False
+        if reply is None:
+            if self.finished is not None:
+                self._complete(self.finished)
+            return
+        self.interrupt(keep=False)
+        self._calls.clear()
+        for delta in reply.deltas():
+            self.feed(delta)
 
     def _text_item(self, *, thinking: bool = False) -> _Item:
         """The text that is growing; thinking after an answer begins another one."""
         last = self._items[-1] if self._items else None
         if isinstance(last, _Item) and not (thinking and last.text):
             return last
-        if isinstance(last, _Item) and not self._calls:
+        if isinstance(last, _Item) and not self._calls and not self.judged:
             self._tell(self._items.pop())
         item = _Item()
         self._items.append(item)
@@ -106,7 +144,7 @@ class Draft:
     def _feed_call(self, delta: CallDelta) -> None:
         call = self._calls.get(delta.index)
         if call is None:
-            if not self._calls:
+            if not self._calls and not self.judged:
                 self._tell_all()
             call = self._calls[delta.index] = _CallItem()
             self._items.append(call)
@@ -120,10 +158,13 @@ class Draft:
         self._tell_all(cut=cut, end=end)
 
     def interrupt(self, *, keep: bool) -> None:
-        """The reply breaks off: keep what was shown, or drop it; half a call never counts."""
+        """The reply breaks off: keep what was shown, or drop it; half a call never counts.
+
+        What was not judged is never kept.
+        """
         for item in self._items:
             if isinstance(item, _Item):
-                if keep:
+                if keep and not self.judged:
                     self._tell(item, note={"finish_reason": "cancelled"})
                 else:
                     self._teller.dropped(item.id)

@@ -15,7 +15,6 @@ from platform import node
 
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
-from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
@@ -74,12 +73,11 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
     ttl = _TTL if runs.durable else 1_000_000 * _TTL
     try:
         return runs.acquire(holder, ttl)
-    except ConflictError:
-        last = runs.last()
-        before = "" if last is None else str(loads(last.body).get("holder", ""))
-        if not _is_dead(before):
+    except ConflictError as error:
+        if not _is_dead(error.holder):
             raise
-        runs.release(runs.acquire(before, 1))  # in its place, so that nobody else is pushed out
+        # in its place, so that nobody else is pushed out
+        runs.release(runs.acquire(error.holder, 1))
         return runs.acquire(holder, ttl)
 
 

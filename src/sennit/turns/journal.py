@@ -1,18 +1,21 @@
 """What happens becomes durable first, and is shown then, in the order in which it happened.
 
 With a store, what comes in while a write is under way is written together by the next one: a fast
-model costs a few writes, not one for each word. Without a store nothing has to be waited for.
+model costs a few writes, not one for each word. Without a store nothing has to be waited for. What
+rewrites the branch is a write of its own.
 """
 
 from __future__ import annotations
 
 from asyncio import Event as Bell
-from asyncio import Task, create_task
+from asyncio import Task, create_task, to_thread
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from sennit import telemetry
 from sennit.messages.message import Message
+from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, to_record
@@ -20,27 +23,40 @@ from sennit.turns.events import AnyEvent, to_record
 Publish = Callable[[list[AnyEvent]], None]
 
 
+@dataclass(slots=True)
+class _Batch:
+    """What is written in one step."""
+
+    rewrite: Rewrite | None = None
+    messages: list[Message] = field(default_factory=list[Message])
+    events: list[AnyEvent] = field(default_factory=list[AnyEvent])
+
+
 class Journal:
     """The notes of one run."""
 
     def __init__(self, runs: BranchRuns, token: int, publish: Publish) -> None:
         self._runs, self._token, self._publish = runs, token, publish
-        self._events: list[AnyEvent] = []
-        self._messages: list[Message] = []
+        self._batches: list[_Batch] = []
         self._records: dict[UUID, RunRecord] = {}
         self._pump: Task[None] | None = None
         self._quiet = Bell()
         self._failed: BaseException | None = None
 
-    def add(self, event: AnyEvent, message: Message | None = None) -> None:
-        """Note an event, together with the message it puts on the branch."""
-        self._events.append(event)
-        if message is not None:
-            self._messages.append(message)
+    def add(
+        self, event: AnyEvent, message: Message | None = None, rewrite: Rewrite | None = None
+    ) -> None:
+        """Note an event, with the message it puts on the branch, or how it rewrites that."""
+        if rewrite is not None or not self._batches or self._batches[-1].rewrite is not None:
+            self._batches.append(_Batch(rewrite))
+        batch = self._batches[-1]
+        batch.events.append(event)
+        if message is not None and rewrite is None:
+            batch.messages.append(message)
         self._go_on()
 
     def put(self, run: RunRecord) -> None:
-        """Note where the run stands."""
+        """Note where the run stands, together with what is noted next."""
         self._records[run.id] = run
         self._go_on()
 
@@ -53,41 +69,47 @@ class Journal:
 
     def _go_on(self) -> None:
         if not self._runs.durable:
-            messages, events, changes = self._taken()
-            self._runs.note(messages, changes)
-            self._publish(events)
+            batch, changes = self._taken()
+            if batch.rewrite is None:
+                self._runs.note(batch.messages, changes)
+            else:
+                self._runs.rewrite(batch.rewrite, changes)
+            self._publish(batch.events)
         elif self._pump is None and self._failed is None:
             self._quiet.clear()
             self._pump = create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._events or self._messages or self._records:
-                messages, events, changes = self._taken()
-                await self._write(messages, changes, len(events))
-                self._publish(events)
+            while self._batches or self._records:
+                batch, changes = self._taken()
+                await self._write(batch, changes)
+                self._publish(batch.events)
         except BaseException as error:
             self._failed = error
         finally:
             self._pump = None
             self._quiet.set()
 
-    async def _write(
-        self, messages: list[Message], changes: list[PutRun | AddEvents], events: int
-    ) -> None:
+    async def _write(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
         if not telemetry.on():
-            await self._runs.write(messages, changes)
+            await self._written(batch, changes)
             return
-        notes = {telemetry.MESSAGES: len(messages), telemetry.EVENTS: events}
+        notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
         with telemetry.watching(telemetry.STORE_WRITE, "", notes):
-            await self._runs.write(messages, changes)
+            await self._written(batch, changes)
 
-    def _taken(self) -> tuple[list[Message], list[AnyEvent], list[PutRun | AddEvents]]:
-        messages, self._messages = self._messages, []
-        events, self._events = self._events, []
+    async def _written(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+        if batch.rewrite is None:
+            await self._runs.write(batch.messages, changes)
+        else:
+            await to_thread(self._runs.rewrite, batch.rewrite, changes)
+
+    def _taken(self) -> tuple[_Batch, list[PutRun | AddEvents]]:
+        batch = self._batches.pop(0) if self._batches else _Batch()
         records, self._records = self._records, {}
         changes: list[PutRun | AddEvents] = [PutRun(run, self._token) for run in records.values()]
-        if events:
-            told = tuple(map(to_record, events))
+        if batch.events:
+            told = tuple(map(to_record, batch.events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))
-        return messages, events, changes
+        return batch, changes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -22,6 +22,8 @@ StopReason: TypeAlias = Literal[
     "loop",  # the model keeps asking for the same call
     "length",  # the answer was cut off by the length limit
 ]
+SPECIAL = "special_turn"
+"""What messages of special turns are marked with, in their metadata."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
 
 
@@ -101,13 +103,22 @@ class Return:
 
     @property
     def answer(self) -> str:
-        """What the assistant said last, behind all tools and people; "" if it did not."""
-        last: list[str] = []
+        """What the assistant said last, behind all tools and people; "" if it did not.
+
+        A greeting and an answer to what was said are two things.
+        """
+        last: list[Message] = []
         for message in reversed(self.body.interactions):
             if not isinstance(message.content, AssistantResponseContent):
                 break
-            last.append(message.content.assistant_response or "")
-        return "".join(reversed(last))
+            if last and last[-1].metadata.get(SPECIAL) != message.metadata.get(SPECIAL):
+                break
+            last.append(message)
+        return Return(body=Body(tuple(reversed(last)))).text
+
+    def worse(self, why: Notice) -> Return:
+        """The same as a failure, and why."""
+        return replace(self, stop_reason="error", messages=(*self.messages, why))
 
     def raise_for_error(self) -> Return:
         """Itself, or raises RunError if the run did not end well; for a suspended one it does not.

@@ -21,10 +21,12 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
+from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.coalesce import Coalescer
+from sennit.turns.context import ContextItem, overfull
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
@@ -41,10 +43,11 @@ from sennit.turns.events import (
 from sennit.turns.hold import Held, new_holder
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Metrics, Notice, Return
-from sennit.turns.step import Ask, Progress, Step, Stop, next_step, single_step
+from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, single_step
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -61,6 +64,7 @@ class Run:
         *,
         id: UUID | None = None,
         aim: Aim = NO_AIM,
+        greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
@@ -68,7 +72,11 @@ class Run:
         self.runs = BranchRuns(request.branch)
         self.holder = new_holder()
         """Who holds the branch; a run that is resumed has another one each time."""
-        self.progress = Progress()
+        self.progress = Progress(greets=greets)
+        self.window: int | None = None
+        """How many tokens the model takes in, if that matters to the run and is known."""
+        self.context: tuple[UUID, list[ContextItem]] | None = None
+        """What was added to the prompt for an instruction."""
         self.error: Exception | None = None
         """What the run failed with."""
         self.draft: Draft | None = None
@@ -87,7 +95,8 @@ class Run:
         self._created = clock.now_us()
         self._said: list[Message] = []
         self._notices: list[Notice] = []
-        self._ended = self._resumed = False
+        self._begun = self._ended = self._resumed = False
+        self._judged = judge_replies(request.policies)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
@@ -97,7 +106,7 @@ class Run:
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        left = held.left
+        left, self._begun = held.left, True
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
         self._resumed = resumed = left is not None and left.record.id == self.id
@@ -117,15 +126,26 @@ class Run:
         else:  # what was asked for before has been passed over
             self.tell(MessageCompleted, new=self.aim.say)
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it has begun and not ended, so that events can be told."""
+        return self._begun and not self._ended
+
     def _go_on_with(self, left: Unfinished) -> None:
         self.progress.turns, self.progress.tool_calls = left.turns, left.tool_calls
         self._created, self._after = left.record.created, left.notes.get("after", 0)
         self._said = list(left.said)
-        last = self._said[-1].content if self._said else None
-        self.progress.answered = isinstance(last, AssistantResponseContent) and not left.drafts
+        if self._said and not left.drafts:
+            # A greeting may be all there was to say; any other text is an answer.
+            said = [one.content for one in self._said if SPECIAL not in one.metadata]
+            answered = not said or isinstance(said[-1], AssistantResponseContent)
+            self.progress.answered = answered and not self.request.unanswered()
 
     def _keep_drafts(self, left: Unfinished) -> None:
         for message_id, drafted in left.drafts.items():
+            if left.notes.get("judged"):  # nobody has judged it, so it does not count
+                self.tell(DraftDropped, message_id=message_id)
+                continue
             content = AssistantResponseContent(
                 assistant_response="".join(drafted.text) or Unset,
                 reasoning="".join(drafted.thought) or Unset,
@@ -138,28 +158,37 @@ class Run:
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
-        body = dumps(
-            {
-                "options": _plain(self.options),
-                "model": self.request.model_name,
-                "after": self._after,
-                "holder": self.holder,
-            }
-        )
-        now = clock.now_us()
-        self.journal.put(
-            RunRecord(self.id, self.request.branch.id, state, self._created, now, body)
-        )
+        body: dict[str, Any] = {
+            "options": _chosen(self.options),
+            "model": self.request.model_name,
+            "after": self._after,
+        }
+        if self.progress.greets:
+            body["greets"] = True
+        if self._judged:
+            body["judged"] = True
+        now, branch = clock.now_us(), self.request.branch.id
+        self.journal.put(RunRecord(self.id, branch, state, self._created, now, dumps(body)))
 
     def tell(
-        self, kind: Callable[..., AnyEvent], *, new: Message | None = None, **more: Any
+        self,
+        kind: Callable[..., AnyEvent],
+        *,
+        new: Message | None = None,
+        put: Message | None = None,
+        rewrite: Rewrite | None = None,
+        **more: Any,
     ) -> None:
-        """Note an event; `new` is a message that it puts on the branch."""
+        """Note an event.
+
+        `new` is a message of this run that it puts on the branch, `put` one of somebody else;
+        `rewrite` says where they go, if not to the end.
+        """
         self._seq += 1
         if new is not None:
             self._said.append(new)
-            more["message"] = new
-        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), new)
+            more["message"] = put = new
+        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), put, rewrite)
 
     async def settle(self) -> None:
         """Wait until all that was told is durable and shown."""
@@ -170,11 +199,16 @@ class Run:
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
-        self.progress.seconds = clock.monotonic() - self._began
+        progress = self.progress
+        progress.seconds = clock.monotonic() - self._began
         if self.aim.only is not None:
-            return single_step(self.progress, self.aim.only, resumed=self._resumed)
-        step = next_step(self.progress, self.options)
-        return self.next() if isinstance(step, Stop) and self._objects() else step
+            return single_step(progress, self.aim.only, resumed=self._resumed)
+        step = next_step(progress, self.options)
+        if isinstance(step, Stop) and self._objects():
+            return self.next()
+        if isinstance(step, Ask) and not progress.crowded and (progress.exceeded or overfull(self)):
+            return MakeRoom()
+        return step
 
     def _objects(self) -> bool:
         """Whether the answer may not stand; if so, the model is told, and may answer again."""
@@ -191,8 +225,22 @@ class Run:
 
     def begin_draft(self) -> Draft:
         """A new turn of the model."""
-        self.draft = Draft(self, self.request.model_name)
+        self.draft = Draft(self, self.request.model_name, judged=self._judged)
         return self.draft
+
+    def exceeded(self, error: ModelError) -> bool:
+        """Whether a failure of the model means that room has to be made, and that can be tried.
+
+        The turn then does not count: the model is asked again.
+        """
+        progress = self.progress
+        tried = progress.crowded or self.options.summarize_at is None
+        if error.kind != "context" or tried:
+            return False
+        self.break_off(keep=False)
+        progress.exceeded = error
+        progress.turns -= 1
+        return True
 
     def take_end(self, draft: Draft) -> None:
         """The model's turn is over."""
@@ -205,6 +253,7 @@ class Run:
         progress.usage += end.usage
         progress.finish, progress.model = end.reason, end.model
         progress.answered = not draft.requests
+        progress.exceeded, progress.crowded = None, False
         if end.reason == "error":
             raise ModelError("The model broke its answer off with an error.", kind="failed")
 
@@ -230,9 +279,10 @@ class Run:
         self._count_repeats(message)
 
     def dropped(self, message_id: UUID) -> None:
-        """A message that was being said will not be."""
+        """A message that was being said will not be; if nobody was shown any of it, so be it."""
         self._flush()
-        self.tell(DraftDropped, message_id=message_id)
+        if self._coalescer is not None:
+            self.tell(DraftDropped, message_id=message_id)
 
     def _flush(self) -> None:
         if self._coalescer is not None:
@@ -258,10 +308,16 @@ class Run:
         if not self._ended:
             self.warn(code, text)
 
-    def break_off(self) -> None:
+    def refuse(self, reason: StopReason, why: Notice) -> Return:
+        """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
+        result = Return(stop_reason=reason, messages=(why,), run_id=self.id)
+        self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
+        return result
+
+    def break_off(self, *, keep: bool = True) -> None:
         """Stop in the middle: what the model was saying is kept, or dropped, as the options say."""
         if self.draft is not None:
-            self.draft.interrupt(keep=self.options.on_cancel == "keep_partial")
+            self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
 
     async def end(self, stop: Stop) -> Return:
@@ -281,8 +337,7 @@ class Run:
         try:
             await self.settle()
         except SennitError as error:  # such as a lost lease: nobody but us can know
-            told = Notice("error", type(error).__name__, str(error))
-            result = replace(result, stop_reason="error", messages=(*result.messages, told))
+            result = result.worse(Notice("error", type(error).__name__, str(error)))
             self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
         return result
 
@@ -298,5 +353,9 @@ class Run:
         )
 
 
-def _plain(options: SessionOptions) -> dict[str, Any]:
-    return {name: value for name, value in asdict(options).items() if value is not None}
+_DEFAULTS = asdict(SessionOptions())
+
+
+def _chosen(options: SessionOptions) -> dict[str, Any]:
+    """Those options that are not as they are by default."""
+    return {name: value for name, value in asdict(options).items() if value != _DEFAULTS[name]}
