@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -22,18 +22,26 @@ from sennit import (
     Branch,
     ConversationObserver,
     ConversationSession,
+    GreetingSpecialTurn,
     InstructionContent,
+    InteractionFilter,
     Message,
     ModelError,
     NotFoundError,
+    PersistenceStrategy,
+    Policy,
     Request,
     Return,
     RunError,
     Session,
     SessionOptions,
+    SpecialTurn,
     StreamingOptions,
+    SystemContent,
     ValidationError,
 )
+from sennit.services.reply import Reply, Text
+from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.talking import in_short
 
@@ -48,6 +56,8 @@ SECTIONS = (
     "004 · Streaming · Notes",
     "004 · Conversation flow (Unified)",
     "004 · Conversation flow (Unified) · Notes",
+    "004 · Special Turns",
+    "004 · Special Turns · Key features",
 )
 
 SEARCH = ToolCall("search", {"query": "knots"}, "c1")
@@ -560,6 +570,189 @@ def test_at_the_end_of_a_stream_the_last_return_holds_all_that_was_said() -> Non
                 pieces[one.id] = pieces.get(one.id, "") + text
     # Each text is shown in pieces, and once more when it is whole.
     assert list(pieces.values()) == ["Hm.Hm.", "Found.Found."]
+
+
+def test_a_greeting_comes_first_if_it_is_asked_for() -> None:
+    """004 · Conversation flow (Unified)"""
+    for show in (run, lambda session: streamed(session)[-1]):
+        req = request("Welcome!", "Hi.", say=None)
+        result = show(ConversationSession(req, generate_greeting=True))
+        assert (result.success, result.text) == (True, "Welcome!")
+        req.session.add_message("user", "Hello", branches=req.branch)
+        assert show(ConversationSession(req, generate_greeting=True)).text == "Hi."
+        assert history(req.branch) == ["says Welcome!", "user Hello", "says Hi."]
+
+
+def test_policies_are_active_in_both_paths() -> None:
+    """004 · Streaming · Notes"""
+
+    class Politeness(Policy):
+        def __init__(self) -> None:
+            self.seen: list[str] = []
+
+        def on_request(self, request: ModelRequest) -> None:
+            self.seen.append("request")
+
+        def on_response(self, request: ModelRequest, reply: Reply) -> Reply:
+            self.seen.append("response")
+            return replace(reply, items=(Text(reply.text.replace("Bah", "Indeed")),))
+
+    for show in (run, lambda session: streamed(session)[-1]):
+        policy = Politeness()
+        req = request("Bah.", chunk=2)
+        assert show(ConversationSession(req, policies=[policy])).text == "Indeed."
+        assert history(req.branch) == ["user Go.", "says Indeed."]
+        assert policy.seen == ["request", "response"]
+
+
+def test_a_greeting_is_executed_as_a_special_turn() -> None:
+    """004 · Special Turns"""
+
+    async def example() -> None:
+        provider_name, system_prompt = "provider", "You are a sailor."
+        req = request("Ahoy!", say=None)
+        session = ConversationSession(req)
+
+        greeting_config = GreetingSpecialTurn.create(provider_name, system_prompt)
+        greeting = await session.execute_special_turn(
+            greeting_config,
+            prefer_streaming=True,
+        )
+
+        assert greeting.success
+        assert greeting.text == "Ahoy!"
+        assert history(req.branch) == ["says Ahoy!"]
+        assert model_of(req).requests[0].messages[0]["content"] == system_prompt
+
+    asyncio.run(example())
+
+
+def special(req: Request, turn: SpecialTurn, *, prefer_streaming: bool = False) -> Return:
+    session = ConversationSession(req)
+    return asyncio.run(session.execute_special_turn(turn, prefer_streaming=prefer_streaming))
+
+
+def test_a_special_turn_overrides_what_is_asked_of_whom() -> None:
+    """004 · Special Turns"""
+    req = request("never asked")
+    other = ScriptedModel(["Elsewhere."], name="other")
+    req.session.services.register(other)
+    req.branch.grant(resources={"other"})
+    result = special(
+        req,
+        SpecialTurn(
+            interactions=[InstructionContent(instruction="Alone.")],
+            provider="other",
+            tools=(),
+            context=["It is noon."],
+        ),
+    )
+    assert result.text == "Elsewhere."
+    [asked] = other.requests
+    assert asked.tools == ()
+    told = " ".join(str(message["content"]) for message in asked.messages)
+    assert "Alone." in told
+    assert "It is noon." in told
+    assert "Go." not in told
+    assert model_of(req).requests == []
+    aloud = ScriptedModel(["By name."], name="acme:small")
+    req.session.services.register(aloud)
+    req.branch.grant(resources={"acme:small"})
+    named = SpecialTurn(instruction="Again.", provider="acme", model="small")
+    assert special(req, named).text == "By name."
+
+
+@pytest.mark.parametrize("prefer_streaming", [True, False])
+@pytest.mark.parametrize(
+    ("strategy", "kept"),
+    [
+        (PersistenceStrategy.PERSIST_RESULT, ["user Hi", "says Hello.", "says Polite."]),
+        (
+            PersistenceStrategy.PERSIST_ALL,
+            ["user Hi", "says Hello.", "user How was that?", "says Polite."],
+        ),
+        (PersistenceStrategy.EPHEMERAL, ["user Hi", "says Hello."]),
+        (PersistenceStrategy.REPLACE_ABOVE, ["says Polite."]),
+    ],
+)
+def test_there_are_four_persistence_strategies_in_both_modes(
+    strategy: PersistenceStrategy, kept: list[str], prefer_streaming: bool
+) -> None:
+    """004 · Special Turns · Key features"""
+    req = request("Hello.", "Polite.", say="Hi")
+    run(ConversationSession(req))
+    turn = SpecialTurn(instruction="How was that?", strategy=strategy)
+    assert special(req, turn, prefer_streaming=prefer_streaming).text == "Polite."
+    assert history(req.branch) == kept
+
+
+def test_a_special_turn_goes_through_the_regular_flow_and_its_tools() -> None:
+    """004 · Special Turns · Key features"""
+    req = request([SEARCH], "Found.")
+    turn = SpecialTurn(instruction="Look.", strategy=PersistenceStrategy.PERSIST_ALL)
+    assert special(req, turn).success
+    assert history(req.branch) == [
+        *["user Go.", "user Look."],
+        *["call search", "result found knots", "says Found."],
+    ]
+
+
+def test_a_special_turn_that_fails_leaves_the_state_as_it_was() -> None:
+    """004 · Special Turns · Key features"""
+    for strategy in PersistenceStrategy:
+        req = request("Hello.", [SEARCH], ModelError("gone", kind="network"))
+        run(ConversationSession(req))
+        turn = SpecialTurn(instruction="Look.", strategy=strategy)
+        assert special(req, turn).stop_reason == "error"
+        assert history(req.branch) == ["user Go.", "says Hello."]
+
+
+def test_filters_choose_what_is_persisted() -> None:
+    """004 · Special Turns · Key features"""
+    req = request([SEARCH], "Found.")
+    turn = SpecialTurn(
+        instruction="Look.",
+        strategy=PersistenceStrategy.PERSIST_ALL,
+        filter=InteractionFilter.allow("user", "assistant").block("user"),
+    )
+    special(req, turn)
+    assert "user Look." not in history(req.branch)
+    assert history(req.branch)[-1] == "says Found."
+
+
+def test_filters_have_the_documented_beginnings() -> None:
+    """004 · Special Turns · Key features"""
+    said = {
+        "system": Message(SystemContent(system_message="Be brief.")),
+        "user": Message(InstructionContent(instruction="Hi")),
+        "assistant": Message(AssistantResponseContent("Hello.")),
+        "tool": Message(ActionResponseContent(result=1)),
+    }
+
+    def passing(chosen: InteractionFilter) -> set[str]:
+        return {kind for kind, message in said.items() if chosen.passes(message)}
+
+    assert passing(InteractionFilter.allow_all()) == set(said)
+    assert passing(InteractionFilter.default()) == {"user", "assistant", "tool"}
+    assert passing(InteractionFilter.preserve_system_context()) == {"system"}
+    assert passing(InteractionFilter.allow("user", "tool")) == {"user", "tool"}
+    assert passing(InteractionFilter.block("tool")) == {"system", "user", "assistant"}
+    assert passing(InteractionFilter.allow("user").block("user")) == set()
+
+
+def test_observers_see_of_a_special_turn_what_is_persisted() -> None:
+    """004 · Special Turns · Key features"""
+    for strategy, seen in (
+        (PersistenceStrategy.EPHEMERAL, []),
+        (PersistenceStrategy.PERSIST_RESULT, ["says Found."]),
+    ):
+        watcher = Watcher()
+        req = request([SEARCH], "Found.", chunk=2)
+        session = ConversationSession(req, observers=[watcher])
+        turn = SpecialTurn(instruction="Look.", strategy=strategy)
+        asyncio.run(session.execute_special_turn(turn, prefer_streaming=True))
+        assert [in_short(told) for name, told in watcher.told if name == "completed"] == seen
+        assert not {"delta", "call", "result"} & set(watcher.names)
 
 
 def test_every_section_listed_has_a_test_and_every_test_names_a_section() -> None:
