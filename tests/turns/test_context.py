@@ -18,6 +18,7 @@ from sennit import (
     Session,
     SessionOptions,
     TextPart,
+    summarize,
 )
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.services.reply import Call, Reply, Text, Usage
@@ -181,8 +182,12 @@ def test_results_of_the_turn_under_way_are_never_summarised(streamed: bool) -> N
 
 def test_what_was_counted_before_a_summary_no_longer_counts() -> None:
     talk = with_a_call()
-    run(talk)
-    assert tokens_of(talk.conversation().request) < 100
+    talk.run(SessionOptions(process_tools=False))
+    conversation = talk.conversation()
+    assert tokens_of(conversation.request) >= 860
+    asyncio.run(conversation.execute_special_turn(summarize()))
+    assert talk.said == ["says In short.", "user More.", "call add"]
+    assert tokens_of(conversation.request) < 100
 
 
 def test_tokens_are_what_the_provider_counted_and_an_estimate_of_the_rest() -> None:

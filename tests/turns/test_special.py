@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 import sennit
 from sennit import (
+    Client,
     GreetingSpecialTurn,
     HistoryReplaced,
     InteractionFilter,
@@ -19,6 +19,7 @@ from sennit import (
     ModelError,
     PersistenceStrategy,
     Session,
+    SessionOptions,
     SpecialTurn,
     SystemContent,
     Tool,
@@ -29,6 +30,7 @@ from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.services.reply import Reply, Text
 from sennit.services.request import ModelRequest
+from sennit.stores.postgres import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, in_short, kinds
@@ -66,10 +68,12 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Session
     if request.param == "memory":
         yield Session()
         return
-    sqlite = request.param == "sqlite"
-    address = tmp_path / "sennit.db" if sqlite else request.getfixturevalue("emptied")
-    with sennit.open(address) as client:
-        yield client.session(str(uuid4()))
+    if request.param == "sqlite":
+        client = sennit.open(tmp_path / "sennit.db")
+    else:
+        client = Client(PostgresStore(request.getfixturevalue("emptied")))
+    with client:
+        yield client.session("chat")
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -302,19 +306,18 @@ def test_a_special_turn_waits_for_a_run_of_another_conversation(session: Session
 
 
 @pytest.mark.parametrize(
-    ("reply", "code"),
+    ("reply", "streaming", "code"),
     [
-        (ModelError("no", kind="overloaded"), "overloaded"),
-        ([sennit.ModelError("broke off", kind="network")], "network"),
-        (["Half a sum", ModelError("broke off", kind="network")], "network"),
-        ("", "empty"),
-        ("  \n", "empty"),
-        (RuntimeError("bug"), "RuntimeError"),
+        (ModelError("no", kind="overloaded"), False, "overloaded"),
+        (ModelError("no", kind="overloaded"), True, "overloaded"),
+        (["Half a sum", ModelError("broke off", kind="network")], True, "network"),
+        ("", True, "empty"),
+        ("  \n", False, "empty"),
+        (RuntimeError("bug"), True, "RuntimeError"),
     ],
 )
-@pytest.mark.parametrize("streaming", [False, True])
 def test_a_failed_or_empty_replacement_changes_nothing(
-    session: Session, reply: Any, code: str, streaming: bool
+    session: Session, reply: Any, streaming: bool, code: str
 ) -> None:
     talk = talked(reply, session=session)
     before = [one.id for one in talk.branch.messages]
@@ -438,6 +441,25 @@ def test_a_turn_that_is_not_over_is_not_replaced() -> None:
     special(talk, summarize())
     assert talk.said == ["says In short.", "user And?", "call add", "result 2"]
     assert [content for _, content in sent(talk)][:-1] == ["Go.", "One.", "More.", "Two."]
+
+
+def test_an_aside_is_not_taken_for_the_end_of_a_turn() -> None:
+    talk = talked("A title.", "In short.")
+    talk.say("And?")
+    talk.session.add_message("assistant", [sennit.ToolPart("add", {"a": 1}, 2)], talk.branch)
+    special(talk, SpecialTurn(instruction="Title?"))
+    special(talk, summarize())
+    left = ["says In short.", "user And?", "call add", "result 2", "says A title."]
+    assert talk.said == left
+
+
+def test_calls_that_are_pending_are_not_made_by_a_special_turn() -> None:
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Hm.", "Done.")
+    talk.run(SessionOptions(process_tools=False))
+    result = special(talk, SpecialTurn(strategy=EPHEMERAL))
+    assert (result.text, result.metrics.tool_calls) == ("Hm.", 0)
+    assert sent(talk) == [("user", "Go.")]
+    assert talk.run().metrics.tool_calls == 1
 
 
 def test_contexts_stay_when_what_is_around_them_is_replaced() -> None:
