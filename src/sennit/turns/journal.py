@@ -37,6 +37,7 @@ class Journal:
 
     def __init__(self, runs: BranchRuns, token: int, publish: Publish) -> None:
         self._runs, self._token, self._publish = runs, token, publish
+        self._durable = runs.durable
         self._batches: list[_Batch] = []
         self._records: dict[UUID, RunRecord] = {}
         self._pump: Task[None] | None = None
@@ -47,18 +48,24 @@ class Journal:
         self, event: AnyEvent, message: Message | None = None, rewrite: Rewrite | None = None
     ) -> None:
         """Note an event, with the message it puts on the branch, or how it rewrites that."""
-        if rewrite is not None or not self._batches or self._batches[-1].rewrite is not None:
-            self._batches.append(_Batch(rewrite))
-        batch = self._batches[-1]
-        batch.events.append(event)
-        if message is not None and rewrite is None:
-            batch.messages.append(message)
-        self._go_on()
+        messages = [] if message is None or rewrite is not None else [message]
+        last = self._batches[-1] if self._batches else None
+        if not self._durable:
+            self._write_now(_Batch(rewrite, messages, [event]))
+        elif last is None or last.rewrite is not None or rewrite is not None:
+            self._batches.append(_Batch(rewrite, messages, [event]))
+            self._go_on()
+        else:
+            last.messages += messages
+            last.events.append(event)
 
     def put(self, run: RunRecord) -> None:
         """Note where the run stands, together with what is noted next."""
         self._records[run.id] = run
-        self._go_on()
+        if self._durable:
+            self._go_on()
+        else:
+            self._write_now(_Batch())
 
     async def settle(self) -> None:
         """Wait until all that was noted is durable and shown; raises what kept it from that."""
@@ -67,23 +74,24 @@ class Journal:
         if self._failed is not None:
             raise self._failed
 
+    def _write_now(self, batch: _Batch) -> None:
+        changes = self._changes(batch)
+        if batch.rewrite is None:
+            self._runs.note(batch.messages, changes)
+        else:
+            self._runs.rewrite(batch.rewrite, changes)
+        self._publish(batch.events)
+
     def _go_on(self) -> None:
-        if not self._runs.durable:
-            batch, changes = self._taken()
-            if batch.rewrite is None:
-                self._runs.note(batch.messages, changes)
-            else:
-                self._runs.rewrite(batch.rewrite, changes)
-            self._publish(batch.events)
-        elif self._pump is None and self._failed is None:
+        if self._pump is None and self._failed is None:
             self._quiet.clear()
             self._pump = create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
             while self._batches or self._records:
-                batch, changes = self._taken()
-                await self._write(batch, changes)
+                batch = self._batches.pop(0) if self._batches else _Batch()
+                await self._write(batch, self._changes(batch))
                 self._publish(batch.events)
         except BaseException as error:
             self._failed = error
@@ -105,11 +113,12 @@ class Journal:
         else:
             await to_thread(self._runs.rewrite, batch.rewrite, changes)
 
-    def _taken(self) -> tuple[_Batch, list[PutRun | AddEvents]]:
-        batch = self._batches.pop(0) if self._batches else _Batch()
-        records, self._records = self._records, {}
-        changes: list[PutRun | AddEvents] = [PutRun(run, self._token) for run in records.values()]
+    def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
+        changes: list[PutRun | AddEvents] = []
+        if self._records:
+            changes += [PutRun(run, self._token) for run in self._records.values()]
+            self._records = {}
         if batch.events:
             told = tuple(map(to_record, batch.events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))
-        return batch, changes
+        return changes
