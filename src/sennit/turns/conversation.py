@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import (
     AbstractEventLoop,
     CancelledError,
-    Queue,
     Task,
     create_task,
     get_running_loop,
@@ -19,7 +18,7 @@ from asyncio import (
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sennit.errors import AccessError, InvalidTypeError, NotFoundError, shown
@@ -36,24 +35,23 @@ from sennit.turns.aside import perform
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
-    ReasoningAdded,
     RunEnded,
-    TextAdded,
     to_record,
     whole,
 )
 from sennit.turns.hold import held, new_holder
 from sennit.turns.loop import NOTHING, hold_and_run
-from sennit.turns.observers import Observers, piece
+from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return
+from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching
+from sennit.turns.watch import Watch, as_event, as_return
 
 _LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
@@ -134,7 +132,7 @@ class ConversationSession:
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
         run is gone on with (see `resume`).
         """
-        return self._watch(options, streaming, _as_return, resume)
+        return self._watch(options, streaming, as_return, resume)
 
     def events(
         self,
@@ -144,7 +142,7 @@ class ConversationSession:
         resume: bool = False,
     ) -> Watch[AnyEvent]:
         """The same as typed events; the last one is RunEnded."""
-        return self._watch(options, streaming, _as_event, resume)
+        return self._watch(options, streaming, as_event, resume)
 
     def _watch(
         self,
@@ -498,79 +496,3 @@ def _warner(run: Run) -> Callable[[Any, Exception], None]:
         run.warn_if_running("observer", _raised(observer, error))
 
     return warn
-
-
-def _as_event(event: AnyEvent) -> AnyEvent | None:
-    return event
-
-
-def _as_return(event: AnyEvent) -> Return | None:
-    """What a stream shows of an event."""
-    if isinstance(event, RunEnded):
-        return event.result
-    if isinstance(event, TextAdded | ReasoningAdded):
-        said = piece(event)
-    else:
-        said = getattr(event, "message", None)
-        if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
-            return None
-    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
-
-
-class Watch(Generic[_T]):
-    """A run as it happens: an async iterator, and an async context manager.
-
-    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
-    before the end cancels it and waits until what was said is safe.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
-        cancel: Callable[[], None],
-        show: Callable[[AnyEvent], _T | None],
-    ) -> None:
-        self._start, self._cancel, self._show = start, cancel, show
-        self._queue: Queue[AnyEvent | None] = Queue()
-        self._task: Task[Return] | None = None
-        self._over = False
-
-    async def __aenter__(self) -> Watch[_T]:
-        self._begin()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None and not self._task.done():
-            self._cancel()
-            with suppress(Exception):
-                await self._task
-
-    def __aiter__(self) -> Watch[_T]:
-        return self
-
-    async def __anext__(self) -> _T:
-        task = self._begin()
-        while not self._over:
-            event = await self._queue.get()
-            if event is None:
-                self._over = True
-                await task  # raises what the run raised, if anything
-                break
-            if (told := self._show(event)) is not None:
-                return told
-        raise StopAsyncIteration
-
-    @property
-    async def result(self) -> Return:
-        """How the run ended."""
-        return await self._begin()
-
-    def _begin(self) -> Task[Return]:
-        if self._task is None:
-            self._task = self._start(self._publish)
-            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        return self._task
-
-    def _publish(self, events: list[AnyEvent]) -> None:
-        for event in events:
-            self._queue.put_nowait(event)
