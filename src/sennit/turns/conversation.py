@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import (
     AbstractEventLoop,
     CancelledError,
-    Queue,
     Task,
     create_task,
     get_running_loop,
@@ -19,7 +18,7 @@ from asyncio import (
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sennit.errors import AccessError, InvalidTypeError, NotFoundError, shown
@@ -31,28 +30,28 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
+from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.aside import perform
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
-    ReasoningAdded,
     RunEnded,
-    TextAdded,
     to_record,
     whole,
 )
 from sennit.turns.hold import held, new_holder
 from sennit.turns.loop import NOTHING, hold_and_run
-from sennit.turns.observers import Observers, piece
+from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return
+from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching
+from sennit.turns.watch import Watch, as_event, as_return
 
 _LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
@@ -122,31 +121,43 @@ class ConversationSession:
         return await self._run(options or SessionOptions(), None, _nobody)
 
     def stream(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
-        Best used with `async with`: leaving the block early cancels the run.
+        Best used with `async with`: leaving the block early cancels the run. With `resume` the last
+        run is gone on with (see `resume`).
         """
-        return self._watch(options, streaming, _as_return)
+        return self._watch(options, streaming, as_return, resume)
 
     def events(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[AnyEvent]:
         """The same as typed events; the last one is RunEnded."""
-        return self._watch(options, streaming, _as_event)
+        return self._watch(options, streaming, as_event, resume)
 
     def _watch(
         self,
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
+        resume: bool,
     ) -> Watch[_T]:
-        chosen, shown_as = options or SessionOptions(), streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions()
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
-            return create_task(self._run(chosen, shown_as, publish))
+            if resume:
+                return create_task(self._resume(options, shown_as, publish))
+            return create_task(self._run(options or SessionOptions(), shown_as, publish))
 
         return Watch(start, self.cancel, show)
 
@@ -190,6 +201,45 @@ class ConversationSession:
         self._request.session.add_message(message, branches=self._request.branch)
         return message
 
+    async def say(
+        self,
+        message: str | Message,
+        options: SessionOptions | None = None,
+        *,
+        check: Check | None = None,
+    ) -> Return:
+        """Say something and run until it is answered; a run that is refused leaves nothing behind.
+
+        `check` looks at each answer: a text it gives is told to the model, which answers again as
+        long as the options allow. What it lets pass, or nobody may mend, is the end.
+        """
+        if isinstance(message, str):
+            content = InstructionContent(instruction=message)
+            message = Message(content, sender=self._request.session.user)
+        aim = Aim(say=message, check=check)
+        return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    async def execute_tool_call(self, call_id: str) -> Return:
+        """Make exactly one of the pending tool calls; no model is asked and no other call is made.
+
+        It is the last message of the body, good or bad. A call that needs approval and has none
+        waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
+        Raises NotFoundError for a call that is unknown or has its result already.
+        """
+        left = await _left(BranchRuns(self._request.branch))
+        aim = Aim(only=self._pending_call(call_id).id)
+        return await self._run(SessionOptions(), None, _nobody, left, aim)
+
+    def _pending_call(self, call_id: str) -> Message:
+        waiting = {_call_id(one): one for one in self._request.pending()}
+        found = waiting.get(call_id)
+        if found is None:
+            raise NotFoundError(
+                f"No tool call {shown(call_id)} is pending, or it has its result already; there "
+                f"are {list(waiting)}."
+            )
+        return found
+
     async def execute_special_turn(
         self, turn: SpecialTurn, prefer_streaming: bool = False
     ) -> Return:
@@ -229,11 +279,28 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
+        return await self._resume(options, streaming, _nobody)
+
+    async def _resume(
+        self,
+        options: SessionOptions | None,
+        streaming: StreamingOptions | None,
+        publish: Callable[[list[AnyEvent]], None],
+    ) -> Return:
         left = await _left(BranchRuns(self._request.branch))
-        if left is None:
-            return Return(stop_reason="invalid", messages=(NOTHING,))
-        chosen = options or _options(left.notes)
-        return await self._run(chosen, streaming, _nobody, resume=left)
+        if left is not None:
+            return await self._run(options or _options(left.notes), streaming, publish, resume=left)
+        self._starting, self._too_early = False, None
+        nothing = Run(self._request, options or SessionOptions(), streaming, publish)
+        return nothing.refuse("invalid", NOTHING)
+
+    def waiting(self) -> list[Message]:
+        """The tool calls that wait for a person: those of a suspended run that nobody decided."""
+        left = unfinished(BranchRuns(self._request.branch))
+        if left is None or left.record.state != "suspended":
+            return []
+        open_ = left.asked - left.decided.keys()
+        return [message for message in self._request.pending() if message.id in open_]
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
@@ -305,6 +372,7 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         publish: Callable[[list[AnyEvent]], None],
         resume: Unfinished | None = None,
+        aim: Aim = NO_AIM,
     ) -> Return:
         watching: list[Callable[[list[AnyEvent]], None]] = [publish]
         run = Run(
@@ -313,6 +381,7 @@ class ConversationSession:
             streaming,
             lambda events: _tell(watching, events),
             id=None if resume is None else resume.record.id,
+            aim=aim,
             greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
@@ -364,13 +433,14 @@ class ConversationSession:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        if resume is None and not run.progress.greets and request.silent():
+        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        if resume is None and not (run.progress.greets or spoken) and request.silent():
             told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and request.pending():
+        if not options.process_tools and run.aim.say is None and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
@@ -426,79 +496,3 @@ def _warner(run: Run) -> Callable[[Any, Exception], None]:
         run.warn_if_running("observer", _raised(observer, error))
 
     return warn
-
-
-def _as_event(event: AnyEvent) -> AnyEvent | None:
-    return event
-
-
-def _as_return(event: AnyEvent) -> Return | None:
-    """What a stream shows of an event."""
-    if isinstance(event, RunEnded):
-        return event.result
-    if isinstance(event, TextAdded | ReasoningAdded):
-        said = piece(event)
-    else:
-        said = getattr(event, "message", None)
-        if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
-            return None
-    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
-
-
-class Watch(Generic[_T]):
-    """A run as it happens: an async iterator, and an async context manager.
-
-    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
-    before the end cancels it and waits until what was said is safe.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
-        cancel: Callable[[], None],
-        show: Callable[[AnyEvent], _T | None],
-    ) -> None:
-        self._start, self._cancel, self._show = start, cancel, show
-        self._queue: Queue[AnyEvent | None] = Queue()
-        self._task: Task[Return] | None = None
-        self._over = False
-
-    async def __aenter__(self) -> Watch[_T]:
-        self._begin()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None and not self._task.done():
-            self._cancel()
-            with suppress(Exception):
-                await self._task
-
-    def __aiter__(self) -> Watch[_T]:
-        return self
-
-    async def __anext__(self) -> _T:
-        task = self._begin()
-        while not self._over:
-            event = await self._queue.get()
-            if event is None:
-                self._over = True
-                await task  # raises what the run raised, if anything
-                break
-            if (told := self._show(event)) is not None:
-                return told
-        raise StopAsyncIteration
-
-    @property
-    async def result(self) -> Return:
-        """How the run ended."""
-        return await self._begin()
-
-    def _begin(self) -> Task[Return]:
-        if self._task is None:
-            self._task = self._start(self._publish)
-            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        return self._task
-
-    def _publish(self, events: list[AnyEvent]) -> None:
-        for event in events:
-            self._queue.put_nowait(event)

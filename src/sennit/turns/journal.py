@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from sennit import telemetry
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
@@ -90,17 +91,27 @@ class Journal:
         try:
             while self._batches or self._records:
                 batch = self._batches.pop(0) if self._batches else _Batch()
-                changes = self._changes(batch)
-                if batch.rewrite is None:
-                    await self._runs.write(batch.messages, changes)
-                else:
-                    await to_thread(self._runs.rewrite, batch.rewrite, changes)
+                await self._write(batch, self._changes(batch))
                 self._publish(batch.events)
         except BaseException as error:
             self._failed = error
         finally:
             self._pump = None
             self._quiet.set()
+
+    async def _write(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+        if not telemetry.on():
+            await self._written(batch, changes)
+            return
+        notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
+        with telemetry.watching(telemetry.STORE_WRITE, "", notes):
+            await self._written(batch, changes)
+
+    async def _written(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+        if batch.rewrite is None:
+            await self._runs.write(batch.messages, changes)
+        else:
+            await to_thread(self._runs.rewrite, batch.rewrite, changes)
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
         changes: list[PutRun | AddEvents] = []

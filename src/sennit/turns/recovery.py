@@ -17,6 +17,7 @@ from sennit.stores.records import RunRecord
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
+    ApprovalNeeded,
     DraftDropped,
     MessageCompleted,
     ReasoningAdded,
@@ -49,6 +50,8 @@ class Unfinished:
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
     started: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were under way."""
+    asked: set[UUID] = field(default_factory=set[UUID])
+    """The requests that people were asked about."""
     decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
     """What people have decided about requests."""
 
@@ -76,6 +79,8 @@ class Unfinished:
                 self.started.add(event.message.id)
             case ToolFinished():
                 self.said.append(event.message)
+            case ApprovalNeeded():
+                self.asked.add(event.message.id)
             case ApprovalGiven():
                 self.decided[event.message.id] = event
             case _:

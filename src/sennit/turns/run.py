@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -14,14 +14,19 @@ from sennit import clock
 from sennit.errors import ModelError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
-from sennit.messages.content import ActionRequestContent, AssistantResponseContent
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
+)
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
+from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.coalesce import Coalescer
-from sennit.turns.context import SPECIAL, ContextItem, overfull
+from sennit.turns.context import ContextItem, overfull
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
@@ -41,8 +46,8 @@ from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Metrics, Notice, Return, StopReason
-from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step
+from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, single_step
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -58,10 +63,12 @@ class Run:
         publish: Callable[[list[AnyEvent]], None],
         *,
         id: UUID | None = None,
+        aim: Aim = NO_AIM,
         greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
+        self.aim = aim
         self.runs = BranchRuns(request.branch)
         self.holder = new_holder()
         """Who holds the branch; a run that is resumed has another one each time."""
@@ -88,7 +95,7 @@ class Run:
         self._created = clock.now_us()
         self._said: list[Message] = []
         self._notices: list[Notice] = []
-        self._begun = self._ended = False
+        self._begun = self._ended = self._resumed = False
         self._judged = judge_replies(request.policies)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
@@ -102,7 +109,7 @@ class Run:
         left, self._begun = held.left, True
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
-        resumed = left is not None and left.record.id == self.id
+        self._resumed = resumed = left is not None and left.record.id == self.id
         if left is not None:
             self.started, self.decided = left.started, left.decided
             if resumed:
@@ -114,7 +121,10 @@ class Run:
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
         for message_id in left.drafts if left is not None and resumed else ():
             self.tell(DraftDropped, message_id=message_id)
-        self.progress.pending = self.request.pending()
+        if self.aim.say is None:
+            self.progress.pending = self.request.pending()
+        else:  # what was asked for before has been passed over
+            self.tell(MessageCompleted, new=self.aim.say)
 
     @property
     def under_way(self) -> bool:
@@ -191,10 +201,27 @@ class Run:
             self.progress.answered = False
         progress = self.progress
         progress.seconds = clock.monotonic() - self._began
+        if self.aim.only is not None:
+            return single_step(progress, self.aim.only, resumed=self._resumed)
         step = next_step(progress, self.options)
+        if isinstance(step, Stop) and self._objects():
+            return self.next()
         if isinstance(step, Ask) and not progress.crowded and (progress.exceeded or overfull(self)):
             return MakeRoom()
         return step
+
+    def _objects(self) -> bool:
+        """Whether the answer may not stand; if so, the model is told, and may answer again."""
+        progress, check = self.progress, self.aim.check
+        if check is None or not progress.answered or progress.stopping:
+            return False
+        if not isinstance(next_step(replace(progress, answered=False), self.options), Ask):
+            return False
+        told = check(Return(body=Body(tuple(self._said))).answer, progress.finish)
+        if told is not None:
+            note = {"repair": True}
+            self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
+        return told is not None
 
     def begin_draft(self) -> Draft:
         """A new turn of the model."""
