@@ -10,7 +10,6 @@ from psycopg import OperationalError
 
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.postgres_line import Line
-from sennit.stores.sql import postgres as sql
 from tests.torture import restarts
 
 if TYPE_CHECKING:
