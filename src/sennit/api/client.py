@@ -25,6 +25,8 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.memory import Memory
+    from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
@@ -61,9 +63,37 @@ class Client(ClientCore[Session]):
         return self._given_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
-        return Session.opened(
+        opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
+        opened.bind_memory(lambda: self.memory)
+        return opened
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What is remembered for this user and agent."""
+        from sennit.memory.memory import Memory
+        from sennit.memory.realm import Realm
+
+        return Memory(Realm(self._store, self._owner, self.agent))
+
+    def get_task(self, task_id: str | UUID) -> CommitResult:
+        """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""
+        return self.memory.task(task_id)
+
+    def retry_task(self, task_id: str | UUID) -> CommitResult:
+        """Try again to finish a commit that failed."""
+        return self.memory.retry(task_id)
+
+    def finish_commits(self) -> list[CommitResult]:
+        """Finish all commits that are open, such as those that a crash has left."""
+        return self.memory.finish_all()
+
+    def close(self) -> None:
+        """Finish what is under way, then close the store."""
+        if "memory" in self.__dict__:
+            self.memory.close()
+        super().close()
 
     def export(
         self,
@@ -117,6 +147,10 @@ class Client(ClientCore[Session]):
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
     aexpire = async_twin(expire)
+    aget_task = async_twin(get_task)
+    aretry_task = async_twin(retry_task)
+    afinish_commits = async_twin(finish_commits)
+    aclose = async_twin(close)
 
     def __enter__(self) -> Client:
         return self
