@@ -25,6 +25,7 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.files import FileSystem
     from sennit.memory.memory import Memory
     from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
@@ -72,10 +73,18 @@ class Client(ClientCore[Session]):
     @cached_property
     def memory(self) -> Memory:
         """What is remembered for this user and agent."""
-        from sennit.memory.memory import Memory
+        from sennit.memory.files import FileSystem
+    from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
         return Memory(Realm(self._store, self._owner, self.agent))
+
+    @cached_property
+    def fs(self) -> FileSystem:
+        """Sessions, memories, skills and resources as one tree of files."""
+        from sennit.memory.files import FileSystem
+
+        return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
 
     def get_task(self, task_id: str | UUID) -> CommitResult:
         """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""

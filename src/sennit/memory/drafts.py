@@ -264,7 +264,7 @@ class Drafts:
         text, since, evidence = draft.text.strip() + "\n", draft.valid_from, draft.evidence
         if draft.category is Category.PROFILE:
             text, since = profile.lines_of(draft.facts), self._now
-            evidence = in_order(one.evidence for fact in draft.facts for one in fact.sources)
+            evidence = profile.evidence_of(draft.facts)
             info = {
                 "did": draft.did,
                 "abstract": profile_abstract(draft.facts),
