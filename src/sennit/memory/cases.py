@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sennit.memory.phrases import expanded, is_order, is_secret, tidy
-from sennit.memory.reading import Conversation, ToolUse, Utterance, own_words, sentences
+from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import slug
 from sennit.memory.values import Candidate, Category, Evidence
 
@@ -71,7 +71,7 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
         if one.speaker == "assistant":
             proposed = _proposal(one) or proposed
             continue
-        for sentence in sentences(own_words(one.text)):
+        for sentence in one.sentences:
             solution = _solution(_Said(one, sentence), proposed)
             if problem and solution:
                 yield _case(problem, solution, _Said(one, sentence))
@@ -90,7 +90,7 @@ def _solution(said: _Said, proposed: _Said | None) -> _Said | None:
 
 def _proposal(utterance: Utterance) -> _Said | None:
     """What the assistant advises: its first sentences that are no question."""
-    told = [one for one in sentences(own_words(utterance.text)) if not one.endswith("?")]
+    told = [one for one in utterance.sentences if not one.endswith("?")]
     advice = " ".join(told[:3])[:_LONGEST]
     return _Said(utterance, advice) if advice and not is_secret(advice) else None
 

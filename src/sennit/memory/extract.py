@@ -35,7 +35,7 @@ def extract_by_rules(conversation: Conversation) -> Extraction:
 
 def stated(utterance: Utterance) -> Iterator[Candidate]:
     """What one utterance of the user states."""
-    for clause in own_statements(utterance.text):
+    for clause in own_statements(utterance):
         fact = fact_of(clause)
         if fact is not None:
             yield candidate_of(fact, clause, utterance)

@@ -127,7 +127,7 @@ def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
     """What the user states, one to three sentences in a row, the shortest first."""
     if isinstance(source, ToolUse) or source.speaker != "user":
         return
-    own = list(stated_sentences(source.text))
+    own = list(stated_sentences(source))
     for size in range(1, min(_WINDOW, len(own)) + 1):
         for first in range(len(own) - size + 1):
             text = " ".join(own[first : first + size])

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sennit.memory.dates import is_dated
-from sennit.memory.reading import own_words, sentences
+from sennit.memory.reading import Utterance
 
 _I = re.IGNORECASE
 _CONTRACTED = [
@@ -114,6 +114,7 @@ _SECRET = re.compile(
     r"pin(?: code| number)? is|credit card|card number|cvv|social security|ssn)\b",
     _I,
 )
+_SECRET_HINTS = ("pass", "key", "token", "bearer", "pin", "card", "cvv", "social", "ssn")
 _LEAD = r"(?:^|[.!?:,\n]\s*|\b(?:please|now|then|and|must|should|to|you)\s+)"
 _ORDER = re.compile(
     rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
@@ -123,6 +124,11 @@ _ORDER = re.compile(
     r"\bdeveloper mode\b|\.\./|\.\.\\|<\|",
     _I,
 )
+_ORDER_HINTS = (
+    "ignore", "disregard", "forget", "override", "the user ", "system prompt", "developer mode",
+    "../", "..\\", "<|",
+)  # fmt: skip
+"""One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
     r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
     r"(?=(?:I|my|we|our)\b)",
@@ -151,12 +157,14 @@ class Plain:
 
 def is_order(text: str) -> bool:
     """Whether a text tries to tell the memory, rather than the assistant, what to do."""
-    return _ORDER.search(text) is not None
+    hinted = text.lower()
+    return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
 def is_secret(text: str) -> bool:
     """Whether a text speaks of something that must never be stored, such as a password."""
-    return _SECRET.search(text) is not None
+    hinted = text.lower()
+    return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
 
 
 def expanded(text: str) -> str:
@@ -171,14 +179,14 @@ def expanded(text: str) -> str:
     return text
 
 
-def stated_sentences(text: str) -> Iterator[str]:
+def stated_sentences(utterance: Utterance) -> Iterator[str]:
     """The sentences in which a person says how things are, in their own words.
 
     A text that gives orders to the memory has none.
     """
-    if is_order(text):
+    if is_order(utterance.text):
         return
-    for sentence in sentences(own_words(text)):
+    for sentence in utterance.sentences:
         plain = _without_fillers(expanded(sentence))
         if _TASK.match(plain):
             if plain.endswith(":"):
@@ -187,9 +195,9 @@ def stated_sentences(text: str) -> Iterator[str]:
             yield sentence
 
 
-def own_statements(text: str) -> Iterator[str]:
+def own_statements(utterance: Utterance) -> Iterator[str]:
     """The same, clause by clause."""
-    for sentence in stated_sentences(text):
+    for sentence in stated_sentences(utterance):
         yield from (clause for clause in _CLAUSES.split(sentence) if clause.strip())
 
 

@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from heapq import nlargest
+from itertools import islice
 from typing import TypeAlias
 
 from sennit.memory.reading import sentences
@@ -22,6 +23,8 @@ Similar: TypeAlias = Callable[[Candidate], Sequence[Known]]
 
 RANKED = 10
 """How many similar memories are looked at."""
+_LOOKED_AT = 300
+"""How many places in the index are read for a candidate, so that a batch is not quadratic."""
 
 _CUES = {
     "home": "live lives moved based home relocated resides",
@@ -53,7 +56,7 @@ class TextRanker:
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
         self._known: dict[str, tuple[Known, Counter[str]]] = {}
-        self._holding: defaultdict[tuple[Category, str], set[str]] = defaultdict(set)
+        self._holding: defaultdict[tuple[Category, str], dict[str, None]] = defaultdict(dict)
         for one in known:
             self.put(one)
 
@@ -62,11 +65,11 @@ class TextRanker:
         if known.id in self._known:
             old, counted = self._known[known.id]
             for word in counted:
-                self._holding[old.category, word].discard(known.id)
+                self._holding[old.category, word].pop(known.id)
         counted = Counter(_indexed(known.text))
         self._known[known.id] = (known, counted)
         for word in counted:
-            self._holding[known.category, word].add(known.id)
+            self._holding[known.category, word][known.id] = None
 
     def get(self, id: str) -> Known | None:
         """The memory with this id."""
@@ -76,14 +79,21 @@ class TextRanker:
     def __call__(self, candidate: Candidate) -> list[Known]:
         """Those that share anything, the most similar first; of equals, the latest."""
         scores: defaultdict[str, float] = defaultdict(float)
-        for word in set(_indexed(candidate.text)):
-            holding = self._holding.get((candidate.category, word), ())
-            rare = math.log(1 + len(self._known) / (len(holding) or 1))
-            for id in holding:
+        room = _LOOKED_AT
+        for word, holding in self._rarest_first(candidate):
+            rare = math.log(1 + len(self._known) / len(holding))
+            for id in islice(reversed(holding), room):
+                room -= 1
                 counted = self._known[id][1]
                 scores[id] += rare * counted[word] / (counted[word] + 0.1 * len(counted))
         best = nlargest(RANKED, scores, key=lambda id: (scores[id], id))
         return [self._known[id][0] for id in best]
+
+    def _rarest_first(self, candidate: Candidate) -> list[tuple[str, dict[str, None]]]:
+        words = set(_indexed(candidate.text))
+        found = [(word, self._holding.get((candidate.category, word))) for word in words]
+        held = [(word, holding) for word, holding in found if holding]
+        return sorted(held, key=lambda pair: (len(pair[1]), pair[0]))
 
 
 def _indexed(text: str) -> list[str]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from sennit.memory.cases import is_problem, is_solution
 from sennit.memory.phrases import expanded
-from sennit.memory.reading import Conversation, ToolUse, Utterance, own_words, sentences
+from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import folded, stem, terms, words
 from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
 
@@ -23,7 +24,8 @@ _STEPS = 12
 _CONCEPTS = 10
 _PENDING = 8
 _STEP_LETTERS = 160
-_TERM = re.compile(r"`([^`\n]{2,40})`|\b([^\W\d_][\w+#.-]{3,39})\b")
+_READ = 20_000
+_TERM = re.compile(r"`([^`\n]{2,40})`|\b([^\W\d_](?:[\w+#-]|\.(?=\w)){3,39})\b")
 _TODO = re.compile(
     r"\b(?:to-?do|remind me|still (?:need|have|must)|need(?:s)? to|next step|later|tomorrow|"
     r"follow up|remains? to|not yet|until then|I will (?!be\b)|we will)\b",
@@ -41,9 +43,9 @@ def summary_by_rules(conversation: Conversation) -> Summary:
     told = [one for one in conversation.utterances if one.speaker == "assistant"]
     concepts = _concepts(conversation)
     pending = _pending(conversation)
-    intents = [line for one in asked if (line := _gist(one.text))]
-    intent = intents[0] if intents else _gist(told[0].text) if told else _NOTHING
-    result = _gist(told[-1].text) if told else "No answer yet"
+    intents = [line for one in asked if (line := _gist(one))]
+    intent = intents[0] if intents else _gist(told[0]) if told else _NOTHING
+    result = _gist(told[-1]) if told else "No answer yet"
     return Summary(
         topic=", ".join(concepts[:3]) or "Conversation",
         intent=_short(intent, 90),
@@ -128,7 +130,7 @@ def _steps(conversation: Conversation) -> list[str]:
     steps: list[list[str]] = []
     for one in conversation.said:
         if isinstance(one, Utterance) and one.speaker == "user":
-            if gist := _gist(one.text):
+            if gist := _gist(one):
                 steps.append([_short(gist, _STEP_LETTERS)])
         elif not steps:
             continue
@@ -136,7 +138,7 @@ def _steps(conversation: Conversation) -> list[str]:
             note = one.name if one.success else f"{one.name} (failed)"
             if len(steps[-1]) < 6:
                 steps[-1].append(note)
-        elif gist := _gist(one.text):
+        elif gist := _gist(one):
             steps[-1][1:] = [*steps[-1][1:6], _short(gist, _STEP_LETTERS)]
     return [" → ".join(step) for step in _spread(steps, _STEPS)]
 
@@ -147,15 +149,13 @@ def _concepts(conversation: Conversation) -> list[str]:
     written: dict[str, str] = {}
     for one in conversation.utterances:
         seen: set[str] = set()
-        for found in _TERM.finditer(own_words(one.text)[:20_000]):
-            term = found[1] or found[2].rstrip(".-")
-            key = " ".join(terms(term))
-            if not key or key in seen or (not found[1] and folded(term) in _COMMON):
-                continue
-            seen.add(key)
-            written.setdefault(key, term)
-            technical = found[1] or not term.islower()
-            counted[key] += 3 if technical else 1
+        for quoted, bare in _TERM.findall(" ".join(one.sentences)[:_READ]):
+            term = quoted or bare
+            key = _key(term)
+            if key and key not in seen:
+                seen.add(key)
+                written.setdefault(key, term)
+                counted[key] += 3 if quoted or not term.islower() else 1
     best = sorted(counted, key=lambda key: -counted[key])
     return [written[key] for key in best[:_CONCEPTS] if counted[key] > 1] or [
         written[key] for key in best[:3]
@@ -172,12 +172,18 @@ _COMMON_WORDS = """
 _COMMON = frozenset(_COMMON_WORDS.split())
 
 
+@lru_cache(maxsize=8192)
+def _key(term: str) -> str:
+    """What makes two spellings one concept; nothing for words that are none."""
+    return "" if folded(term) in _COMMON else " ".join(terms(term))
+
+
 def _pending(conversation: Conversation) -> list[str]:
     """What was left open: things to do, problems nobody solved, a question nobody answered."""
     open_: dict[str, None] = {}
     problem = ""
     for one in conversation.utterances:
-        for sentence in sentences(own_words(one.text)):
+        for sentence in one.sentences:
             plain = expanded(sentence)
             if one.speaker == "user" and is_solution(plain):
                 problem = ""
@@ -189,17 +195,19 @@ def _pending(conversation: Conversation) -> list[str]:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
     said = conversation.said
     if said and isinstance(last := said[-1], Utterance) and last.speaker == "user":
-        gist = _gist(last.text)
+        gist = _gist(last)
         if gist and not is_solution(gist):
             open_[_short(gist, _STEP_LETTERS)] = None
     return list(open_)[-_PENDING:]
 
 
-def _gist(text: str) -> str:
-    """The first sentence that says something; small talk only if there is nothing else."""
-    said = [_line(one) for one in sentences(own_words(text)[:4000])]
-    said = [one for one in said if one and one != "…"]
-    return next((one for one in said if not _SMALL_TALK.fullmatch(one)), "")
+def _gist(utterance: Utterance) -> str:
+    """The first sentence that says something, other than small talk."""
+    for sentence in utterance.sentences:
+        line = _line(sentence)
+        if line and line != "…" and not _SMALL_TALK.fullmatch(line):
+            return line
+    return ""
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:
