@@ -73,8 +73,7 @@ class Client(ClientCore[Session]):
     @cached_property
     def memory(self) -> Memory:
         """What is remembered for this user and agent."""
-        from sennit.memory.files import FileSystem
-    from sennit.memory.memory import Memory
+        from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
         return Memory(Realm(self._store, self._owner, self.agent))

@@ -20,6 +20,7 @@ from sennit.errors import NotFoundError
 from sennit.memory import entry, jsonl, summarize
 from sennit.memory.archive import current
 from sennit.memory.entry import Entry, nothing_at
+from sennit.memory.reading import read
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name, result_of
 from sennit.memory.uri import Uri, is_name
@@ -144,7 +145,7 @@ class _Session:
         )
 
     def _by_rules(self, how: Callable[[Any], str]) -> str:
-        return how(summarize.summary_by_rules(self._current)) if self._current else ""
+        return how(summarize.summary_by_rules(read(self._current))) if self._current else ""
 
     def _archive(self, commit: CommitRecord) -> _Folder:
         files = _Folder({"messages.jsonl": lambda: jsonl.lines(self._messages(commit))})
