@@ -26,6 +26,7 @@ from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
     from sennit.memory.files import FileSystem
+    from sennit.memory.forget import Forgotten, Undone
     from sennit.memory.memory import Memory
     from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
@@ -97,6 +98,30 @@ class Client(ClientCore[Session]):
         """Finish all commits that are open, such as those that a crash has left."""
         return self.memory.finish_all()
 
+    def undo_commit(self, commit_id: str | UUID) -> Undone:
+        """Take back what a commit has written to memory; its archive stays.
+
+        Memories say again what they said before. Raises NotFoundError.
+        """
+        return self.memory.undo(commit_id)
+
+    def forget(
+        self,
+        *,
+        user: str | None = None,
+        uri: str | None = None,
+        session: str | UUID | None = None,
+    ) -> Forgotten:
+        """Erase for good: this user's data, what is at a URI, or a session; name one of them.
+
+        All that rests on what is erased goes too: memories, their versions, rows of the index.
+        Raises NotFoundError if nothing is there, AccessError for another user.
+        """
+        from sennit.memory.forget import forget
+
+        realm = self.memory.realm
+        return forget(realm, self.delete_session, user=user, uri=uri, session=session)
+
     def close(self) -> None:
         """Finish what is under way, then close the store."""
         if "memory" in self.__dict__:
@@ -158,6 +183,8 @@ class Client(ClientCore[Session]):
     aget_task = async_twin(get_task)
     aretry_task = async_twin(retry_task)
     afinish_commits = async_twin(finish_commits)
+    aundo_commit = async_twin(undo_commit)
+    aforget = async_twin(forget)
     aclose = async_twin(close)
 
     def __enter__(self) -> Client:

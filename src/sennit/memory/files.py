@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
@@ -63,10 +64,19 @@ class FileSystem:
 
     def walk(self, uri: str = SCHEME) -> Iterator[Entry]:
         """All that is below a folder, each folder before what is in it."""
-        for one in self.ls(uri):
+        for one, _ in self._walk(uri):
             yield one
+
+    def _walk(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
+        """The same, with what each file says."""
+        place = None if uri == SCHEME else Uri.parse(uri)
+        if place is not None and place.scope == "session" and place.names:
+            yield from self._sessions.walk(place)
+            return
+        for one in self.ls(uri):
+            yield one, partial(self.read, one.uri)
             if one.is_folder:
-                yield from self.walk(one.uri)
+                yield from self._walk(one.uri)
 
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
         """A folder and all below it, as a picture."""
@@ -165,13 +175,14 @@ class FileSystem:
             wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
         except re.error as error:
             raise ValidationError(f"{shown(pattern)} is no regular expression: {error}.") from None
-        single = uri != SCHEME and not self.stat(uri).is_folder
-        entries = [self.stat(uri)] if single else self.walk(uri)
+        files = self._walk(uri)
+        if uri != SCHEME and not (here := self.stat(uri)).is_folder:
+            files = iter([(here, partial(self.read, here.uri))])
         return [
             Match(one.uri, number, line)
-            for one in entries
+            for one, say in files
             if not one.is_folder
-            for number, line in enumerate(self.read(one.uri).splitlines(), 1)
+            for number, line in enumerate(say().splitlines(), 1)
             if wanted.search(line)
         ]
 

@@ -18,6 +18,8 @@ from sennit.errors import NotFoundError, StoreError, ValidationError, shown
 from sennit.memory.archive import archive, checked_recent, current
 from sennit.memory.digest import digest, digest_by_rules
 from sennit.memory.finish import Archived, Finishing
+from sennit.memory.forget import Undone, undo
+from sennit.memory.history import Memories
 from sennit.memory.prompts import PROMPTS, Prompts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, failed, nothing_done, result_of
@@ -33,10 +35,11 @@ from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.commits import AddUses
 
 
-class Memory:
+class Memory(Memories):
     """What one user, with one agent, has for good."""
 
     def __init__(self, realm: Realm) -> None:
+        super().__init__(realm)
         self.realm = realm
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
@@ -122,6 +125,11 @@ class Memory:
         with self._one:
             self._finishing.reopen(uid)
         return self.finish(uid)
+
+    def undo(self, task_id: str | UUID) -> Undone:
+        """Take back what a commit has written; see `Client.undo_commit`."""
+        with self._one:
+            return undo(self.realm, commit_id(task_id))
 
     def _think(self, archived: Archived) -> Digest:
         if self._model is None:

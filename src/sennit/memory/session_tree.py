@@ -10,7 +10,7 @@ Current is what the default branch has unarchived; archives and tools are those 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, TypeAlias
@@ -28,7 +28,6 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
 from sennit.stores.commits import CommitRecord, CommitsRecord
-from sennit.stores.keys import session_id
 from sennit.stores.records import SessionRecord
 
 Text: TypeAlias = Callable[[], str]
@@ -51,8 +50,7 @@ class SessionTree:
         """What is there; raises NotFoundError."""
         if not uri.names:
             return entry.folder(uri)
-        found = self._node(uri)
-        return entry.folder(uri) if isinstance(found, _Folder) else entry.view(uri, found())
+        return _entry(uri, self._node(uri))
 
     def children(self, uri: Uri) -> list[Entry]:
         """What is in a folder; raises NotFoundError."""
@@ -61,14 +59,21 @@ class SessionTree:
         found = self._node(uri)
         if not isinstance(found, _Folder):
             return []
-        return [self.entry(uri / name) for name in found]
+        return [_entry(uri / name, node) for name, node in found.items()]
+
+    def walk(self, uri: Uri) -> Iterator[tuple[Entry, Text]]:
+        """All that is below a folder of a session, read once, with what files say."""
+        waiting = [(uri, self._node(uri))]
+        while waiting:
+            place, node = waiting.pop()
+            if place != uri:
+                yield _entry(place, node), partial(_text, place, node)
+            if isinstance(node, _Folder):
+                waiting += [(place / name, node[name]) for name in reversed(node)]
 
     def text(self, uri: Uri) -> str:
         """What a file says; raises NotFoundError."""
-        found = self._node(uri) if uri.names else _Folder()
-        if isinstance(found, _Folder):
-            raise nothing_at(uri)
-        return found()
+        return _text(uri, self._node(uri) if uri.names else _Folder())
 
     def _names(self) -> list[str]:
         before: tuple[int, UUID] | None = None
@@ -89,15 +94,22 @@ class SessionTree:
         return node
 
     def _session(self, uri: Uri) -> _Session:
-        try:
-            uid = UUID(uri.names[0])
-        except ValueError:
-            uid = session_id(self.realm.user, uri.names[0])
+        uid = self.realm.session_id(uri.names[0])
         try:
             session = self.open_session(uid)
             return _Session(session, self.realm.store.commits(self.realm.user, uid))
         except NotFoundError:
             raise nothing_at(uri) from None
+
+
+def _entry(uri: Uri, node: _Folder | Text) -> Entry:
+    return entry.folder(uri) if isinstance(node, _Folder) else entry.view(uri, node())
+
+
+def _text(uri: Uri, node: _Folder | Text) -> str:
+    if isinstance(node, _Folder):
+        raise nothing_at(uri)
+    return node()
 
 
 def session_name(record: SessionRecord) -> str:

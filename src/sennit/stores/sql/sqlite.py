@@ -156,6 +156,7 @@ LOWER_MARK = """
 UNINDEXED = "SELECT no, owner, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
 ADD_WORDS = "INSERT INTO words (rowid, owner, said) VALUES (?, ?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, owner, said) VALUES ('delete', ?, ?, ?)"
+MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
 SEARCH = """
     SELECT s.id, m.id, m.body, -bm25(words, 0.0, 1.0) AS score
     FROM words JOIN messages m ON m.no = words.rowid
