@@ -53,6 +53,7 @@ _FILLER = re.compile(
     _I,
 )
 _FILLERS = re.compile(rf"^(?:{_FILLER.pattern})+", _I)
+_LAST = re.compile(r",? (?:by the way|btw|though|thanks|thank you|if that helps|you know)$", _I)
 _DATE_FIRST = re.compile(
     r"(?:yesterday|today|tonight|tomorrow|(?:last|next|this) \w+|"
     r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+"
@@ -71,7 +72,11 @@ _CHANGE = re.compile(
     r"these days|nowadays|from now on|new|joined|started|stopped|quit|gave up|given up|used to)\b",
     _I,
 )
-_HABIT = re.compile(r"\b(?:always|usually|typically|normally|often|rarely|never|every \w+)\b", _I)
+_HABIT = re.compile(
+    r"\b(?:always|usually|typically|normally|often|rarely|never|from now on|in (?:the )?future|"
+    r"every (?:day|morning|evening|night|week|weekend|month|year|time|\w+day))\b",
+    _I,
+)
 _NOT = [
     (re.compile(pattern, _I), plain)
     for pattern, plain in (
@@ -110,11 +115,16 @@ _TASK = re.compile(
     _I,
 )
 _SECRET = re.compile(
-    r"\b(?:pass(?:word|phrase|code)|api[ _-]?key|secret key|access token|bearer|private key|"
-    r"pin(?: code| number)? is|credit card|card number|cvv|social security|ssn)\b",
+    r"\b(?:pass(?:word|phrase|code)|(?:api|access|private|secret)[ _-]?key|(?:\w+ )?token|secret|"
+    r"pin(?: code| number)?|cvv|ssn|social security number|(?:credit )?card(?: number)?)s?\s*"
+    r"(?:(?:for|of) [\w ]{1,30}? )?(?:is|are|was|to|=|:)\s*\S"
+    r"|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|-----BEGIN|\d(?:[ -]?\d){12,15}(?!\d)",
     _I,
 )
-_SECRET_HINTS = ("pass", "key", "token", "bearer", "pin", "card", "cvv", "social", "ssn")
+_SECRET_HINTS = (
+    "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
+    "xox", "eyj", "-----", *map(str, range(10)),
+)  # fmt: skip
 _LEAD = r"(?:^|[.!?:,\n]\s*|\b(?:please|now|then|and|must|should|to|you)\s+)"
 _ORDER = re.compile(
     rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
@@ -167,6 +177,12 @@ def is_secret(text: str) -> bool:
     return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
 
 
+def is_request(sentence: str) -> bool:
+    """Whether a sentence asks for something: a question or a task."""
+    plain = _without_fillers(expanded(sentence))
+    return sentence.endswith("?") or bool(_QUESTION.match(plain) or _TASK.match(plain))
+
+
 def expanded(text: str) -> str:
     """A text without contractions, about the user in the first person."""
     text = text.replace("’", "'")
@@ -217,9 +233,9 @@ _RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]
 
 def plain(clause: str) -> Plain:
     """A clause made plain, and what was taken away from it."""
-    text = _without_fillers(expanded(clause)).rstrip(" .!?,;:…")
+    text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
     change = _CHANGE.search(clause) is not None
-    habit = _HABIT.search(text) is not None
+    habit = _HABIT.search(clause) is not None
     positive = True
     if "not" in text or "no longer" in text or "never" in text.lower() or change:
         for pattern, replacement in _NOT:
@@ -233,6 +249,7 @@ def plain(clause: str) -> Plain:
 def tidy(clause: str) -> str:
     """A clause as a memory holds it: the speaker's words, as a sentence of their own."""
     said = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
+    said = _LAST.sub("", said)
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 

@@ -22,11 +22,13 @@ from sennit.memory.lexicon import (
     LANGUAGES,
     MILESTONES,
     NATIONS,
+    NO_NAME,
     OCCASIONS,
     PEOPLE,
     POINTS_BACK,
     STATES,
     THINGS,
+    TROUBLE,
 )
 from sennit.memory.phrases import Plain, plain
 from sennit.memory.terms import folded, terms
@@ -37,6 +39,7 @@ _HAVE = r"(?:have |has )?"
 _NAME = r"(?:(?-i:[^\W\d_a-z][\w'-]*)(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
 _PERSON = "|".join(sorted(PEOPLE, key=len, reverse=True))
 _OTHER = "|".join(sorted((*PEOPLE, *THINGS), key=len, reverse=True))
+_COMMON_THING = r"(?:the(?! (?-i:[A-Z]))|an?|this|that|these|those|my|your|it|another|using|line) "
 _ADJECTIVES = r"(?:(?!name\b)[\w-]+ ){0,2}?"
 
 
@@ -112,11 +115,12 @@ def _profile(slot: str, said: str, *, single: bool = True) -> Fact | None:
 
 
 @rule(
-    r"(?:my (?:full |first |real |nick)?name is|I (?:am|is) (?:called|named)|I goe?s? by|call me)"
-    r" (.+)"
+    r"(?:my (?:full |first |real |nick)?name is|I (?:am|is) (?:called|named)|I goe?s? by) "
+    r"(?!on |in |not |an? |the (?!name))(.+)",
+    rf"call me ({_NAME})",
 )
 def _named(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("name", re.sub(r"^the name ", "", found[1]))
+    return _profile("name", re.sub(r"^the name ", "", found[1] or found[2]))
 
 
 @rule(
@@ -145,7 +149,10 @@ def _home(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("home", found[1])
 
 
-@rule(rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)? to) (.+)")
+@rule(
+    rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)? to) "
+    rf"(?!{_COMMON_THING})(.+)"
+)
 def _moved(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("home", found[1])
 
@@ -165,15 +172,20 @@ def _job(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(
     rf"I (?:works?|worked|(?:am|is|have been) working|am employed|{_HAVE}started(?: working| work|"
-    rf" a (?:new )?job)?|{_HAVE}got a (?:new )?job) (?:for|at|by|with) ((?-i:[A-Z])\w.*|an? .+)",
+    rf" a (?:new )?job)?|{_HAVE}got a (?:new )?job) (?:for|at|by) ((?-i:[A-Z])\w.*)",
+    r"I (?:works?|(?:am|is|have been) working) (?:for|at) (an? (?!while\b|bit\b|long\b|few\b|lot\b"
+    r"|solution\b|fix\b).+)",
     rf"I {_HAVE}joined ((?-i:[A-Z])\w.*)",
     r"my employer is (.+)",
 )
 def _employer(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("employer", found[1] or found[2] or found[3])
+    return _profile("employer", found[1] or found[2] or found[3] or found[4])
 
 
-@rule(r"I (?:stud(?:y|ies|ied)|(?:am|is) studying|major(?:ed)? in|have a degree in) (.+)")
+@rule(
+    r"I (?:stud(?:y|ies|ied)|(?:am|is) studying|major(?:ed)? in|have a degree in) "
+    rf"(?!{_COMMON_THING})(.+)"
+)
 def _study(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("study", found[1], single=False)
 
@@ -211,7 +223,7 @@ def _nation(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I (?:speaks?|(?:am|is) fluent in) (.+)",
+    rf"I (?:speaks?|(?:am|is) fluent in) (?:some |a little )?(?={LANGUAGES}|(?-i:[A-Z]))(.+)",
     r"my (?:native|first|mother) (?:language|tongue) is (.+)",
 )
 def _language(found: re.Match[str], _: Plain) -> Fact | None:
@@ -300,7 +312,8 @@ def _said(rest: str) -> tuple[str, Words]:
 
 
 def _event(made: Plain) -> Fact:
-    return Fact(Category.EVENTS, "event", content(made.text), label=without_dates(made.text))
+    label = re.sub(rf"^I (?:{_BE} |{_HAVE})?", "", without_dates(made.text), flags=re.IGNORECASE)
+    return Fact(Category.EVENTS, "event", content(made.text), label=label)
 
 
 @rule(
@@ -308,8 +321,8 @@ def _event(made: Plain) -> Fact:
     r"will go with)\b",
     rf"I {_HAVE}(?:{MILESTONES})\b",
 )
-def _decided(found: re.Match[str], made: Plain) -> Fact | None:
-    return _event(made) if len(made.text) > found.end() or made.dated else None
+def _decided(_: re.Match[str], made: Plain) -> Fact | None:
+    return _event(made) if made.dated or len(made.text.split()) > 2 else None
 
 
 @rule(
@@ -319,7 +332,7 @@ def _decided(found: re.Match[str], made: Plain) -> Fact | None:
     rf"(?:my|the) (?:[\w-]+ ){{0,2}}?(?:{OCCASIONS})\b",
 )
 def _dated(_: re.Match[str], made: Plain) -> Fact | None:
-    return _event(made) if made.dated else None
+    return _event(made) if made.dated and not TROUBLE.search(made.text) else None
 
 
 # What somebody likes, does and wants done.
@@ -371,18 +384,23 @@ def _works_as(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(rf"I (?:am|is) ({_NAME})$")
 def _is(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("name", found[1])
+    return None if NO_NAME.match(found[1]) else _profile("name", found[1])
 
 
 @rule(rf"I {_HAVE}(?:switched|changed|migrated)(?: from (.+?))? to (.+)")
 def _switched(found: re.Match[str], _: Plain) -> Fact | None:
-    fact = _preference("use", re.sub(r" for .*", "", found[2]))
+    fact = _used(found[2])
     return fact and replace(fact, replaces=content(found[1] or ""), change=True)
 
 
 @rule(r"I uses? (.+)")
 def _uses(found: re.Match[str], _: Plain) -> Fact | None:
-    return _preference("use", re.sub(r" for .*", "", found[1]))
+    return _used(found[1])
+
+
+def _used(said: str) -> Fact | None:
+    """What somebody uses, if it has a name: "a loop" or "the main branch" is used in passing."""
+    return _preference("use", re.sub(r" for .*", "", said)) if said[:1].isupper() else None
 
 
 @rule(r"I stop (.+)")
@@ -394,13 +412,14 @@ def _stopped(found: re.Match[str], _: Plain) -> Fact | None:
     r"I ((?:eats?|drinks?|plays?|reads?|watch(?:es)?|listens? to|collects?|practi[cs]es?|cooks?|"
     r"drives?|rides?|wears?|smokes?|paints?|sings?|meditates?|swims?|runs?)(?: .+|$))"
 )
-def _does(found: re.Match[str], _: Plain) -> Fact | None:
-    return _preference("do", found[1])
+def _does(found: re.Match[str], made: Plain) -> Fact | None:
+    once = re.match(rf"\w+ (?:{_COMMON_THING})", found[1], re.IGNORECASE)
+    return None if once and not made.habit else _preference("do", found[1])
 
 
 @rule(rf"I (?!{_BE}\b|have\b|had\b|can\b|will\b|think\b|get (?:an?|this|the)\b|\w+ed\b)(\w+ .+)")
 def _habit(found: re.Match[str], made: Plain) -> Fact | None:
-    return _preference("do", found[1]) if made.habit else None
+    return _preference("do", found[1]) if made.habit and not TROUBLE.search(made.text) else None
 
 
 _ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:d|ses?)|speak|talk|messages?|explanations?)"
@@ -429,4 +448,4 @@ def _keep(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(rf"(?:you should |you must |I (?:want|need) you to )?((?:{IMPERATIVES})\b.*)")
 def _instructed(found: re.Match[str], made: Plain) -> Fact | None:
-    return _preference("instruct", found[1]) if made.habit or made.change else None
+    return _preference("instruct", found[1]) if made.habit else None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from sennit.memory.cases import is_problem, is_solution
-from sennit.memory.phrases import expanded
+from sennit.memory.phrases import expanded, is_order, is_request, is_secret
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import folded, stem, terms, words
 from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
@@ -43,7 +43,8 @@ def summary_by_rules(conversation: Conversation) -> Summary:
     told = [one for one in conversation.utterances if one.speaker == "assistant"]
     concepts = _concepts(conversation)
     pending = _pending(conversation)
-    intents = [line for one in asked if (line := _gist(one))]
+    said = [line for one in asked if (line := _gist(one))]
+    intents = [line for line in said if is_request(line) or is_problem(line)] or said
     intent = intents[0] if intents else _gist(told[0]) if told else _NOTHING
     result = _gist(told[-1]) if told else "No answer yet"
     return Summary(
@@ -149,17 +150,29 @@ def _concepts(conversation: Conversation) -> list[str]:
     written: dict[str, str] = {}
     for one in conversation.utterances:
         seen: set[str] = set()
-        for quoted, bare in _TERM.findall(" ".join(one.sentences)[:_READ]):
-            term = quoted or bare
+        for term, weight in _named(one):
             key = _key(term)
             if key and key not in seen:
                 seen.add(key)
                 written.setdefault(key, term)
-                counted[key] += 3 if quoted or not term.islower() else 1
+                counted[key] += weight
     best = sorted(counted, key=lambda key: -counted[key])
     return [written[key] for key in best[:_CONCEPTS] if counted[key] > 1] or [
         written[key] for key in best[:3]
     ]
+
+
+def _named(utterance: Utterance) -> Iterator[tuple[str, int]]:
+    """The terms of an utterance; what is in code or written like a name weighs more."""
+    read = 0
+    for sentence in utterance.sentences:
+        if is_secret(sentence) or read > _READ:
+            continue
+        read += len(sentence)
+        for found in _TERM.finditer(sentence):
+            term = found[1] or found[2]
+            first = found.start() == 0 and term[1:].islower()
+            yield term, 3 if found[1] or not (first or term.islower()) else 1
 
 
 _COMMON_WORDS = """
@@ -167,6 +180,7 @@ _COMMON_WORDS = """
     should there their about which where when what this that with from have just some more than then
     your yours mine them they been were will well much many very also into over only even most such
     here sure yes okay first last next going used using does done it's that's i'm don't can't let's
+    actually remind noted nice give take look find show number part thing things
     name call called today tomorrow yesterday because while after before still
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
@@ -183,7 +197,7 @@ def _pending(conversation: Conversation) -> list[str]:
     open_: dict[str, None] = {}
     problem = ""
     for one in conversation.utterances:
-        for sentence in one.sentences:
+        for sentence in _told(one):
             plain = expanded(sentence)
             if one.speaker == "user" and is_solution(plain):
                 problem = ""
@@ -195,19 +209,25 @@ def _pending(conversation: Conversation) -> list[str]:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
     said = conversation.said
     if said and isinstance(last := said[-1], Utterance) and last.speaker == "user":
-        gist = _gist(last)
-        if gist and not is_solution(gist):
+        gist = next(filter(is_request, _told(last)), "")
+        if gist:
             open_[_short(gist, _STEP_LETTERS)] = None
     return list(open_)[-_PENDING:]
 
 
 def _gist(utterance: Utterance) -> str:
     """The first sentence that says something, other than small talk."""
-    for sentence in utterance.sentences:
+    for sentence in _told(utterance):
         line = _line(sentence)
         if line and line != "…" and not _SMALL_TALK.fullmatch(line):
             return line
     return ""
+
+
+def _told(utterance: Utterance) -> Iterator[str]:
+    """The sentences a summary may repeat: no secrets, and nothing of a text that gives orders."""
+    if not is_order(utterance.text):
+        yield from (one for one in utterance.sentences if not is_secret(one))
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:
