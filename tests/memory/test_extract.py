@@ -271,3 +271,39 @@ def test_the_same_messages_give_the_same_memories(messages: list[Message]) -> No
 
 def test_everything_is_said_at_the_time_of_its_message() -> None:
     assert [one.said_at for one in found(user("I like tea."))] == [AT]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "<context" * 20_000,
+        "\n" * 300_000,
+        "ignore " * 40_000,
+        "a" * 300_000,
+        "I like " + "tea and " * 40_000,
+        "“" * 300_000,
+        "> " * 100_000,
+        "1 " * 100_000,
+        "I am a " * 40_000,
+        "my " * 100_000 + "dog is called Rex",
+        "... " * 80_000,
+        "(" * 100_000 + "if ," * 50_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_hostile_texts_take_no_more_than_their_length(hostile: str) -> None:
+    found(user(hostile), user("I like tea."))  # the suite's time limit is what fails here
+
+
+def test_the_end_of_an_endless_sentence_is_read_too() -> None:
+    rambling = "and so on " * 300 + "\nI like tea"
+    assert texts(user(rambling)) == ["I like tea."]
+
+
+def test_recalled_memories_are_not_remembered_again_in_a_long_conversation() -> None:
+    recalled = ["I live in Lisbon.", "I like green tea.", "My dog is called Rex."]
+    talk = []
+    for turn in range(50):
+        question = InstructionContent(instruction=f"What about {turn}?", context=recalled)
+        talk += [Message(question), assistant(f"As I recall: {' '.join(recalled)} So {turn}.")]
+    assert texts(*talk) == []

@@ -125,7 +125,7 @@ _SECRET_HINTS = (
     "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
     "xox", "eyj", "-----", *map(str, range(10)),
 )  # fmt: skip
-_LEAD = r"(?:^|[.!?:,\n]\s*|\b(?:please|now|then|and|must|should|to|you)\s+)"
+_LEAD = r"(?:^|[.!?:,\n]\s{0,4}|\b(?:please|now|then|and|must|should|to|you)\s{1,4})"
 _ORDER = re.compile(
     rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
     rf"instructions?|rules|system prompt|everything before)\b"

@@ -36,7 +36,9 @@ from sennit.memory.values import Category
 
 _BE = r"(?:am|is|are|was|were)"
 _HAVE = r"(?:have |has )?"
-_NAME = r"(?:(?-i:[^\W\d_a-z][\w'-]*)(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
+_NAME = (
+    r"(?:(?:(?:Dr|Mrs?|Ms|Prof)\. )?(?-i:[^\W\d_a-z][\w'-]*)(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
+)
 _PERSON = "|".join(sorted(PEOPLE, key=len, reverse=True))
 _OTHER = "|".join(sorted((*PEOPLE, *THINGS), key=len, reverse=True))
 _COMMON_THING = r"(?:the(?! (?-i:[A-Z]))|an?|this|that|these|those|my|your|it|another|using|line) "

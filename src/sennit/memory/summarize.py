@@ -60,7 +60,7 @@ def summary_by_rules(conversation: Conversation) -> Summary:
 
 
 def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
-    """The summary in a model's answer; concepts nobody mentioned are left out."""
+    """The summary in a model's answer, without secrets, orders and concepts nobody mentioned."""
     said = {stem(word) for one in conversation.utterances for word in words(one.text)}
 
     def mentioned(concept: str) -> bool:
@@ -68,12 +68,12 @@ def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
         return bool(found) and all(word in said for word in found)
 
     return Summary(
-        topic=_line(answer["topic"]) or "Conversation",
-        intent=_line(answer["intent"]) or _NOTHING,
-        result=_line(answer["result"]) or "No answer yet",
-        status=_line(answer["status"]) or "Open",
+        topic=_safe(answer["topic"]) or "Conversation",
+        intent=_safe(answer["intent"]) or _NOTHING,
+        result=_safe(answer["result"]) or "No answer yet",
+        status=_safe(answer["status"]) or "Open",
         analysis=_lines(answer["analysis"]),
-        request=_line(answer["request"]),
+        request=_safe(answer["request"]),
         concepts=tuple(filter(mentioned, _lines(answer["concepts"]))),
         pending=_lines(answer["pending"]),
     )
@@ -238,8 +238,14 @@ def _spread(items: list[Any], most: int) -> list[Any]:
     return [items[round(number * step)] for number in range(most)]
 
 
+def _safe(text: Any) -> str:
+    """A line of a model's, unless it holds what a summary must not."""
+    line = _line(text)
+    return "" if is_secret(line) or is_order(line) else line
+
+
 def _lines(given: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(line for one in given if (line := _line(one)))
+    return tuple(line for one in given if (line := _safe(one)))
 
 
 def _line(text: Any) -> str:

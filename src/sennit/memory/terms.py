@@ -25,6 +25,7 @@ _SAME = {
     "ate": "eat", "eaten": "eat", "drank": "drink", "chose": "choose", "chosen": "choose",
     "wrote": "write", "written": "write", "began": "begin", "got": "get", "made": "make",
     "uses": "use", "used": "use", "using": "use", "movies": "film", "movie": "film",
+    "news": "news",
 }  # fmt: skip
 _SMALL = """
     am being s t m re ve ll d here very really quite also only still already please because
