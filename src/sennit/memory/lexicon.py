@@ -11,7 +11,8 @@ _PEOPLE = (
     "coworker co-worker boss manager mentor neighbour neighbor landlord roommate flatmate teacher "
     "doctor dentist therapist lawyer client customer assistant supervisor professor student dog "
     "cat puppy kitten rabbit bunny hamster parrot horse turtle goldfish pet tortoise bird "
-    "mother-in-law father-in-law stepmother stepfather stepson stepdaughter"
+    "eldest youngest oldest co-founder cofounder mother-in-law father-in-law stepmother "
+    " stepfather stepson stepdaughter"
 )
 PEOPLE = _PEOPLE.split()
 _THINGS = (

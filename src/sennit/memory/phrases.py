@@ -64,7 +64,7 @@ _ADVERB = re.compile(
     r"\b(?:really|absolutely|actually|just|now|currently|still|also|very|truly|totally|recently|"
     r"definitely|simply|these days|nowadays|at the moment|any ?more|any longer|too|as well|please|"
     r"already|finally|after all|mostly|generally|originally|from now on|always|usually|typically|"
-    r"normally|often|rarely|quite|so much|a lot)\b[,]?\s*",
+    r"normally|often|rarely|quite|so much|a lot|completely|entirely|altogether)\b[,]?\s*",
     _I,
 )
 _CHANGE = re.compile(
@@ -141,9 +141,16 @@ _ORDER_HINTS = (
 """One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
     r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
-    r"(?=(?:I|my|we|our)\b)",
+    r"(?=(?:I|my|we|our)\b)(?!(?:my|our) [\w -]{2,25},)",
     _I,
 )
+_APPOSED = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
+_ELLIPTIC = re.compile(
+    r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
+    r"(?P<be>(?:big|huge|not an?|a (?:big|huge)) (?:\w+ )?(?:fan|lover|person)\b)",
+    _I,
+)
+"""How a clause begins whose subject goes without saying."""
 _WE = re.compile(r"\b(?:we|our)\b", _I)
 _ONE = {"we": "I", "our": "my"}
 _SPACES = re.compile(r"\s+")
@@ -234,6 +241,9 @@ _RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]
 def plain(clause: str) -> Plain:
     """A clause made plain, and what was taken away from it."""
     text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
+    text = _APPOSED.sub(r"\2 \3 \1 ", text)
+    if elliptic := _ELLIPTIC.match(text):
+        text = f"I {'am ' if elliptic['be'] else ''}{text}"
     change = _CHANGE.search(clause) is not None
     habit = _HABIT.search(clause) is not None
     positive = True

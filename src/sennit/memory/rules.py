@@ -152,11 +152,13 @@ def _home(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)? to) "
+    rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)?"
+    r"(?: from (\w[\w ]*?))? to) "
     rf"(?!{_COMMON_THING})(.+)"
 )
 def _moved(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("home", found[1])
+    fact = _profile("home", found[2])
+    return fact and replace(fact, replaces=content(found[1] or ""))
 
 
 @rule(r"I (?:(?:am|is|was) from|comes? from|grew up in|was raised in) (.+)")
@@ -166,10 +168,11 @@ def _origin(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(
     r"(?:I (?:works?|worked|am working|is working|have been working) as"
-    r"|my (?:job|profession|occupation|role|job title) is(?: being)?) (?:an? |the )?(.+)"
+    r"|my (?:job|profession|occupation|role|job title) is(?: being)?) (?:an? |the )?(.+)",
+    r"I do(?:es)? (.+?) for a living",
 )
 def _job(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("job", found[1])
+    return _profile("job", found[1] or found[2])
 
 
 @rule(
@@ -179,9 +182,16 @@ def _job(found: re.Match[str], _: Plain) -> Fact | None:
     r"|solution\b|fix\b).+)",
     rf"I {_HAVE}joined ((?-i:[A-Z])\w.*)",
     r"my employer is (.+)",
+    r"I (?:am|is) (?:an employee|on the staff|a member of staff) (?:of|at) (.+)",
 )
 def _employer(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("employer", found[1] or found[2] or found[3] or found[4])
+    return _profile("employer", next(filter(None, found.groups())))
+
+
+@rule(rf"I {_HAVE}(?:left|resigned from|been fired by) ((?-i:[A-Z])\w.*)")
+def _left(found: re.Match[str], _: Plain) -> Fact | None:
+    fact = _profile("employer", found[1])
+    return fact and replace(fact, positive=False, change=True)
 
 
 @rule(
@@ -198,11 +208,24 @@ def _state(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I (?:have|has|am (?:a|the) (?:mother|father|mom|mum|dad|parent) of) (\w+) "
-    r"(?:kids|children|kid|child)\b"
+    r"I (?:have|has) (\w+) (?:kids|children|kid|child)\b",
+    r"I (?:am|is) (?:an? |the )?(?:\w+ )?(?:mother|father|mom|mum|dad|parent) (?:of|to) (\w+)\b",
 )
 def _children(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("children", found[1])
+    return _profile("children", found[1] or found[2])
+
+
+@rule(r"I (?:am|are) an? (?:\w+ )?(family of \w+)")
+def _family(found: re.Match[str], _: Plain) -> Fact | None:
+    return _profile("family", found[1])
+
+
+@rule(
+    r"I (?:have|has|suffers? from) (?:an? )?((?:[\w-]+ ){0,3}(?:disease|syndrome|disorder|asthma|"
+    r"diabetes|migraines?|arthritis|epilepsy))\b"
+)
+def _health(found: re.Match[str], _: Plain) -> Fact | None:
+    return _profile("health", found[1], single=False)
 
 
 @rule(rf"I (?:am|is|have been|became|turned) (?:an? )?((?:{DIETS})\b.*)")
@@ -310,6 +333,17 @@ def _said(rest: str) -> tuple[str, Words]:
     return "", NOTHING
 
 
+@rule(r"my ([a-z-]+) ((?-i:[A-Z])[a-z]+) (\w+s (?!called).+)")
+def _anyone(found: re.Match[str], made: Plain) -> Fact | None:
+    """Somebody or something of a kind no list knows, but with a name."""
+    return None if TROUBLE.search(made.text) else _entity(found[1], found[2], found[3])
+
+
+@rule(rf"(?:my|the) ({'|'.join(THINGS)})(?:'s)? (?:code ?)?name is ({_NAME})")
+def _codename(found: re.Match[str], _: Plain) -> Fact | None:
+    return _entity(found[1], found[2])
+
+
 # What happened, will happen or was decided.
 
 
@@ -372,7 +406,12 @@ def _likes(found: re.Match[str], _: Plain) -> Fact | None:
     return _preference("like", found[1])
 
 
-@rule(r"I (?:hates?|dislikes?|detests?|loathes?|avoids?|hated|disliked) (.+)")
+@rule(r"nothing beats (.+)", r"I (?:am|is) (?:more of )?an? ([\w-]+ (?:person|lover))\b")
+def _praises(found: re.Match[str], _: Plain) -> Fact | None:
+    return _preference("like", re.sub(r" for me$", "", found[1] or found[2]))
+
+
+@rule(r"I (?:hates?|dislikes?|detests?|loathes?|avoids?|hated|disliked|have gone off) (.+)")
 def _dislikes(found: re.Match[str], _: Plain) -> Fact | None:
     return _preference("like", found[1], positive=False)
 
@@ -411,10 +450,13 @@ def _stopped(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I ((?:eats?|drinks?|plays?|reads?|watch(?:es)?|listens? to|collects?|practi[cs]es?|cooks?|"
+    r"I (?:can )?((?:eats?|drinks?|plays?|reads?|watch(?:es)?|listens? to|collects?|cooks?|"
+    r"practi[cs]es?|"
     r"drives?|rides?|wears?|smokes?|paints?|sings?|meditates?|swims?|runs?)(?: .+|$))"
 )
 def _does(found: re.Match[str], made: Plain) -> Fact | None:
+    if made.positive and made.text.lower().startswith("i can "):
+        return None
     once = re.match(rf"\w+ (?:{_COMMON_THING})", found[1], re.IGNORECASE)
     return None if once and not made.habit else _preference("do", found[1])
 
@@ -443,9 +485,17 @@ def _answer_in(found: re.Match[str], _: Plain) -> Fact | None:
     )
 
 
-@rule(rf"keep (?:all )?(?:your |the |my )?({_ANSWER}|code|comments) (.+)")
+@rule(rf"keep (?:all )?(?:your |the |my )?({_ANSWER}|code|comments|it) (.+)")
 def _keep(found: re.Match[str], _: Plain) -> Fact | None:
     return Fact(Category.PREFERENCES, "keep", content(found[2]), label=f"{found[1]} {found[2]}")
+
+
+@rule(
+    r"(?!I\b|my\b|the\b|it\b)(\w+ .*\b(?:when you (?:reply|answer|respond|write)|"
+    r"in your (?:answers|replies|responses)|when (?:replying|answering|talking) to me)\b.*)"
+)
+def _replying(found: re.Match[str], _: Plain) -> Fact | None:
+    return _preference("instruct", found[1])
 
 
 @rule(rf"(?:you should |you must |I (?:want|need) you to )?((?:{IMPERATIVES})\b.*)")
