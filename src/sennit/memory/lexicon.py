@@ -52,7 +52,8 @@ LANGUAGES = (
     r"basque|galician|esperanto|swahili|tamil|estonian|latvian|lithuanian)"
 )
 POINTS_BACK = re.compile(
-    r"(?:it|this|that|these|those|them|you|your|him|her|how|what|when|to (?:know|see|ask|have|get)|"
+    r"(?:it|this|that|these|those|them|you|your|him|her|how|what|when|where|why|who|"
+    r"to (?:know|see|ask|have|get)|"
     r"the (?:first|second|third|last|other|idea|way|option|answer|result|look|sound|one|new|same)|"
     r"everything|nothing|something|one|here|there|he|she|they|we|i)\b",
     re.IGNORECASE,
@@ -71,6 +72,7 @@ TROUBLE = re.compile(
 """What makes a statement one about work at hand rather than about its speaker."""
 
 MILESTONES = (
+    r"got my (?:[\w-]+ )?(?:degree|diploma|licen[cs]e|belt|visa|citizenship)|"
     r"got (?:married|divorced|engaged|promoted|fired|laid off|hired|accepted|pregnant|robbed)|"
     r"graduated|resigned|retired|married|bought|sold|won|founded|celebrated|gave birth|enrolled|"
     r"adopted an? (?:\w+ )?(?:dog|cat|child|baby|puppy|kitten)|proposed to|inherited|emigrated|"
@@ -82,6 +84,7 @@ MILESTONES = (
 )
 """What people tell of as something that happened, with a date or without."""
 DEEDS = (
+    r"closed on|passed away|"
     r"launched|shipped|published|visited|signed|adopted|passed|got|had|went|started|began|finished|completed|failed|met|lost|flew|travell?ed|attended|"
     r"presented|booked|ran|broke|received|submitted|deployed|migrated|released|applied|took|made|"
     r"spent|came|returned|left|saw|gave|spoke|held|joined|built|fixed|drove|hiked|cycled|sent|paid|"

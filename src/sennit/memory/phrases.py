@@ -28,7 +28,8 @@ _CONTRACTED = [
         (r"'ve\b", " have"),
         (r"'ll\b", " will"),
         (r"'d\b", " would"),
-        (r"\b(it|he|she|that|there|what|who|here)'s\b", r"\1 is"),
+        (r"\b(it|he|she|that|there|what|who|here|name)'s\b", r"\1 is"),
+        (r"'s (called|named)\b", r" is \1"),
         (r"\bhave got\b", "have"),
         (r"\bhas got\b", "has"),
     )
@@ -64,7 +65,7 @@ _ADVERB = re.compile(
     r"\b(?:really|absolutely|actually|just|now|currently|still|also|very|truly|totally|recently|"
     r"definitely|simply|these days|nowadays|at the moment|any ?more|any longer|too|as well|please|"
     r"already|finally|after all|mostly|generally|originally|from now on|always|usually|typically|"
-    r"normally|often|rarely|quite|so much|a lot|completely|entirely|altogether)\b[,]?\s*",
+    r"normally|often|rarely|only|quite|so much|a lot|completely|entirely|altogether)\b[,]?\s*",
     _I,
 )
 _CHANGE = re.compile(
@@ -73,8 +74,8 @@ _CHANGE = re.compile(
     _I,
 )
 _HABIT = re.compile(
-    r"\b(?:always|usually|typically|normally|often|rarely|never|from now on|in (?:the )?future|"
-    r"every (?:day|morning|evening|night|week|weekend|month|year|time|\w+day))\b",
+    r"\b(?:always|usually|typically|normally|often|rarely|never|only|ever|from now on|"
+    r"in (?:the )?future|every (?:day|morning|evening|night|week|month|year|time|\w+day))\b",
     _I,
 )
 _NOT = [
@@ -147,6 +148,7 @@ _CLAUSES = re.compile(
 _APPOSED = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
 _ELLIPTIC = re.compile(
     r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
+    r"(?P<my>name is\b)|(?P<also>(?:not )?(?:into|fond of|keen on)\b)|"
     r"(?P<be>(?:big|huge|not an?|a (?:big|huge)) (?:\w+ )?(?:fan|lover|person)\b)",
     _I,
 )
@@ -193,7 +195,7 @@ def is_request(sentence: str) -> bool:
 def expanded(text: str) -> str:
     """A text without contractions, about the user in the first person."""
     text = text.replace("’", "'")
-    if "'" in text or "cannot" in text or "got" in text:
+    if "'" in text or "cannot" in text or "got" in text or text[:3] in ("im ", "Im "):
         for pattern, plain in _CONTRACTED:
             text = pattern.sub(plain, text)
     if "ser" in text:
@@ -243,7 +245,7 @@ def plain(clause: str) -> Plain:
     text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
     text = _APPOSED.sub(r"\2 \3 \1 ", text)
     if elliptic := _ELLIPTIC.match(text):
-        text = f"I {'am ' if elliptic['be'] else ''}{text}"
+        text = f"{_subject(elliptic)} {text}"
     change = _CHANGE.search(clause) is not None
     habit = _HABIT.search(clause) is not None
     positive = True
@@ -254,6 +256,12 @@ def plain(clause: str) -> Plain:
     text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
     text = _SPACES.sub(" ", _ADVERB.sub("", f"{text} ")).strip(" ,")
     return Plain(text, positive, change, habit, is_dated(clause))
+
+
+def _subject(elliptic: re.Match[str]) -> str:
+    if elliptic["my"]:
+        return "my"
+    return "I am" if elliptic["be"] or elliptic["also"] else "I"
 
 
 def tidy(clause: str) -> str:

@@ -127,7 +127,7 @@ def _named(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(
     r"(?:my age is|I (?:am|is|turned|turn)) (\d{1,3})(?: years? old)?"
-    r"(?:$|,| (?:yesterday|today|in|on|last|this)\b)"
+    r"(?:$|,| (?:yesterday|today|in|on|last|this|and)\b)"
 )
 def _age(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("age", found[1])
@@ -178,7 +178,8 @@ def _job(found: re.Match[str], _: Plain) -> Fact | None:
 @rule(
     rf"I (?:works?|worked|(?:am|is|have been) working|am employed|{_HAVE}started(?: working| work|"
     rf" a (?:new )?job)?|{_HAVE}got a (?:new )?job) (?:for|at|by) ((?-i:[A-Z])\w.*)",
-    r"I (?:works?|(?:am|is|have been) working) (?:for|at) (an? (?!while\b|bit\b|long\b|few\b|lot\b"
+    r"I (?:works?|(?:am|is|have been) working)(?: nights| days| part-time| full-time)?"
+    r" (?:for|at|in) (an? (?!while\b|bit\b|long\b|few\b|lot\b"
     r"|solution\b|fix\b).+)",
     rf"I {_HAVE}joined ((?-i:[A-Z])\w.*)",
     r"my employer is (.+)",
@@ -208,11 +209,12 @@ def _state(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I (?:have|has) (\w+) (?:kids|children|kid|child)\b",
+    r"I (?:have|has) (?:(\w+) (?:kids|children|kid|child|sons|daughters|grand\w+)|"
+    r"(twins|triplets))\b",
     r"I (?:am|is) (?:an? |the )?(?:\w+ )?(?:mother|father|mom|mum|dad|parent) (?:of|to) (\w+)\b",
 )
 def _children(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("children", found[1] or found[2])
+    return _profile("children", found[1] or found[2] or found[3])
 
 
 @rule(r"I (?:am|are) an? (?:\w+ )?(family of \w+)")
@@ -221,11 +223,12 @@ def _family(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
+    r"I (?:am|is) (?:an? )?([\w-]*(?:betic|exic|epileptic|blind|deaf|autistic|hyperactive))$",
     r"I (?:have|has|suffers? from) (?:an? )?((?:[\w-]+ ){0,3}(?:disease|syndrome|disorder|asthma|"
-    r"diabetes|migraines?|arthritis|epilepsy))\b"
+    r"diabetes|migraines?|arthritis|epilepsy))\b",
 )
 def _health(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("health", found[1], single=False)
+    return _profile("health", found[1] or found[2], single=False)
 
 
 @rule(rf"I (?:am|is|have been|became|turned) (?:an? )?((?:{DIETS})\b.*)")
@@ -344,6 +347,11 @@ def _codename(found: re.Match[str], _: Plain) -> Fact | None:
     return _entity(found[1], found[2])
 
 
+@rule(rf"I (?:have|has) (?:an?|\w+) ({_OTHER})s?, ({_NAME}(?: and {_NAME})?)")
+def _have_named(found: re.Match[str], _: Plain) -> Fact | None:
+    return _entity(found[1], found[2])
+
+
 # What happened, will happen or was decided.
 
 
@@ -362,7 +370,8 @@ def _decided(_: re.Match[str], made: Plain) -> Fact | None:
 
 
 @rule(
-    rf"I {_HAVE}(?:{DEEDS})\b",
+    rf"(?:I|my (?:{_PERSON})) {_HAVE}(?:{DEEDS})\b",
+    r"I (?:starts?|begins?|leaves?|moves?|fl(?:y|ies)|travels?) \w+",
     r"I (?:am|are|is|will be|will|was|were) \w+",
     r"I (?:have|has|had) (?:an?|my|the|two|three|another)\b",
     rf"(?:my|the) (?:[\w-]+ ){{0,2}}?(?:{OCCASIONS})\b",
