@@ -22,6 +22,7 @@ from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
 _NOTHING = "Nothing was said"
 _STEPS = 12
 _CONCEPTS = 10
+_FEW_CONCEPTS = 4
 _PENDING = 8
 _STEP_LETTERS = 160
 _READ = 20_000
@@ -32,7 +33,8 @@ _TODO = re.compile(
     re.IGNORECASE,
 )
 _SMALL_TALK = re.compile(
-    r"(?:hi|hello|hey|thanks|thank you|ok|okay|great|sure|yes|no|good \w+)\b[\w ,]{0,20}[.!]*",
+    r"(?:hi|hello|hey|welcome|thanks|thank you|ok|okay|great|sure|yes|no|good \w+)\b"
+    r"[\w ,]{0,20}[.!]*",
     re.IGNORECASE,
 )
 
@@ -157,9 +159,8 @@ def _concepts(conversation: Conversation) -> list[str]:
                 written.setdefault(key, term)
                 counted[key] += weight
     best = sorted(counted, key=lambda key: -counted[key])
-    return [written[key] for key in best[:_CONCEPTS] if counted[key] > 1] or [
-        written[key] for key in best[:3]
-    ]
+    often = sum(counted[key] > 1 for key in best)
+    return [written[key] for key in best[: min(_CONCEPTS, max(often, _FEW_CONCEPTS))]]
 
 
 def _named(utterance: Utterance) -> Iterator[tuple[str, int]]:
@@ -180,6 +181,7 @@ _COMMON_WORDS = """
     should there their about which where when what this that with from have just some more than then
     your yours mine them they been were will well much many very also into over only even most such
     here sure yes okay first last next going used using does done it's that's i'm don't can't let's
+    welcome worked moved
     actually remind noted nice give take look find show number part thing things
     name call called today tomorrow yesterday because while after before still
 """
