@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
+from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
@@ -57,6 +58,7 @@ class Client(ClientCore[Session]):
             agent=agent or ASSISTANT,
             services=services,
         )
+        self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
@@ -68,12 +70,15 @@ class Client(ClientCore[Session]):
         opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
-        opened.bind_memory(lambda: self.memory)
+        opened.share_memory(self._memory)
         return opened
 
-    @cached_property
+    @property
     def memory(self) -> Memory:
         """What is remembered for this user and agent."""
+        return self._memory.get()
+
+    def _new_memory(self) -> Memory:
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
@@ -124,8 +129,7 @@ class Client(ClientCore[Session]):
 
     def close(self) -> None:
         """Finish what is under way, then close the store."""
-        if "memory" in self.__dict__:
-            self.memory.close()
+        self._memory.close()
         super().close()
 
     def export(
