@@ -155,6 +155,8 @@ _ELLIPTIC = re.compile(
 """How a clause begins whose subject goes without saying."""
 _WE = re.compile(r"\b(?:we|our)\b", _I)
 _ONE = {"we": "I", "our": "my"}
+_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
+"""How a way of working begins; it is no supposition although it may begin with "if"."""
 _SPACES = re.compile(r"\s+")
 
 
@@ -228,16 +230,13 @@ def own_statements(utterance: Utterance) -> Iterator[str]:
 
 def _is_statement(sentence: str, plain: str) -> bool:
     """Whether a sentence says how things are: no question, supposition, report or secret."""
-    if sentence.rstrip("\"') ").endswith("?") or _QUESTION.match(plain):
+    if sentence.rstrip("\"') ").endswith(("?", "？")) or _QUESTION.match(plain):
         return False
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
         or _REPORTED.search(plain)
         or is_secret(plain)
     )
-
-
-_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
 
 
 def plain(clause: str) -> Plain:
