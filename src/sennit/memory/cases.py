@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import filterfalse
 
-from sennit.memory.phrases import expanded, is_order, is_secret, tidy
+from sennit.memory.phrases import expanded, is_order, is_unfit, tidy
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import slug
 from sennit.memory.values import Candidate, Category, Evidence
@@ -71,12 +72,12 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
         if one.speaker == "assistant":
             proposed = _proposal(one) or proposed
             continue
-        for sentence in one.sentences:
+        for sentence in filterfalse(is_unfit, one.sentences):
             solution = _solution(_Said(one, sentence), proposed)
             if problem and solution:
                 yield _case(problem, solution, _Said(one, sentence))
                 problem = proposed = None
-            elif is_problem(sentence) and not is_secret(sentence):
+            elif is_problem(sentence):
                 problem, proposed = _Said(one, sentence), None
 
 
@@ -92,7 +93,7 @@ def _proposal(utterance: Utterance) -> _Said | None:
     """What the assistant advises: its first sentences that are no question."""
     told = [one for one in utterance.sentences if not one.endswith("?")]
     advice = " ".join(told[:3])[:_LONGEST]
-    return _Said(utterance, advice) if advice and not is_secret(advice) else None
+    return _Said(utterance, advice) if advice and not is_unfit(advice) else None
 
 
 def _case(problem: _Said, solution: _Said, confirmed: _Said) -> Candidate:

@@ -115,16 +115,17 @@ _TASK = re.compile(
     r"read|tell|let|go|run|open|search|implement|add|remove|delete|update|refactor)\b",
     _I,
 )
-_SECRET = re.compile(
+_UNFIT = re.compile(
     r"\b(?:pass(?:word|phrase|code)|(?:api|access|private|secret)[ _-]?key|(?:\w+ )?token|secret|"
     r"pin(?: code| number)?|cvv|ssn|social security number|(?:credit )?card(?: number)?)s?\s*"
     r"(?:(?:for|of) [\w ]{1,30}? )?(?:is|are|was|to|=|:)\s*\S"
-    r"|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|-----BEGIN|\d(?:[ -]?\d){12,15}(?!\d)",
+    r"|\.\.[/\\]|%2e%2e|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|"
+    r"-----BEGIN|\d(?:[ -]?\d){12,15}(?!\d)",
     _I,
 )
-_SECRET_HINTS = (
+_UNFIT_HINTS = (
     "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
-    "xox", "eyj", "-----", *map(str, range(10)),
+    "xox", "eyj", "-----", "..", "%2e", *map(str, range(10)),
 )  # fmt: skip
 _LEAD = r"(?:^|[.!?:,\n]\s{0,4}|\b(?:please|now|then|and|must|should|to|you)\s{1,4})"
 _ORDER = re.compile(
@@ -132,12 +133,12 @@ _ORDER = re.compile(
     rf"instructions?|rules|system prompt|everything before)\b"
     rf"|{_LEAD}(?:store|save|write|insert|add|record|remember)\b[^.]{{0,40}}\bthe user "
     r"(?:is|has|wants|likes|must)\b|\b(?:reveal|print|repeat)\b[^.]{0,20}\bsystem prompt\b|"
-    r"\bdeveloper mode\b|\.\./|\.\.\\|<\|",
+    r"\bdeveloper mode\b|<\|",
     _I,
 )
 _ORDER_HINTS = (
     "ignore", "disregard", "forget", "override", "the user ", "system prompt", "developer mode",
-    "../", "..\\", "<|",
+    "<|",
 )  # fmt: skip
 """One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
@@ -182,10 +183,10 @@ def is_order(text: str) -> bool:
     return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
-def is_secret(text: str) -> bool:
-    """Whether a text speaks of something that must never be stored, such as a password."""
+def is_unfit(text: str) -> bool:
+    """Whether a text holds what must never be stored: a password, a key, a path that climbs."""
     hinted = text.lower()
-    return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
+    return any(hint in hinted for hint in _UNFIT_HINTS) and _UNFIT.search(text) is not None
 
 
 def is_request(sentence: str) -> bool:
@@ -235,7 +236,7 @@ def _is_statement(sentence: str, plain: str) -> bool:
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
         or _REPORTED.search(plain)
-        or is_secret(plain)
+        or is_unfit(plain)
     )
 
 
