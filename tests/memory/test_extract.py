@@ -198,6 +198,11 @@ def test_a_problem_nobody_solved_is_no_case(last: str) -> None:
     assert texts(user("The import crashes."), assistant("Split the file."), user(last)) == []
 
 
+def test_a_secret_does_not_get_into_a_case() -> None:
+    said = [user("The login fails."), user("I fixed it by setting the password to hunter2.")]
+    assert texts(*said) == []
+
+
 def tool(
     name: str, arguments: dict[str, object], result: str, *, works: bool = True
 ) -> list[Message]:
