@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import filterfalse
 
 from sennit.memory.phrases import expanded, is_order, is_unfit, tidy
@@ -49,11 +50,13 @@ class _Said:
         return Evidence(self.utterance.message_id, self.sentence)
 
 
+@lru_cache(maxsize=4096)
 def is_problem(sentence: str) -> bool:
     """Whether a sentence says that something does not work."""
     return _PROBLEM.search(expanded(sentence)) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_solution(sentence: str) -> bool:
     """Whether a sentence says how something was mended, or that it was."""
     said = expanded(sentence)
@@ -73,7 +76,8 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
             proposed = _proposal(one) or proposed
             continue
         for sentence in filterfalse(is_unfit, one.sentences):
-            solution = _solution(_Said(one, sentence), proposed)
+            solved = problem is not None and is_solution(sentence)
+            solution = _solution(_Said(one, sentence), proposed) if solved else None
             if problem and solution:
                 yield _case(problem, solution, _Said(one, sentence))
                 problem = proposed = None
@@ -82,11 +86,8 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
 
 
 def _solution(said: _Said, proposed: _Said | None) -> _Said | None:
-    plain = expanded(said.sentence)
-    if _MENDED.search(plain):
-        return said
-    worked = _WORKED.search(plain) and not _DOUBT.search(plain)
-    return proposed if worked else None
+    """What solved it, once somebody says that it is solved: they say how, or it was proposed."""
+    return said if _MENDED.search(expanded(said.sentence)) else proposed
 
 
 def _proposal(utterance: Utterance) -> _Said | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sennit.memory.dates import is_dated
 from sennit.memory.reading import Utterance
@@ -108,6 +109,7 @@ _REPORTED = re.compile(
     r"writes|asked|believes?|joked)\b(?! hi)",
     _I,
 )
+_REPORTING = ("sa", "told", "tell", "think", "claim", "wrote", "writes", "ask", "believe", "joke")
 _TASK = re.compile(
     r"(?:please )?(?:translate|write|rewrite|summari[sz]e|proofread|correct|generate|create|draft|"
     r"compose|fix|explain|give|tell|act|show|make|help|find|list|describe|convert|analy[sz]e|check|"
@@ -158,6 +160,8 @@ _WE = re.compile(r"\b(?:we|our)\b", _I)
 _ONE = {"we": "I", "our": "my"}
 _RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
 """How a way of working begins; it is no supposition although it may begin with "if"."""
+_SHORT = 1000
+"""The longest text of which it is worth noting what it was found to be."""
 _SPACES = re.compile(r"\s+")
 
 
@@ -179,10 +183,16 @@ class Plain:
 
 def is_order(text: str) -> bool:
     """Whether a text tries to tell the memory, rather than the assistant, what to do."""
+    return _is_order(text) if len(text) <= _SHORT else _is_order.__wrapped__(text)
+
+
+@lru_cache(maxsize=1024)
+def _is_order(text: str) -> bool:
     hinted = text.lower()
     return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_unfit(text: str) -> bool:
     """Whether a text holds what must never be stored: a password, a key, a path that climbs."""
     hinted = text.lower()
@@ -235,9 +245,13 @@ def _is_statement(sentence: str, plain: str) -> bool:
         return False
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
-        or _REPORTED.search(plain)
+        or _is_reported(plain)
         or is_unfit(plain)
     )
+
+
+def _is_reported(plain: str) -> bool:
+    return any(verb in plain for verb in _REPORTING) and _REPORTED.search(plain) is not None
 
 
 def plain(clause: str) -> Plain:

@@ -200,12 +200,11 @@ def _pending(conversation: Conversation) -> list[str]:
     problem = ""
     for one in conversation.utterances:
         for sentence in _told(one):
-            plain = expanded(sentence)
-            if one.speaker == "user" and is_solution(plain):
+            if one.speaker == "user" and is_solution(sentence):
                 problem = ""
-            elif one.speaker == "user" and is_problem(plain):
+            elif one.speaker == "user" and is_problem(sentence):
                 problem = sentence
-            elif _TODO.search(plain) and not sentence.endswith("?"):
+            elif _TODO.search(expanded(sentence)) and not sentence.endswith("?"):
                 open_[_short(_line(sentence), _STEP_LETTERS)] = None
     if problem:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
