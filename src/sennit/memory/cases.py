@@ -73,7 +73,7 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
         if isinstance(one, ToolUse) or is_order(one.text):
             continue
         if one.speaker == "assistant":
-            proposed = _proposal(one) or proposed
+            proposed = (problem and _proposal(one)) or proposed
             continue
         for sentence in filterfalse(is_unfit, one.sentences):
             solved = problem is not None and is_solution(sentence)
