@@ -11,7 +11,7 @@ import pytest
 from sennit.memory.dedup import LONGEST, decide_by_rules
 from sennit.memory.ranker import RANKED, TextRanker
 from sennit.memory.values import Action, Candidate, Decision, Known
-from tests.memory.saying import AT, Pair, candidate, known, pairs
+from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user
 
 DISTRACTIONS = {
     "profile": ["I own a bicycle.", "My shoe size is 43."],
@@ -167,6 +167,21 @@ def test_what_no_longer_holds_is_not_known() -> None:
     closed = replace(known("profile", "I live in Lisbon."), valid_to=AT)
     [decision] = decided(candidate("profile", "I live in Lisbon."), known=[closed])
     assert decision.action is Action.CREATE
+
+
+@pytest.mark.parametrize(
+    "past", ["I lived in Rome until 2019.", "I lived in Rome.", "I used to live in Rome."]
+)
+def test_what_was_once_does_not_change_what_is_now(past: str) -> None:
+    [said] = found(user(past))
+    [decision] = decided(said, known=[known("profile", "I live in Lisbon.")])
+    assert decision.action is Action.CREATE
+
+
+def test_what_was_once_is_not_written_twice() -> None:
+    [said] = found(user("I lived in Rome until 2019."))
+    closed = replace(known("profile", said.text), valid_to=said.valid_to)
+    assert [one.action for one in decided(said, known=[closed])] == [Action.SKIP]
 
 
 def test_memories_of_another_category_are_not_compared() -> None:

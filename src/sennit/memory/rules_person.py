@@ -21,6 +21,12 @@ def _profile(slot: str, said: str, *, single: bool = True) -> Fact | None:
     return Fact(Category.PROFILE, slot, value, label=slot, single=single) if value else None
 
 
+def _ended(fact: Fact | None, found: re.Match[str]) -> Fact | None:
+    """A fact that "I lived" or "I worked" states: it was so, and is not any more."""
+    over = re.match(r"I (?:lived|worked)\b", found[0], re.IGNORECASE)
+    return replace(fact, positive=False) if fact and over else fact
+
+
 @person.add(
     r"(?:my (?:full |first |real |nick)?name is|I (?:am|is) (?:called|named)|I goe?s? by) "
     r"(?!on |in |not |an? |the (?!name))(.+)",
@@ -53,7 +59,7 @@ def _born(found: re.Match[str], _: Plain) -> Fact | None:
     r"(?:lives?|living|lived|resides?|residing|based|settled)(?: down)? in (.+)"
 )
 def _home(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("home", found[1])
+    return _ended(_profile("home", found[1]), found)
 
 
 @person.add(
@@ -77,7 +83,7 @@ def _origin(found: re.Match[str], _: Plain) -> Fact | None:
     r"I do(?:es)? (.+?) for a living",
 )
 def _job(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("job", found[1] or found[2])
+    return _ended(_profile("job", found[1] or found[2]), found)
 
 
 @person.add(
@@ -91,7 +97,7 @@ def _job(found: re.Match[str], _: Plain) -> Fact | None:
     r"I (?:am|is) (?:an employee|on the staff|a member of staff) (?:of|at) (.+)",
 )
 def _employer(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("employer", next(filter(None, found.groups())))
+    return _ended(_profile("employer", next(filter(None, found.groups()))), found)
 
 
 @person.add(rf"I {HAVE}(?:left|resigned from|been fired by) ((?-i:[A-Z])\w.*)")
