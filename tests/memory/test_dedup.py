@@ -7,6 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sennit.memory.dedup import LONGEST, decide_by_rules
 from sennit.memory.ranker import RANKED, TextRanker
@@ -212,3 +214,34 @@ def test_the_ranker_forgets_what_was_replaced() -> None:
     assert [one.text for one in ranker(candidate("preferences", "I hate jazz."))] == [
         "I like jazz."
     ]
+
+
+_TOLD = st.sampled_from(
+    [(pair.category, text) for pair in pairs("dedup.psv") for text in (pair.known, pair.new)]
+)
+
+
+@given(st.lists(_TOLD, max_size=8), st.lists(_TOLD, max_size=8))
+def test_whatever_is_known_and_new_nothing_is_lost(
+    old: list[tuple[str, str]], new: list[tuple[str, str]]
+) -> None:
+    stored = [known(category, text, f"v://{n}") for n, (category, text) in enumerate(old)]
+    candidates = [candidate(category, text) for category, text in new]
+    says = {one.id: one for one in stored}
+    for one, decision in zip(candidates, decided(*candidates, known=stored), strict=True):
+        assert decision.candidate is one
+        if decision.action is Action.CREATE:
+            says[one.id] = Known(id=one.id, category=one.category, text=decision.text)
+            assert decision.text == one.text
+            continue
+        target = says[decision.target or ""]
+        assert target.category is one.category
+        if decision.action is Action.SKIP:
+            assert decision.text == target.text
+            continue
+        assert one.category.mergeable
+        assert one.text in decision.text
+        assert (decision.closed_at is not None) == (decision.action is Action.UPDATE)
+        if decision.action is Action.MERGE:
+            assert target.text.rstrip(".") in decision.text
+        says[target.id] = replace(target, text=decision.text)
