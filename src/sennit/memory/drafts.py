@@ -25,7 +25,7 @@ from sennit.memory.profile import Fact, Source
 from sennit.memory.realm import PROFILE, Realm, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
 from sennit.memory.values import Action, Candidate, Category, Decision, Known
-from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord, in_order
+from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord
 from sennit.stores.records import Owner
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
@@ -62,6 +62,7 @@ class _Draft:
     valid_from: int = 0
     valid_to: int | None = None
     evidence: tuple[Evidence, ...] = ()
+    """In any order; the store puts it in one."""
     facts: list[Fact] = field(default_factory=list[Fact])
     did: Did = "created"
     joined: bool = False
@@ -154,15 +155,15 @@ class Drafts:
             case Action.UPDATE:
                 # What the old text said besides is said on, and still rests on the old evidence.
                 joined = decision.text.strip() != candidate.text.strip()
-                draft.evidence = in_order((*draft.evidence, *mine)) if joined else mine
+                draft.evidence = (*draft.evidence, *mine) if joined else mine
                 draft.text, draft.joined = decision.text, joined
                 draft.valid_from = _us(decision.closed_at) or self._since(candidate)
                 draft.valid_to = _us(candidate.valid_to)
             case Action.MERGE:
-                draft.text, draft.evidence = decision.text, in_order((*draft.evidence, *mine))
+                draft.text, draft.evidence = decision.text, (*draft.evidence, *mine)
                 draft.joined = True
             case _:
-                draft.evidence = in_order((*draft.evidence, *mine)) if fresh else mine
+                draft.evidence = (*draft.evidence, *mine) if fresh else mine
         uri = str(Uri(self._realm.scope(draft.owner), tuple(draft.path.split("/"))))
         self._note(decision, draft, uri)
 
@@ -239,7 +240,7 @@ class Drafts:
 
     def _evidence(self, candidate: Candidate) -> tuple[Evidence, ...]:
         user, session = self._realm.user, self._session
-        return in_order(Evidence(user, session, one.message_id) for one in candidate.evidence)
+        return tuple(Evidence(user, session, one.message_id) for one in candidate.evidence)
 
     def _since(self, candidate: Candidate) -> int:
         return _us(candidate.valid_from) or clock.from_datetime(candidate.said_at)
