@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
+from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
@@ -25,6 +26,10 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.files import FileSystem
+    from sennit.memory.forget import Forgotten, Undone
+    from sennit.memory.memory import Memory
+    from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
@@ -53,6 +58,7 @@ class Client(ClientCore[Session]):
             agent=agent or ASSISTANT,
             services=services,
         )
+        self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
@@ -61,9 +67,70 @@ class Client(ClientCore[Session]):
         return self._given_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
-        return Session.opened(
+        opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
+        opened.share_memory(self._memory)
+        return opened
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered for this user and agent."""
+        return self._memory.get()
+
+    def _new_memory(self) -> Memory:
+        from sennit.memory.memory import Memory
+        from sennit.memory.realm import Realm
+
+        return Memory(Realm(self._store, self._owner, self.agent))
+
+    @cached_property
+    def fs(self) -> FileSystem:
+        """Sessions, memories, skills and resources as one tree of files."""
+        from sennit.memory.files import FileSystem
+
+        return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
+
+    def get_task(self, task_id: str | UUID) -> CommitResult:
+        """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""
+        return self.memory.task(task_id)
+
+    def retry_task(self, task_id: str | UUID) -> CommitResult:
+        """Try again to finish a commit that failed."""
+        return self.memory.retry(task_id)
+
+    def finish_commits(self) -> list[CommitResult]:
+        """Finish all commits that are open, such as those that a crash has left."""
+        return self.memory.finish_all()
+
+    def undo_commit(self, commit_id: str | UUID) -> Undone:
+        """Take back what a commit has written to memory; its archive stays.
+
+        Memories say again what they said before. Raises NotFoundError.
+        """
+        return self.memory.undo(commit_id)
+
+    def forget(
+        self,
+        *,
+        user: str | None = None,
+        uri: str | None = None,
+        session: str | UUID | None = None,
+    ) -> Forgotten:
+        """Erase for good: this user's data, what is at a URI, or a session; name one of them.
+
+        All that rests on what is erased goes too: memories, their versions, rows of the index.
+        Raises NotFoundError if nothing is there, AccessError for another user.
+        """
+        from sennit.memory.forget import forget
+
+        realm = self.memory.realm
+        return forget(realm, self.delete_session, user=user, uri=uri, session=session)
+
+    def close(self) -> None:
+        """Finish what is under way, then close the store."""
+        self._memory.close()
+        super().close()
 
     def export(
         self,
@@ -117,6 +184,12 @@ class Client(ClientCore[Session]):
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
     aexpire = async_twin(expire)
+    aget_task = async_twin(get_task)
+    aretry_task = async_twin(retry_task)
+    afinish_commits = async_twin(finish_commits)
+    aundo_commit = async_twin(undo_commit)
+    aforget = async_twin(forget)
+    aclose = async_twin(close)
 
     def __enter__(self) -> Client:
         return self

@@ -29,6 +29,7 @@ from sennit.errors import (
     SennitError,
     ValidationError,
 )
+from sennit.stores.files import FileStore
 from sennit.stores.records import (
     BranchRecord,
     Change,
@@ -48,8 +49,8 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id past those of every session: what a list that begins anew is `before`."""
 
 
-class Store(Protocol):
-    """Where sessions are kept."""
+class Store(FileStore, Protocol):
+    """Where sessions are kept, and what is remembered of them."""
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""

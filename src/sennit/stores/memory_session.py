@@ -28,6 +28,7 @@ from sennit.stores.base import (
     no_segment,
     other_content,
 )
+from sennit.stores.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -102,6 +103,7 @@ class MemorySession:
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: dict[str, UUID] = {}
         self.log = RunLog()
+        self.commits = CommitLog()
         self._undo: list[Callable[[], object]] = []
 
     def all(self) -> Snapshot:
@@ -166,7 +168,19 @@ class MemorySession:
                 self._put_run(change)
             case AddEvents():
                 self._add_events(change)
+            case AddCommit() | PutCommit() | AddUses():
+                self._commit(change)
         return None
+
+    def _commit(self, change: CommitChange) -> None:
+        if isinstance(change, AddCommit):
+            self._check_known(change.commit.entries)
+        self._have(self.commits.after(change))
+
+    def _have(self, commits: CommitLog) -> None:
+        had = self.commits
+        self._undo.append(lambda: setattr(self, "commits", had))
+        self.commits = commits
 
     def _add_messages(self, messages: Iterable[MessageRecord]) -> None:
         for message in messages:
@@ -245,6 +259,7 @@ class MemorySession:
                 system = None if branch.system in gone else branch.system
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
+        self._have(self.commits.without(gone))
         self._drop(self.messages, gone)
 
     def _forget_events(self, gone: set[UUID]) -> None:

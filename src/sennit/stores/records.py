@@ -16,6 +16,8 @@ from uuid import UUID
 
 import msgspec
 
+from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -205,6 +207,9 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | AddCommit
+    | PutCommit
+    | AddUses
 )
 
 
@@ -248,6 +253,7 @@ class Whole:
     owner: Owner
     snapshot: Snapshot
     journals: list[JournalRecord]
+    commits: CommitsRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
@@ -155,6 +155,7 @@ LOWER_MARK = """
 UNINDEXED = "SELECT no, owner, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
 ADD_WORDS = "INSERT INTO words (rowid, owner, said) VALUES (?, ?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, owner, said) VALUES ('delete', ?, ?, ?)"
+MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
 SEARCH = """
     SELECT s.id, m.id, m.body, -bm25(words, 0.0, 1.0) AS score
     FROM words JOIN messages m ON m.no = words.rowid

@@ -1,0 +1,32 @@
+"""The rules: ways in which people say who they are, what they like, whom they know, what happened.
+
+Each rule matches the beginning of a plain clause, in English, and makes the fact it states. The
+first that makes one wins, so the order of the tables matters: what is said of others and of days
+comes before what could be said of anything. A rule would rather know nothing than guess.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from sennit.memory.facts import Fact
+from sennit.memory.phrases import plain
+from sennit.memory.rules_events import events
+from sennit.memory.rules_others import others
+from sennit.memory.rules_person import person
+from sennit.memory.rules_wishes import ways, wishes
+
+_TABLES = (ways, person, others, events, wishes)
+
+
+@lru_cache(maxsize=4096)
+def fact_of(clause: str) -> Fact | None:
+    """The fact a clause states, if a rule knows it."""
+    made = plain(clause)
+    for table in _TABLES:
+        fact = table.fact(made)
+        if fact is not None:
+            positive = fact.positive == made.positive
+            return replace(fact, positive=positive, change=fact.change or made.change)
+    return None
