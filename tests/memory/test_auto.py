@@ -38,7 +38,7 @@ def test_so_many_messages_are_committed_by_themselves(tmp_path: Path) -> None:
     found = committed(tmp_path / "a.db", AutoCommit(messages=4), lambda client: say(client, 9))
     assert found
     with sennit.open(tmp_path / "a.db") as client:
-        assert 1 <= len(client.session("chat").current()) <= 5
+        assert len(client.session("chat").current()) <= 5
 
 
 def test_fewer_are_not(tmp_path: Path) -> None:
