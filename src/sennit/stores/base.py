@@ -23,6 +23,7 @@ from typing import Protocol
 from uuid import UUID
 
 from sennit.errors import NotFoundError, SennitError
+from sennit.stores.hits import Asked, Hit, Placed
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -89,6 +90,14 @@ class Store(Protocol):
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
+        ...
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        """The best places for words, the best first; all messages are looked through."""
+        ...
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        """The messages at places that `hits` named, in their order, less those erased since."""
         ...
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:

@@ -26,10 +26,10 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
-from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores import leases, points, words
+from sennit.stores import leases, points, sqlite_words, words
 from sennit.stores.base import no_branch
+from sennit.stores.hits import Asked, Hit, Placed
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -47,7 +47,6 @@ from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import (
     SessionReader,
     SessionWriter,
-    index_words,
     session_from,
     session_row,
 )
@@ -56,7 +55,6 @@ from sennit.stores.whole import whole
 Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
-_BATCH = 500
 _REMEMBERED = 64
 
 
@@ -313,45 +311,34 @@ class SQLiteStore:
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
-        asked = words.asked(text)
-        if not asked:
+        asked = Asked(tuple(words.asked(text)), session, limit=limit)
+        if not asked.words:
             return []
         self._index_the_rest()
         with self._reading() as connection:
-            number = self._owner(connection, owner)
-            quoted = " OR ".join(f'"{word}"' for word in asked)
-            rows = connection.execute(
-                sql.SEARCH,
-                {
-                    "query": f'owner : "o{number}" AND said : ({quoted})',
-                    "owner": number,
-                    "session": session.bytes if session else None,
-                    "limit": limit,
-                },
-            )
-            return [
-                Found(
-                    id_from_bytes(row[0]),
-                    id_from_bytes(row[1]),
-                    words.snippet(words.said(row[2]), asked),
-                    row[3],
-                )
-                for row in rows
-            ]
+            return sqlite_words.search(connection, self._owner(connection, owner), asked)
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        """The best places for words, the best first."""
+        if not asked.words:
+            return []
+        self._index_the_rest()
+        with self._reading() as connection:
+            return sqlite_words.hits(connection, self._owner(connection, owner), asked)
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        """The messages at places that `hits` named, in their order."""
+        with self._reading() as connection:
+            return sqlite_words.at_places(connection, self._owner(connection, owner), places)
 
     def _index_the_rest(self) -> None:
         """Bring the index up to date, in batches, so that no writer waits long."""
         while True:
             with self._reading() as connection:
-                mark = connection.execute(sql.MARK).fetchone()[0]
-                if not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone():
+                if sqlite_words.is_complete(connection):
                     return
             with self._writing() as connection:
-                mark = connection.execute(sql.MARK).fetchone()[0]
-                rows = connection.execute(sql.UNINDEXED, (mark, _BATCH)).fetchall()
-                connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
-                if rows:
-                    connection.execute(sql.SET_MARK, (rows[-1][0],))
+                sqlite_words.index_more(connection)
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""

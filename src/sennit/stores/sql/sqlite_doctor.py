@@ -122,7 +122,7 @@ MARKS = "SELECT count(*) FROM indexed"
 DROP_MARKS = "DELETE FROM indexed"
 ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
 EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
-ALL_BODIES = "SELECT no, owner, body FROM messages ORDER BY no"
+ALL_BODIES = "SELECT no, created, body FROM messages ORDER BY no"
 
 BODIES = "SELECT id, created, body FROM messages ORDER BY no"
 SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sessions"

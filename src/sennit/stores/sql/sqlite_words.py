@@ -1,0 +1,44 @@
+"""What is asked of the index of words in SQLite, by name. Values are only ever parameters."""
+
+MARK = "SELECT mark FROM indexed"
+SET_MARK = "UPDATE indexed SET mark = ?"
+LOWER_MARK = """
+    UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
+UNINDEXED = "SELECT no, created, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
+ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
+DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
+
+HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
+
+# Ids grow with time, so the key by id leads to the neighbours of a message in its session.
+_AROUND = """
+    SELECT h.no, m.session, m.created, h.score,
+           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+            AND n.id < m.id ORDER BY n.id DESC LIMIT 1),
+           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+            AND n.id < m.id ORDER BY n.id DESC LIMIT 1 OFFSET 1),
+           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+            AND n.id > m.id ORDER BY n.id LIMIT 1),
+           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+            AND n.id > m.id ORDER BY n.id LIMIT 1 OFFSET 1)
+    FROM found h CROSS JOIN messages m ON m.no = h.no
+    WHERE m.owner = :owner ORDER BY h.score DESC, h.no DESC"""
+HITS = f"""
+    WITH found (no, score) AS MATERIALIZED (
+        SELECT rowid, -bm25(words) FROM words WHERE words MATCH :query
+        ORDER BY bm25(words), rowid DESC LIMIT :limit
+    ) {_AROUND}"""
+HITS_AMONG = f"""
+    WITH found (no, score) AS MATERIALIZED (
+        SELECT words.rowid, -bm25(words) FROM words
+        CROSS JOIN messages m ON m.no = words.rowid
+        CROSS JOIN sessions s ON s.no = m.session
+        WHERE words MATCH :query AND m.owner = :owner AND s.owner = :owner
+          AND (:session IS NULL OR s.id = :session)
+          AND (:since IS NULL OR m.created >= :since) AND (:until IS NULL OR m.created < :until)
+        ORDER BY bm25(words), words.rowid DESC LIMIT :limit
+    ) {_AROUND}"""
+AT_PLACES = """
+    SELECT m.no, s.id, m.id, m.created, m.body FROM json_each(?2) p
+    CROSS JOIN messages m ON m.no = p.value CROSS JOIN sessions s ON s.no = m.session
+    WHERE m.owner = ?1 AND s.owner = ?1"""

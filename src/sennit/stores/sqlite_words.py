@@ -1,0 +1,97 @@
+"""The index of words in SQLite: written late, complete when asked.
+
+A search names no owner to the index, as a word that all messages of an owner share would be counted
+in full for every search. Where a store has sessions of one owner only, which is the usual file, the
+index alone decides; otherwise what it finds is kept to the owner's rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
+from sennit.stores import words
+from sennit.stores.hits import Asked, Hit, Placed, in_order_of, present
+from sennit.stores.records import Found, MessageRecord
+from sennit.stores.sql import sqlite_words as sql
+
+_BATCH = 500
+_DAY = 86_400_000_000
+
+
+def is_complete(connection: sqlite3.Connection) -> bool:
+    """Whether all messages are in the index."""
+    return not connection.execute(sql.UNINDEXED, (_mark(connection), 1)).fetchone()
+
+
+def index_more(connection: sqlite3.Connection) -> None:
+    """Write the words of the next messages, inside a transaction."""
+    rows = connection.execute(sql.UNINDEXED, (_mark(connection), _BATCH)).fetchall()
+    connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
+    if rows:
+        connection.execute(sql.SET_MARK, (rows[-1][0],))
+
+
+def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
+    """A message's row in the index."""
+    return number, words.indexed(body, created)
+
+
+def forget_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
+    """Take a message out of the index, if it is there."""
+    if number <= _mark(connection):
+        connection.execute(sql.DROP_WORDS, index_words(number, created, body))
+
+
+def _mark(connection: sqlite3.Connection) -> int:
+    return connection.execute(sql.MARK).fetchone()[0]
+
+
+def search(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Found]:
+    """Messages that hold the words, the best first, with the text around them."""
+    found = {hit.place: hit.score for hit in hits(connection, owner, asked)}
+    wanted = list(asked.words)
+    return [
+        Found(
+            one.session,
+            one.message.id,
+            words.snippet(words.said(one.message.body), wanted),
+            found[one.place],
+        )
+        for one in at_places(connection, owner, list(found))
+    ]
+
+
+def hits(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Hit]:
+    """The best places for the words, the best first."""
+    given = {
+        "query": " OR ".join(f'"{word}"' for word in asked.words),
+        "owner": owner,
+        "session": asked.session.bytes if asked.session else None,
+        "since": asked.since,
+        "until": asked.until,
+        "limit": asked.limit,
+    }
+    narrow = (asked.session, asked.since, asked.until) != (None, None, None)
+    if narrow or connection.execute(sql.HAS_OTHERS, (owner,)).fetchone():
+        return [_hit(row) for row in connection.execute(sql.HITS_AMONG, given)]
+    return [_hit(row) for row in connection.execute(sql.HITS, given)]
+
+
+def _hit(row: Sequence[Any]) -> Hit:
+    place, session, created, score, one, two, three, four = row
+    group = (session, created // _DAY)
+    return Hit(place, group, created, score, present(one, two), present(three, four))
+
+
+def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int]) -> list[Placed]:
+    """The messages at these places, in their order."""
+    rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
+    found = (
+        Placed(no, id_from_bytes(session), MessageRecord(id_from_bytes(uid), created, body))
+        for no, session, uid, created, body in rows
+    )
+    return in_order_of(places, found)
