@@ -15,6 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -195,6 +197,9 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | AddCommit
+    | PutCommit
+    | AddUses
 )
 
 
@@ -223,6 +228,7 @@ class Whole:
     owner: Owner
     snapshot: Snapshot
     journals: list[JournalRecord]
+    commits: CommitsRecord
 
 
 @dataclass(frozen=True, slots=True)

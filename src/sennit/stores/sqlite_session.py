@@ -18,6 +18,7 @@ from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationE
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -37,6 +38,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql.sqlite_words import LOWER_MARK
+from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.sqlite_words import forget_words
 
@@ -149,6 +151,7 @@ class SessionWriter:
         self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
         self._journals = JournalWriter(connection, owner, session)
+        self._commits = CommitTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
@@ -163,6 +166,9 @@ class SessionWriter:
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
                 self._journals.add_events(change)
+            elif isinstance(change, (AddCommit, PutCommit, AddUses)):
+                self._write_down()
+                self._commits.apply(change)
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change
@@ -403,6 +409,7 @@ class SessionWriter:
         for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
             self._close_gap(segment, place)
         forget_words(self._connection, number, created, body)
+        self._commits.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(LOWER_MARK)
 
@@ -425,6 +432,7 @@ class SessionWriter:
         for number, _, created, body in self._run(sql.ALL_MESSAGES, key).fetchall():
             forget_words(self._connection, number, created, body)
         self._journals.forget_all()
+        self._commits.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
         self._rewritten = True
