@@ -24,7 +24,7 @@ from uuid import UUID
 
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.files import FileStore
-from sennit.stores.hits import Asked, Hit, Placed
+from sennit.stores.hits import WordStore
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -39,7 +39,7 @@ from sennit.stores.records import (
 )
 
 
-class Store(FileStore, Protocol):
+class Store(FileStore, WordStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -91,14 +91,6 @@ class Store(FileStore, Protocol):
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
-        ...
-
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
-        """The best places for words, the best first; all messages are looked through."""
-        ...
-
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
-        """The messages at places that `hits` named, in their order, less those erased since."""
         ...
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:

@@ -22,6 +22,7 @@ from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
 from sennit.stores.sql.sqlite_words import ADD_WORDS
 from sennit.stores.sqlite import SQLiteStore, _translated
+from sennit.stores.sqlite_files import file_words
 from sennit.stores.sqlite_words import index_words
 
 
@@ -110,6 +111,8 @@ class FilePatient(Patient):
         for number, created, body in self._connection.execute(sql.ALL_BODIES):
             if is_readable(UUID(int=0), 0, body):
                 yield index_words(number, created, body)
+        for version, body in self._connection.execute(sql.ALL_FILES):
+            yield file_words(version, body)
 
     def checks(self) -> Iterable[Check]:
         """All checks; the first is whether keys are to be trusted."""

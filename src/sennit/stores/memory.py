@@ -10,7 +10,6 @@ record in hand changes nothing in the store.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,7 +50,19 @@ from sennit.stores.files import (
     KeptFile,
     VersionRecord,
 )
+from sennit.stores.hits import (
+    Asked,
+    AskedFiles,
+    FileHit,
+    Hit,
+    Placed,
+    in_order_of,
+    is_asked_for,
+    near,
+    part_of,
+)
 from sennit.stores.memory_files import FileLog
+from sennit.stores.memory_words import scored
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -81,9 +92,6 @@ from sennit.stores.runs import RunLog
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 _V = TypeVar("_V")
-
-_WORD = re.compile(r"\w+")
-_STEM = 4
 
 
 class MemoryStore:
@@ -161,20 +169,65 @@ class MemoryStore:
             return [self._tried(write) for write in writes]
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
-        wanted = list(dict.fromkeys(words.asked(text)))
-        with self._step():
-            found = [
-                (_score(said, wanted), message.created, message.id, uid, said)
-                for uid, kept in self._of(owner).items()
-                if session is None or uid == session
-                for message in kept.messages.values()
-                for said in [words.said(message.body)]
-            ]
-        best = sorted((hit for hit in found if hit[0]), key=lambda hit: hit[:3], reverse=True)
+        wanted = words.asked(text)
+        scores = {hit.place: hit.score for hit in self.hits(owner, _asked(wanted, session, limit))}
         return [
-            Found(uid, message, words.snippet(said, wanted), float(score))
-            for score, _, message, uid, said in best[: max(0, limit)]
+            Found(
+                one.session,
+                one.message.id,
+                words.snippet(words.said(one.message.body), wanted),
+                scores[one.place],
+            )
+            for one in self.at_places(owner, list(scores))
         ]
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        with self._step():
+            texts = [
+                (
+                    (message.created, message.id, kept, at),
+                    words.indexed(message.body, message.created),
+                )
+                for kept in self._of(owner).values()
+                if asked.session in (None, kept.session.id)
+                for at, message in enumerate(kept.messages.values())
+                if (asked.since is None or message.created >= asked.since)
+                and (asked.until is None or message.created < asked.until)
+            ]
+            found = scored(texts, asked.words)
+            found.sort(key=lambda one: (one[0], one[1][:2]), reverse=True)
+            best = found[: max(0, asked.limit)]
+            return [kept.hit(at, score) for score, (_, _, kept, at) in best]
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        with self._step():
+            wanted = set(places)
+            found = [
+                Placed(
+                    place,
+                    kept.session.id,
+                    kept.session.key,
+                    kept.archives().get(message.id),
+                    message,
+                )
+                for kept in self._of(owner).values()
+                for message in kept.messages.values()
+                if (place := kept.place(message.id)) in wanted
+            ]
+        return in_order_of(places, found)
+
+    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+        with self._step():
+            texts = [
+                (replace(kept.file, latest=version), version.body.decode(errors="replace"))
+                for owner in asked.owners
+                for kept in self._files.of(owner)
+                for version in kept.versions
+                if is_asked_for(asked, kept.file, version)
+            ]
+        found = [FileHit(file, score) for score, file in scored(texts, asked.words)]
+        found.sort(key=lambda hit: (hit.score, hit.file.created), reverse=True)
+        return found[: max(0, asked.limit)]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         with self._step():
@@ -360,6 +413,23 @@ class _Kept:
         segments = [segment.record() for segment in self.needed()]
         messages = list(self.messages.values())
         return Snapshot(_session(self.session), messages, segments, self.listed())
+
+    def place(self, message: UUID) -> int:
+        """The number of a message among those of all sessions."""
+        return self.session.id.int << 128 | message.int
+
+    def archives(self) -> dict[UUID, int]:
+        """By which commit each message was archived."""
+        commits = self.commits.commits.values()
+        return {entry: one.number for one in commits for entry in one.entries}
+
+    def hit(self, at: int, score: float) -> Hit:
+        """What a search says of the message that was added at that place."""
+        messages = list(self.messages.values())
+        message, archive = messages[at], self.archives().get(messages[at].id)
+        before, after = near([self.place(one.id) for one in messages], at)
+        group = (self.session.id.int, part_of(archive, message.created))
+        return Hit(self.place(message.id), group, message.created, score, before, after)
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""
@@ -656,13 +726,5 @@ def _is_like(there: BranchRecord, wanted: BranchRecord) -> bool:
     )
 
 
-def _score(said: str, wanted: list[str]) -> int:
-    """How many of the wanted words are said."""
-    spoken = set(_WORD.findall(said.lower()))
-    return sum(word in spoken or any(_is_stem(word, other) for other in spoken) for word in wanted)
-
-
-def _is_stem(one: str, other: str) -> bool:
-    """Whether the shorter word begins the longer one, and is long enough to mean something."""
-    short, long = sorted((one, other), key=len)
-    return len(short) >= _STEM and long.startswith(short)
+def _asked(wanted: list[str], session: UUID | None, limit: int) -> Asked:
+    return Asked(tuple(wanted), session, limit=limit)

@@ -27,12 +27,13 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
+from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases, points, sqlite_words, words
 from sennit.stores.base import no_branch
 from sennit.stores.commits import CommitRecord, CommitsRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
-from sennit.stores.hits import Asked, Hit, Placed
+from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -339,6 +340,13 @@ class SQLiteStore:
         """The messages at places that `hits` named, in their order."""
         with self._reading() as connection:
             return sqlite_words.at_places(connection, self._owner(connection, owner), places)
+
+    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+        """The best files for words, the best first."""
+        if not asked.words:
+            return []
+        with self._reading() as connection:
+            return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
 
     def _index_the_rest(self) -> None:
         """Bring the index up to date, in batches, so that no writer waits long."""

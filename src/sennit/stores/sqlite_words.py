@@ -8,18 +8,27 @@ index alone decides; otherwise what it finds is kept to the owner's rows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import words
-from sennit.stores.hits import Asked, Hit, Placed, in_order_of, present
-from sennit.stores.records import Found, MessageRecord
+from sennit.stores.hits import (
+    Asked,
+    AskedFiles,
+    FileHit,
+    Hit,
+    Placed,
+    in_order_of,
+    part_of,
+    present,
+)
+from sennit.stores.records import Found, MessageRecord, Owner
 from sennit.stores.sql import sqlite_words as sql
+from sennit.stores.sqlite_files import FileReader
 
 _BATCH = 500
-_DAY = 86_400_000_000
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
@@ -68,7 +77,7 @@ def search(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Fou
 def hits(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Hit]:
     """The best places for the words, the best first."""
     given = {
-        "query": " OR ".join(f'"{word}"' for word in asked.words),
+        "query": _query(asked.words),
         "owner": owner,
         "session": asked.session.bytes if asked.session else None,
         "since": asked.since,
@@ -82,8 +91,8 @@ def hits(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Hit]:
 
 
 def _hit(row: Sequence[Any]) -> Hit:
-    place, session, created, score, one, two, three, four = row
-    group = (session, created // _DAY)
+    place, session, archive, created, score, one, two, three, four = row
+    group = (session, part_of(archive, created))
     return Hit(place, group, created, score, present(one, two), present(three, four))
 
 
@@ -91,7 +100,41 @@ def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int])
     """The messages at these places, in their order."""
     rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
     found = (
-        Placed(no, id_from_bytes(session), MessageRecord(id_from_bytes(uid), created, body))
-        for no, session, uid, created, body in rows
+        Placed(
+            no,
+            id_from_bytes(session),
+            key,
+            archive,
+            MessageRecord(id_from_bytes(uid), created, body),
+        )
+        for no, session, key, archive, uid, created, body in rows
     )
     return in_order_of(places, found)
+
+
+def file_hits(
+    connection: sqlite3.Connection, number: Callable[[Owner], int], asked: AskedFiles
+) -> list[FileHit]:
+    """The best files for the words, the best first."""
+    if not connection.execute(sql.HAS_FILES).fetchone():
+        return []
+    owners = {number(owner): owner for owner in asked.owners}
+    given = {
+        "query": _query(asked.words),
+        "owners": dumps(list(owners)).decode(),
+        "under": asked.under,
+        "categories": dumps(list(asked.categories)).decode(),
+        "since": asked.since,
+        "until": asked.until,
+        "at": asked.at,
+        "limit": asked.limit,
+    }
+    reader = FileReader(connection, number)
+    return [
+        FileHit(reader.file(owners[no], no, row), score)
+        for no, score, *row in connection.execute(sql.FILE_HITS, given).fetchall()
+    ]
+
+
+def _query(asked: Sequence[str]) -> str:
+    return " OR ".join(f'"{word}"' for word in asked)

@@ -1,4 +1,10 @@
-"""What is asked of the index of words in SQLite, by name. Values are only ever parameters."""
+"""What is asked of the index of words in SQLite, by name. Values are only ever parameters.
+
+Messages stand in it by their number, versions of files by the negative of theirs: one index, so
+that a word is as rare in both, and their scores can be compared.
+"""
+
+from sennit.stores.sql.sqlite_files import FILE_COLUMNS
 
 MARK = "SELECT mark FROM indexed"
 SET_MARK = "UPDATE indexed SET mark = ?"
@@ -12,7 +18,7 @@ HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
 
 # Ids grow with time, so the key by id leads to the neighbours of a message in its session.
 _AROUND = """
-    SELECT h.no, m.session, m.created, h.score,
+    SELECT h.no, m.session, a.number, m.created, h.score,
            (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
             AND n.id < m.id ORDER BY n.id DESC LIMIT 1),
            (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
@@ -22,10 +28,11 @@ _AROUND = """
            (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
             AND n.id > m.id ORDER BY n.id LIMIT 1 OFFSET 1)
     FROM found h CROSS JOIN messages m ON m.no = h.no
+    LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
     WHERE m.owner = :owner ORDER BY h.score DESC, h.no DESC"""
 HITS = f"""
     WITH found (no, score) AS MATERIALIZED (
-        SELECT rowid, -bm25(words) FROM words WHERE words MATCH :query
+        SELECT rowid, -bm25(words) FROM words WHERE words MATCH :query AND rowid > 0
         ORDER BY bm25(words), rowid DESC LIMIT :limit
     ) {_AROUND}"""
 HITS_AMONG = f"""
@@ -33,12 +40,28 @@ HITS_AMONG = f"""
         SELECT words.rowid, -bm25(words) FROM words
         CROSS JOIN messages m ON m.no = words.rowid
         CROSS JOIN sessions s ON s.no = m.session
-        WHERE words MATCH :query AND m.owner = :owner AND s.owner = :owner
+        WHERE words MATCH :query AND words.rowid > 0 AND m.owner = :owner AND s.owner = :owner
           AND (:session IS NULL OR s.id = :session)
           AND (:since IS NULL OR m.created >= :since) AND (:until IS NULL OR m.created < :until)
         ORDER BY bm25(words), words.rowid DESC LIMIT :limit
     ) {_AROUND}"""
 AT_PLACES = """
-    SELECT m.no, s.id, m.id, m.created, m.body FROM json_each(?2) p
+    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body FROM json_each(?2) p
     CROSS JOIN messages m ON m.no = p.value CROSS JOIN sessions s ON s.no = m.session
+    LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
     WHERE m.owner = ?1 AND s.owner = ?1"""
+HAS_FILES = "SELECT 1 FROM files LIMIT 1"
+FILE_HITS = f"""
+    SELECT v.owner, -bm25(words), {FILE_COLUMNS}
+    FROM words CROSS JOIN versions v ON v.no = -words.rowid
+    CROSS JOIN files f ON f.no = v.file AND f.owner = v.owner
+    WHERE words MATCH :query AND words.rowid < 0
+      AND v.owner IN (SELECT value FROM json_each(:owners))
+      AND substr(f.path, 1, length(:under)) = :under
+      AND (:categories = '[]' OR f.category IN (SELECT value FROM json_each(:categories)))
+      AND (:since IS NULL OR v.valid_from >= :since)
+      AND (:until IS NULL OR v.valid_from < :until)
+      AND CASE WHEN :at IS NULL THEN v.number = f.latest
+          ELSE v.valid_from <= :at AND (v.replaced IS NULL OR v.replaced > :at)
+               AND (v.valid_to IS NULL OR v.valid_to > :at) END
+    ORDER BY bm25(words), v.no DESC LIMIT :limit"""
