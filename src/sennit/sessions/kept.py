@@ -81,6 +81,11 @@ class Kept(Element):
         return RunLog()
 
     @property
+    def keeper(self) -> Keeper | None:
+        """Its line to the store; None if it lives in memory alone."""
+        return self._keeper
+
+    @property
     def _whole(self) -> SessionCore:
         return cast("SessionCore", self)
 

@@ -1,0 +1,311 @@
+"""From decisions to changes of files: what a commit writes, worked out before anything is written.
+
+Decisions are applied in their order to drafts of the files they concern. Several may concern one
+file, and one may name what an earlier one has just written; each file still gets one new version.
+What cannot be applied is left out and said, never guessed.
+
+A repeated statement (SKIP) becomes a version with the same text and the new evidence alone: so
+what was said twice outlives the forgetting of either session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.ids import new_id
+from sennit.memory import profile
+from sennit.memory.profile import Fact, Source
+from sennit.memory.realm import PROFILE, Realm, folder_of
+from sennit.memory.uri import SCHEME, Uri, is_name
+from sennit.memory.values import Action, Candidate, Category, Decision, Known
+from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord, in_order
+from sennit.stores.records import Owner
+
+Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
+_PROFILE_URI = f"{SCHEME}user/{PROFILE}"
+_DID: dict[Action, Did] = {
+    Action.CREATE: "created",
+    Action.UPDATE: "updated",
+    Action.MERGE: "merged",
+    Action.SKIP: "confirmed",
+}
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What became of a decision, as `memory_diff.json` says it."""
+
+    did: Did
+    category: str
+    uri: str
+    version: int
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A file on its way to its next version."""
+
+    owner: Owner
+    id: UUID
+    path: str
+    category: Category
+    number: int
+    """Of the version it will be."""
+    text: str = ""
+    valid_from: int = 0
+    valid_to: int | None = None
+    evidence: tuple[Evidence, ...] = ()
+    facts: list[Fact] = field(default_factory=list[Fact])
+    did: Did = "created"
+    is_new: bool = False
+    """Whether what it says was said in this very batch."""
+
+
+class Drafts:
+    """The files that one commit changes."""
+
+    def __init__(self, realm: Realm, session: UUID, commit: UUID, now: int) -> None:
+        self._realm, self._session, self._commit, self._now = realm, session, commit, now
+        self._files: dict[Category, dict[str, FileRecord]] = {}
+        self._drafts: dict[str, _Draft] = {}
+        self._replaced: list[PutFile] = []  # versions that did not outlive the batch
+        self._ids: dict[str, str] = {}  # what candidates of this batch have become
+        self.written: list[Written] = []
+        self.refused: list[str] = []
+
+    def known(self, category: Category) -> list[Known]:
+        """The memories of a category that are there already."""
+        found: list[Known] = []
+        for uri, file in self._stored(category).items():
+            if category is Category.PROFILE:
+                found += map(_known_fact, profile.facts_in(file.latest.info))
+            else:
+                found.append(_known_file(uri, category, file.latest))
+        return found
+
+    def _stored(self, category: Category) -> dict[str, FileRecord]:
+        files = self._files.get(category)
+        if files is None:
+            owner = self._realm.owner_of(category)
+            listed = self._realm.store.list_files(owner, folder_of(category))
+            files = {
+                str(self._realm.uri(file)): file for file in listed if not file.path.endswith("/")
+            }
+            self._files[category] = files
+        return files
+
+    def apply(self, decisions: Iterable[Decision]) -> None:
+        """Take in decisions, in order; what cannot be done is noted in `refused`."""
+        for decision in decisions:
+            fault = self._apply(decision)
+            if fault is not None:
+                self.refused.append(f"{decision.action} {decision.candidate.category}: {fault}")
+
+    def _apply(self, decision: Decision) -> str | None:
+        """Take in a decision; gives why it could not be."""
+        candidate, target = decision.candidate, decision.target
+        if not (decision.text or candidate.text).strip():
+            return "it says nothing"
+        if decision.action is Action.CREATE:
+            self._create(decision)
+            return None
+        uid = self._ids.get(target or "", target or "")
+        if candidate.category is Category.PROFILE:
+            return self._change_fact(decision, uid)
+        draft = self._draft(candidate.category, uid)
+        if draft is None:
+            return f"there is no memory {target!r} to change"
+        self._change(draft, decision)
+        return None
+
+    def _create(self, decision: Decision) -> None:
+        candidate = decision.candidate
+        if candidate.category is Category.PROFILE:
+            fact = self._fact(decision)
+            self._profile().facts.append(fact)
+            self._note(decision, self._profile(), f"{_PROFILE_URI}#{fact.id}")
+            return
+        owner = self._realm.owner_of(candidate.category)
+        uri = self._free_uri(candidate)
+        draft = _Draft(owner, new_id(), uri.path, candidate.category, 1)
+        self._drafts[str(uri)] = draft
+        draft.text = decision.text or candidate.text
+        draft.valid_from, draft.valid_to = self._since(candidate), _us(candidate.valid_to)
+        draft.evidence, draft.is_new = self._evidence(candidate), True
+        self._note(decision, draft, str(uri))
+
+    def _change(self, draft: _Draft, decision: Decision) -> None:
+        candidate, mine = decision.candidate, self._evidence(decision.candidate)
+        if draft.is_new and decision.action is Action.UPDATE:
+            self._replaced.append(self._put(draft))
+            draft.number += 1
+        fresh = draft.is_new or draft.number == 1
+        draft.did, draft.is_new = _DID[decision.action], True
+        match decision.action:
+            case Action.UPDATE:
+                draft.text, draft.evidence = decision.text, mine
+                draft.valid_from = _us(decision.closed_at) or self._since(candidate)
+                draft.valid_to = _us(candidate.valid_to)
+            case Action.MERGE:
+                draft.text, draft.evidence = decision.text, in_order((*draft.evidence, *mine))
+            case _:
+                draft.evidence = in_order((*draft.evidence, *mine)) if fresh else mine
+        uri = str(Uri(self._realm.scope(draft.owner), tuple(draft.path.split("/"))))
+        self._note(decision, draft, uri)
+
+    def _change_fact(self, decision: Decision, uid: str) -> str | None:
+        draft, name = self._profile(), uid.removeprefix(f"{_PROFILE_URI}#")
+        old = next((fact for fact in draft.facts if fact.id == name), None)
+        if old is None:
+            return f"there is no fact {decision.target!r} to change"
+        sources = tuple(map(Source.of, self._evidence(decision.candidate)))
+        match decision.action:
+            case Action.UPDATE:
+                new = self._fact(decision)
+                at = _us(decision.closed_at) or new.valid_from
+                draft.facts = [*profile.closed(draft.facts, name, at, self._commit), new]
+                name = new.id
+            case Action.MERGE:
+                merged = self._fact(decision)
+                merged = msgspec.structs.replace(
+                    merged,
+                    sources=(*old.sources, *sources),
+                    valid_from=min(old.valid_from, merged.valid_from),
+                    merged=True,
+                )
+                # The merged one holds for all the time the old one did: that never counts alone.
+                draft.facts = [
+                    *profile.closed(draft.facts, name, old.valid_from, self._commit),
+                    merged,
+                ]
+                name = merged.id
+            case _:
+                seen = tuple(dict.fromkeys((*old.sources, *sources)))
+                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, sources=seen)
+        draft.did = "updated"
+        self._note(decision, draft, f"{_PROFILE_URI}#{name}")
+        return None
+
+    def _note(self, decision: Decision, draft: _Draft, uid: str) -> None:
+        self._ids[decision.candidate.id] = uid
+        did, category = _DID[decision.action], str(draft.category)
+        self.written.append(Written(did, category, uid, draft.number, decision.reason))
+
+    def _draft(self, category: Category, uri: str) -> _Draft | None:
+        draft = self._drafts.get(uri)
+        if draft is not None:
+            return draft if draft.category is category else None
+        file = self._stored(category).get(uri)
+        if file is None:
+            return None
+        last = file.latest
+        draft = _Draft(file.owner, file.id, file.path, category, last.number + 1)
+        draft.text, draft.evidence = last.body.decode().strip(), last.evidence
+        draft.valid_from, draft.valid_to = last.valid_from, last.valid_to
+        draft.facts = profile.facts_in(last.info)
+        self._drafts[uri] = draft
+        return draft
+
+    def _profile(self) -> _Draft:
+        draft = self._draft(Category.PROFILE, _PROFILE_URI)
+        if draft is None:
+            draft = _Draft(self._realm.user, new_id(), PROFILE, Category.PROFILE, 1)
+            self._drafts[_PROFILE_URI] = draft
+        return draft
+
+    def _fact(self, decision: Decision) -> Fact:
+        candidate = decision.candidate
+        return Fact(
+            profile.new_fact_id(),
+            " ".join((decision.text or candidate.text).split()),
+            self._since(candidate),
+            _us(candidate.valid_to),
+            tuple(map(Source.of, self._evidence(candidate))),
+            self._commit,
+        )
+
+    def _evidence(self, candidate: Candidate) -> tuple[Evidence, ...]:
+        user, session = self._realm.user, self._session
+        return in_order(Evidence(user, session, one.message_id) for one in candidate.evidence)
+
+    def _since(self, candidate: Candidate) -> int:
+        return _us(candidate.valid_from) or clock.from_datetime(candidate.said_at)
+
+    def _free_uri(self, candidate: Candidate) -> Uri:
+        folder = folder_of(candidate.category)
+        base = Uri(candidate.category.owner, tuple(folder.rstrip("/").split("/")))
+        slug = candidate.slug if is_name(f"{candidate.slug}.md") else str(candidate.category)
+        uri, number = base / f"{slug}.md", 1
+        while str(uri) in self._drafts or str(uri) in self._stored(candidate.category):
+            number += 1
+            uri = base / f"{slug}-{number}.md"
+        return uri
+
+    def changes(self) -> list[PutFile]:
+        """The new versions of the files that were changed."""
+        return self._replaced + [self._put(draft) for draft in self._drafts.values()]
+
+    def _put(self, draft: _Draft) -> PutFile:
+        info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
+        text, since, evidence = draft.text.strip() + "\n", draft.valid_from, draft.evidence
+        if draft.category is Category.PROFILE:
+            text, since = profile.lines_of(draft.facts), self._now
+            evidence = in_order(one.evidence for fact in draft.facts for one in fact.sources)
+            info = {
+                "did": draft.did,
+                "abstract": profile_abstract(draft.facts),
+                "facts": profile.facts_info(draft.facts),
+            }
+        version = VersionRecord(
+            number=draft.number,
+            written=self._now,
+            valid_from=since,
+            valid_to=draft.valid_to,
+            body=text.encode(),
+            commit=self._commit,
+            info=info,
+            evidence=evidence,
+        )
+        return PutFile(draft.owner, draft.id, draft.path, str(draft.category), version)
+
+
+def abstract_of(text: str) -> str:
+    """A text in one line of at most 256 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= 256 else line[:255].rstrip() + "…"
+
+
+def profile_abstract(facts: Sequence[Fact]) -> str:
+    """What holds of the profile now, in one line."""
+    return abstract_of("; ".join(fact.text for fact in facts if fact.valid_to is None))
+
+
+def _known_file(uri: str, category: Category, version: VersionRecord) -> Known:
+    return Known(
+        id=uri,
+        category=category,
+        text=version.body.decode().strip(),
+        valid_from=clock.to_datetime(version.valid_from),
+        valid_to=None if version.valid_to is None else clock.to_datetime(version.valid_to),
+    )
+
+
+def _known_fact(fact: Fact) -> Known:
+    return Known(
+        id=f"{_PROFILE_URI}#{fact.id}",
+        category=Category.PROFILE,
+        text=fact.text,
+        valid_from=clock.to_datetime(fact.valid_from),
+        valid_to=None if fact.valid_to is None else clock.to_datetime(fact.valid_to),
+    )
+
+
+def _us(moment: datetime | None) -> int | None:
+    return None if moment is None else clock.from_datetime(moment)

@@ -1,0 +1,78 @@
+"""What a clause says, as a fact that can be compared: about what, which value, so or not so.
+
+One table of rules serves two ends. Extraction asks of a clause somebody said which fact it states,
+and so what kind of memory it is; dedup asks the same of two texts and compares the facts. So "I
+live in Lisbon", "I'm based in Lisbon" and "The user lives in Lisbon" are one fact, and "I moved to
+Berlin" is another value of it. A clause that no rule knows states no fact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sennit.memory.phrases import Plain
+from sennit.memory.terms import terms
+from sennit.memory.values import Category
+
+Words: TypeAlias = frozenset[str]
+NOTHING: Words = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing that is said to be so, or not so."""
+
+    category: Category
+    slot: str
+    """What kind of thing it says: `home`, `like`, `job` and so on."""
+    value: Words = NOTHING
+    """The content words that say what: {lisbon}, {green, tea}."""
+    about: Words = NOTHING
+    """Whom or what it is about, if not the user: {anna}, {rex}; for a favourite, its kind."""
+    relation: str = ""
+    """What that is to the user: sister, dog, project."""
+    label: str = ""
+    """What a file about it may be called."""
+    single: bool = False
+    """Whether only one value can hold at a time."""
+    positive: bool = True
+    change: bool = False
+    """Whether it says that something has changed."""
+    replaces: Words = NOTHING
+    """The value it takes the place of, if that was said."""
+
+
+Maker: TypeAlias = Callable[[re.Match[str], Plain], Fact | None]
+RULES: list[tuple[re.Pattern[str], Maker]] = []
+"""All rules, in the order in which they are tried."""
+
+
+def rule(*patterns: str) -> Callable[[Maker], Maker]:
+    """Register a function that makes a fact of a plain clause which one of the patterns begins."""
+    compiled = re.compile("|".join(patterns), re.IGNORECASE)
+
+    def add(maker: Maker) -> Maker:
+        RULES.append((compiled, maker))
+        return maker
+
+    return add
+
+
+_CUT = re.compile(
+    r",.*| (?:with|since|because|for|until|till|near|together|after|before|last|next|but|though|"
+    r"although|when|where|who|which|that|if|as|on|in|at|and (?:I|we|my|our))\b.*",
+    re.IGNORECASE,
+)
+
+
+def first_phrase(text: str) -> str:
+    """The first phrase of a text: what comes after it says more, but not what is meant."""
+    return _CUT.sub("", text, count=1).strip() or text
+
+
+def content(text: str) -> Words:
+    """The content words of a text."""
+    return frozenset(terms(text))

@@ -1,0 +1,219 @@
+"""Phase 2 of a commit: think about what was archived, then write it all in one step.
+
+Nothing is written before the thinking is done but one mark: what models have said is noted with the
+commit, so that going on after a crash asks no model again. The end is one transaction: memories,
+counts, summary and the state of the commit. So a commit is finished or open, never in between, and
+whoever finishes it a second time finds it done and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock, failpoints
+from sennit.errors import ConflictError, SennitError
+from sennit.memory import summarize
+from sennit.memory.drafts import Drafts, Written
+from sennit.memory.ranker import TextRanker
+from sennit.memory.realm import Realm
+from sennit.memory.result import CommitResult, archive_name, result_of
+from sennit.memory.used import counted, counting
+from sennit.memory.values import Candidate, Category, Digest, Known
+from sennit.messages.codec import dumps, loads
+from sennit.messages.message import Message
+from sennit.messages.parts import ContextPart
+from sennit.sessions.keeper import message_from
+from sennit.stores.commits import CommitRecord, PutCommit, UseRecord, no_commit
+from sennit.stores.files import EndCommit
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a commit covers, ready to be thought about."""
+
+    messages: Sequence[Message]
+    similar: Callable[[Candidate], Sequence[Known]]
+    injected: Sequence[str]
+    """Texts that were put into prompts: never to be taken for what the user said."""
+
+
+Thinking = Callable[[Archived], Digest]
+"""Whoever thinks: rules, or a model."""
+
+
+class Finishing:
+    """Finishes commits of one user."""
+
+    def __init__(self, realm: Realm, think: Thinking) -> None:
+        self._realm, self._store, self._think = realm, realm.store, think
+
+    def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
+        """Finish a commit, if it is not; `messages` need not be read again.
+
+        Raises NotFoundError if it is gone.
+        """
+        for _ in range(_TRIES):
+            session, record = self.found(commit)
+            if record.state != "open":
+                return result_of(record)
+            try:
+                self._finish(session, record, messages)
+            except ConflictError:  # a file or the commit was changed meanwhile: look again
+                continue
+            failpoints.reach("memory.commit: finished")
+            return result_of(self.found(commit)[1])
+        session, record = self.found(commit)
+        if record.state == "open":
+            return self.fail(commit, "Others change the same memories all the time; try again.")
+        return result_of(record)
+
+    def found(self, commit: UUID) -> tuple[UUID, CommitRecord]:
+        """A commit and its session; raises NotFoundError."""
+        found = self._store.find_commit(self._realm.user, commit)
+        if found is None:
+            raise no_commit(commit)
+        return found
+
+    def fail(self, commit: UUID, reason: str) -> CommitResult:
+        """Note that a commit could not be finished."""
+        session, record = self.found(commit)
+        if record.state == "open":
+            body: dict[str, Any] = loads(record.body)
+            body["result"] = {**body.get("result", {}), "reasons": [reason]}
+            change = PutCommit(commit, "failed", dumps(body), record.version)
+            self._store.write(self._realm.user, session, [change])
+        return result_of(self.found(commit)[1])
+
+    def reopen(self, commit: UUID) -> None:
+        """Let a commit that failed be finished again."""
+        session, record = self.found(commit)
+        if record.state == "failed":
+            body: dict[str, Any] = loads(record.body)
+            body.pop("result", None)
+            change = PutCommit(commit, "open", dumps(body), record.version)
+            self._store.write(self._realm.user, session, [change])
+
+    def _finish(self, session: UUID, record: CommitRecord, given: Sequence[Message]) -> None:
+        failpoints.reach("memory.commit: read")
+        messages = self._messages(session, record, given)
+        uses = [
+            use
+            for use in self._store.commits(self._realm.user, session).uses
+            if use.commit == record.number
+        ]
+        drafts = Drafts(self._realm, session, record.id, clock.now_us())
+        digest, record = self._digest(session, record, messages, uses, drafts)
+        drafts.apply(digest.decisions)
+        times, skills = counted(uses, messages)
+        counts = counting(self._realm, times)
+        body = {
+            "result": _told(record, digest, drafts, len(counts)),
+            "abstract": summarize.abstract(digest.summary),
+            "overview": summarize.markdown(digest.summary),
+            "diff": [msgspec.to_builtins(one) for one in drafts.written],
+            "used": dict(times),
+            "skills": skills,
+        }
+        state = "partial" if drafts.refused else "committed"
+        change = PutCommit(record.id, state, dumps(body), record.version)
+        failpoints.reach("memory.commit: write")
+        self._store.change_files(
+            [*drafts.changes(), *counts], EndCommit(self._realm.user, session, change)
+        )
+
+    def _messages(
+        self, session: UUID, record: CommitRecord, given: Sequence[Message]
+    ) -> list[Message]:
+        known = {message.id.int: message for message in given}
+        if any(uid.int not in known for uid in record.entries):
+            loaded = self._store.load(self._realm.user, session).messages
+            known = {one.id.int: message_from(one) for one in loaded}
+        return [known[uid.int] for uid in record.entries if uid.int in known]
+
+    def _digest(
+        self,
+        session: UUID,
+        record: CommitRecord,
+        messages: Sequence[Message],
+        uses: Sequence[UseRecord],
+        drafts: Drafts,
+    ) -> tuple[Digest, CommitRecord]:
+        """What thinking gives, or has given before; and the commit, which may have got its mark."""
+        body: dict[str, Any] = loads(record.body)
+        if "digest" in body:
+            return msgspec.convert(body["digest"], Digest), record
+        archived = Archived(messages, _Similar(drafts), self._injected(messages, uses))
+        digest = self._think(archived)
+        failpoints.reach("memory.commit: thought")
+        if not digest.calls:
+            return digest, record  # rules say the same again
+        body["digest"] = msgspec.to_builtins(digest)
+        change = PutCommit(record.id, "open", dumps(body), record.version)
+        self._store.write(self._realm.user, session, [change])
+        failpoints.reach("memory.commit: marked")
+        return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
+
+    def _injected(self, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
+        """What the contexts that were used say."""
+        parts = [
+            part for message in messages for part in message.parts if isinstance(part, ContextPart)
+        ]
+        texts = [part.abstract for part in parts if part.abstract]
+        uris = [part.uri for part in parts] + [loads(use.body)["uri"] for use in uses]
+        for uri in dict.fromkeys(uris):
+            text = _text_at(self._realm, uri)
+            if text:
+                texts.append(text)
+        return texts
+
+
+class _Similar:
+    """Known memories by rank; those of a category are read when it is first asked for."""
+
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
+        self._rankers: dict[Category, TextRanker] = {}
+
+    def __call__(self, candidate: Candidate) -> Sequence[Known]:
+        category = candidate.category
+        if category not in self._rankers:
+            self._rankers[category] = TextRanker(self._drafts.known(category))
+        return self._rankers[category](candidate)
+
+
+def _text_at(realm: Realm, uri: str) -> str | None:
+    from sennit.memory.uri import Uri
+
+    try:
+        file = realm.find(Uri.parse(uri))
+    except SennitError:
+        return None  # a context may be named by any string, also one that is no address of ours
+    return None if file is None else file.latest.body.decode()
+
+
+def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> dict[str, Any]:
+    extracted = [one for one in drafts.written if one.did != "confirmed"]
+    return {
+        "memories_extracted": len(extracted),
+        "active_count_updated": active,
+        "archive": archive_name(record.number),
+        "method": digest.method,
+        "summary_method": digest.summary_method,
+        "counts": _counts(drafts.written),
+        "refused": digest.refused,
+        "model_calls": digest.calls,
+        "warnings": list(digest.warnings),
+        "reasons": list(drafts.refused),
+    }
+
+
+def _counts(written: Sequence[Written]) -> dict[str, int]:
+    did = [one.did for one in written]
+    return {name: did.count(name) for name in ("created", "updated", "merged", "confirmed")}

@@ -1,0 +1,184 @@
+"""One client's memory: commits, what they have left behind, and the way back.
+
+It belongs to a client (or to a session that was opened without one) and reaches what that one
+reaches: see `realm`. Everything here works without a model; `use` gives it one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from threading import Lock
+from typing import Any
+from uuid import UUID
+
+from sennit import failpoints
+from sennit.errors import NotFoundError, StoreError, ValidationError, shown
+from sennit.memory.archive import archive, checked_recent, current
+from sennit.memory.digest import digest, digest_by_rules
+from sennit.memory.finish import Archived, Finishing
+from sennit.memory.prompts import PROMPTS, Prompts
+from sennit.memory.realm import Realm
+from sennit.memory.result import CommitResult, failed, nothing_done, result_of
+from sennit.memory.used import uses
+from sennit.memory.values import Digest
+from sennit.memory.worker import Worker
+from sennit.messages.message import Message
+from sennit.services.model import Model
+from sennit.sessions.branch import Branch
+from sennit.sessions.keeper import Keeper
+from sennit.sessions.session import BranchRef, DEFAULT_BRANCH, SessionCore
+from sennit.stores.commits import AddUses
+
+
+class Memory:
+    """What one user, with one agent, has for good."""
+
+    def __init__(self, realm: Realm) -> None:
+        self.realm = realm
+        self._model: Model | None = None
+        self._prompts: Prompts = PROMPTS
+        self._finishing = Finishing(realm, self._think)
+        self._one = Lock()  # commits of one client are finished one after another
+        self._worker = Worker("sennit-memory")
+
+    def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
+        """Let a model do the thinking, or none; and say what it is told."""
+        self._model = model
+        if prompts is not None:
+            self._prompts = prompts
+
+    def used(
+        self,
+        session: SessionCore,
+        *,
+        contexts: Iterable[str] | None,
+        skill: Mapping[str, Any] | None,
+        branch: BranchRef | None,
+    ) -> None:
+        """Record what was used; see `Session.used`."""
+        target = session.default_branch if branch is None else session.get_branch(branch)
+        with session.lock:
+            _keeper(session).write([AddUses(uses(target, contexts, skill))])
+
+    def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
+        """What is not archived; see `Session.current`."""
+        target = _branch(session, branch)
+        if target is None:
+            return []
+        if session.keeper is None:  # nothing is archived where nothing is kept
+            return target.messages
+        found = self.realm.store.commits(self.realm.user, session.id)
+        return current(session, target, found)
+
+    def commit(
+        self, session: SessionCore, *, branch: BranchRef | None, wait: bool, keep_recent: int
+    ) -> CommitResult:
+        """Archive and remember; see `Session.commit`."""
+        recent = checked_recent(keep_recent)
+        if wait:
+            self._refuse_a_loop()
+        target = _branch(session, branch)
+        keeper = _keeper(session)
+        made = None if target is None else archive(session, keeper, target, recent)
+        failpoints.reach("memory.commit: archived")
+        left = [uid for home, uid in keeper.store.open_commits(keeper.owner) if home == session.id]
+        if not left:
+            return nothing_done()
+        messages = [] if made is None else session.messages.pick(made.entries)
+        for uid in left:  # those that a crash has left open come first
+            if wait:
+                result = self.finish(uid, messages)
+            else:
+                self._worker.submit(partial(self.finish, uid, messages))
+        return result if wait else self.task(left[-1])  # pyright: ignore[reportPossiblyUnbound]
+
+    def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
+        """Finish a commit, here and now; what goes wrong is in the result."""
+        with self._one:
+            try:
+                return self._finishing.finish(commit, messages)
+            except NotFoundError:
+                raise
+            except StoreError as error:  # then nothing can be noted either: it stays open
+                return failed(self._finishing.found(commit)[1], str(error))
+            except Exception as error:
+                return self._finishing.fail(commit, f"{type(error).__name__}: {error}")
+
+    def finish_all(self) -> list[CommitResult]:
+        """Finish all commits of this user that are open, such as those a crash has left."""
+        return [self.finish(uid) for _, uid in self.realm.store.open_commits(self.realm.user)]
+
+    def task(self, task_id: str | UUID) -> CommitResult:
+        """How far a commit has come; raises NotFoundError."""
+        return result_of(self._finishing.found(commit_id(task_id))[1])
+
+    def retry(self, task_id: str | UUID) -> CommitResult:
+        """Try again to finish a commit that failed; any other is left as it is."""
+        uid = commit_id(task_id)
+        self._refuse_a_loop()
+        with self._one:
+            self._finishing.reopen(uid)
+        return self.finish(uid)
+
+    def _think(self, archived: Archived) -> Digest:
+        if self._model is None:
+            return digest_by_rules(
+                archived.messages, archived.similar, injected=archived.injected
+            )
+        return asyncio.run(
+            digest(
+                archived.messages,
+                archived.similar,
+                model=self._model,
+                injected=archived.injected,
+                prompts=self._prompts,
+            )
+        )
+
+    def _refuse_a_loop(self) -> None:
+        """A model is asked in an event loop of its own, which cannot run inside another one."""
+        if self._model is None:
+            return
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        raise ValidationError("An event loop is running here; use acommit() or aretry_task().")
+
+    def close(self) -> None:
+        """Finish what the worker has to do."""
+        self._worker.close()
+
+
+def _branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
+    """The branch that is meant; without a name the default one, if there is any yet."""
+    if branch is None:
+        session.refresh()
+        return session.get_branch(DEFAULT_BRANCH, None)
+    return session.get_branch(branch)
+
+
+def _keeper(session: SessionCore) -> Keeper:
+    keeper = session.keeper
+    if keeper is None:
+        raise StoreError(
+            "This session lives in memory alone and has nowhere to commit to; open it with "
+            "sennit.open(...).session(key), or give Session(store=...)."
+        )
+    return keeper
+
+
+def commit_id(given: Any) -> UUID:
+    """The id of a commit as people have it; raises ValidationError."""
+    if isinstance(given, UUID):
+        return given
+    try:
+        return UUID(given)
+    except (ValueError, TypeError, AttributeError):
+        raise ValidationError(
+            f"A task or commit is known by the task_id of its result, got {shown(given)}."
+        ) from None
+
+

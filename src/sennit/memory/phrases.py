@@ -1,0 +1,215 @@
+"""Sentences as rules can read them: what is no statement is left out, the rest is made plain.
+
+`statements` gives the clauses of a text in which a person says how things are. Questions, tasks,
+suppositions, reported speech, secrets and orders to the memory itself are none. `Plain` is a clause
+without contractions, fillers and negation, so that one rule matches many ways of saying a thing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sennit.memory.dates import is_dated
+from sennit.memory.reading import own_words, sentences
+
+_I = re.IGNORECASE
+_CONTRACTED = [
+    (re.compile(pattern, _I), plain)
+    for pattern, plain in (
+        (r"\bcan't|\bcannot\b", "can not"),
+        (r"\bwon't", "will not"),
+        (r"\blet's\b", "let us"),
+        (r"n't\b", " not"),
+        (r"\bI'm\b|\bIm\b", "I am"),
+        (r"'re\b", " are"),
+        (r"'ve\b", " have"),
+        (r"'ll\b", " will"),
+        (r"'d\b", " would"),
+        (r"\b(it|he|she|that|there|what|who|here)'s\b", r"\1 is"),
+        (r"\bhave got\b", "have"),
+        (r"\bhas got\b", "has"),
+    )
+]
+_THIRD_PERSON = [
+    (re.compile(r"\b(?:the )?user's\b", _I), "my"),
+    (
+        re.compile(r"^(?:the )?user(?= (?:is|has|was|[a-z]+s|no|not|do|does|did|can|will)\b)", _I),
+        "I",
+    ),
+]
+_FILLER = re.compile(
+    r"(?:by the way|btw|also|oh|ah|hi(?: there)?|hello(?: there)?|hey(?: there)?|good \w+|well|so|"
+    r"actually|in fact|for (?:context|the record|your information|reference|what it is worth)|"
+    r"fyi|just so you know|please (?:note|remember|keep in mind)(?: that)?|"
+    r"(?:do )?remember(?: that)?|note(?: that)?|keep in mind(?: that)?|as (?:you know|I said|mentioned)|to be honest|honestly|"
+    r"(?:it )?turns out(?: that)?|you should know(?: that)?|and|but|now|these days|nowadays|"
+    r"currently|recently|lately|yes|yeah|no|nope|ok|okay|thanks|thank you|great|unfortunately|"
+    r"luckily|sadly|anyway|correction|sorry|from now on|in (?:the )?future|please)"
+    r"(?:\s*[,:.!–—-]+\s*|\s+)",
+    _I,
+)
+_DATE_FIRST = re.compile(
+    r"(?:yesterday|today|tonight|tomorrow|(?:last|next|this) \w+|"
+    r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+(?=(?:I|we|my|our)\b)",
+    _I,
+)
+_ADVERB = re.compile(
+    r"\b(?:really|absolutely|actually|just|now|currently|still|also|very|truly|totally|recently|"
+    r"definitely|simply|these days|nowadays|at the moment|any ?more|any longer|too|as well|please|"
+    r"already|finally|after all|mostly|generally|originally|from now on|always|usually|typically|"
+    r"normally|often|rarely|quite|so much|a lot)\b[,]?\s*",
+    _I,
+)
+_CHANGE = re.compile(
+    r"\b(?:now|no longer|any ?more|any longer|instead|moved|relocated|switched|changed|turned|"
+    r"these days|nowadays|from now on|new|joined|started|stopped|quit|gave up|given up|used to)\b",
+    _I,
+)
+_HABIT = re.compile(r"\b(?:always|usually|typically|normally|often|rarely|never|every \w+)\b", _I)
+_NOT = [
+    (re.compile(pattern, _I), plain)
+    for pattern, plain in (
+        (r"\b(?:can|could) not (?:stand|bear)\b", "hate"),
+        (r"\b(?:do|does|did|will|would) not (?:ever )?", ""),
+        (r"\b(am|is|are|was|were|have|has|had|can|could|should) not\b", r"\1"),
+        (r"\bno longer ", ""),
+        (r"\bnever ", ""),
+        (r"\bused to ", ""),
+        (r"\bnot to\b", "to"),
+        (r"\b(?:have |has )?(?:stopped|quit|gave up|given up) ", "stop "),
+    )
+]
+_QUESTION = re.compile(
+    r"(?:what|why|how|who|whom|whose|which|where|do|does|did|is|are|am|was|were|can|could|would|"
+    r"will|should|shall|may|have you|has|any idea)\b(?! not\b)",
+    _I,
+)
+_SUPPOSED = re.compile(
+    r"^(?:if|suppose|supposing|imagine|pretend|assume|assuming|hypothetically|what if|let us "
+    r"(?:say|assume|pretend|imagine)|say I)\b|\b(?:maybe|perhaps|might|not sure|I wish|I guess|"
+    r"I suppose|I would (?!rather|prefer)|would be|could be|I could|hypothetical\w*|as if|unless|"
+    r"in (?:my|the|a) (?:story|novel|dream|game|book)|my character)\b",
+    _I,
+)
+_REPORTED = re.compile(
+    r"\b(?!I\b|we\b)[\w']+ (?:said|says|say|told (?:me|us)|tells|thinks?|claims?|claimed|wrote|"
+    r"writes|asked|believes?|joked)\b(?! hi)",
+    _I,
+)
+_TASK = re.compile(
+    r"(?:please )?(?:translate|write|rewrite|summari[sz]e|proofread|correct|generate|create|draft|"
+    r"compose|fix|explain|give|tell|act|show|make|help|find|list|describe|convert|analy[sz]e|check|"
+    r"review|improve|paraphrase|edit|continue|complete|classify|extract|compare|calculate|look|"
+    r"read|tell|let|go|run|open|search|implement|add|remove|delete|update|refactor)\b",
+    _I,
+)
+_SECRET = re.compile(
+    r"\b(?:pass(?:word|phrase|code)|api[ _-]?key|secret key|access token|bearer|private key|"
+    r"pin(?: code| number)? is|credit card|card number|cvv|social security|ssn)\b",
+    _I,
+)
+_ORDER = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b[^.]{0,40}\b(?:above|previous|prior|earlier|all|"
+    r"instructions?|rules|system|everything)\b"
+    r"|\b(?:store|save|write|insert|add|record)\b[^.]{0,30}\b(?:memory|memories|that (?:I am|the "
+    r"user is))\b|\bsystem prompt\b|\bdeveloper mode\b|\.\./|\.\.\\|<\|",
+    _I,
+)
+_CLAUSES = re.compile(
+    r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
+    r"(?=(?:I|my|we|our)\b)",
+    _I,
+)
+_WE = re.compile(r"\b(?:we|our)\b", _I)
+_ONE = {"we": "I", "our": "my"}
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A clause made plain."""
+
+    text: str
+    """Without contractions, fillers, adverbs and negation; the signs at its end are gone too."""
+    positive: bool
+    """Whether it says that something is so, rather than that it is not."""
+    change: bool
+    """Whether it says that something has changed."""
+    habit: bool
+    """Whether it says how often."""
+    dated: bool
+    """Whether it says when."""
+
+
+def is_order(text: str) -> bool:
+    """Whether a text tries to tell the memory, rather than the assistant, what to do."""
+    return _ORDER.search(text) is not None
+
+
+def is_secret(text: str) -> bool:
+    """Whether a text speaks of something that must never be stored, such as a password."""
+    return _SECRET.search(text) is not None
+
+
+def expanded(text: str) -> str:
+    """A text without contractions, about the user in the first person."""
+    text = text.replace("’", "'")
+    if "'" in text or "cannot" in text or "got" in text:
+        for pattern, plain in _CONTRACTED:
+            text = pattern.sub(plain, text)
+    if "ser" in text:
+        for pattern, plain in _THIRD_PERSON:
+            text = pattern.sub(plain, text)
+    return text
+
+
+def statements(text: str) -> Iterator[str]:
+    """The clauses in which a person says how things are, in their own words."""
+    for sentence in sentences(own_words(text)):
+        plain = _without_fillers(expanded(sentence))
+        if _TASK.match(plain):
+            if plain.endswith(":"):
+                return  # what follows is material, not a statement
+            continue
+        if is_statement(sentence, plain):
+            yield from (clause for clause in _CLAUSES.split(sentence) if clause.strip())
+
+
+def is_statement(sentence: str, plain: str | None = None) -> bool:
+    """Whether a sentence says how things are: no question, supposition, report or secret."""
+    plain = _without_fillers(expanded(sentence)) if plain is None else plain
+    if sentence.rstrip("\"') ").endswith("?") or _QUESTION.match(plain):
+        return False
+    return not (
+        (_SUPPOSED.search(plain) and not _RULE.match(plain))
+        or _REPORTED.search(plain)
+        or is_secret(plain)
+        or is_order(plain)
+    )
+
+
+_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
+
+
+def plain(clause: str) -> Plain:
+    """A clause made plain, and what was taken away from it."""
+    text = _without_fillers(expanded(clause)).rstrip(" .!?,;:…")
+    change = _CHANGE.search(clause) is not None
+    habit = _HABIT.search(text) is not None
+    positive = True
+    if "not" in text or "no longer" in text or "never" in text.lower() or change:
+        for pattern, replacement in _NOT:
+            text, count = pattern.subn(replacement, text)
+            positive = positive != bool(count % 2 and replacement != "hate")
+    text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
+    text = _SPACES.sub(" ", _ADVERB.sub("", f"{text} ")).strip(" ,")
+    return Plain(text, positive, change, habit, is_dated(clause))
+
+
+def _without_fillers(text: str) -> str:
+    text = text.strip()
+    while (found := _FILLER.match(text)) or (found := _DATE_FIRST.match(text)):
+        text = text[found.end() :]
+    return text

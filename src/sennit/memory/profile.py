@@ -1,0 +1,141 @@
+"""The profile: one file, a line per fact, append-only.
+
+A fact that changes is closed, not erased: its line stays, struck through, with the day it ended,
+and the new one stands below. Each fact knows its evidence, its commit, and when it held, so that a
+session can be forgotten, or a commit undone, without touching the facts of others. The lines are
+written from the facts; where a person has edited the lines, the facts follow them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.ids import new_id
+from sennit.stores.files import Evidence
+from sennit.stores.records import Owner
+
+TITLE = "# Profile"
+_CLOSED = re.compile(r"^~~(?P<text>.*)~~(?: \(until [^)]*\))?$")
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A message a fact came from."""
+
+    tenant: str
+    user: str
+    session: UUID
+    message: UUID
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Source:
+        """The same, as it is written down."""
+        owner = evidence.owner
+        return cls(owner.tenant, owner.name, evidence.session, evidence.message)
+
+    @property
+    def evidence(self) -> Evidence:
+        """The same, as a store keeps it."""
+        return Evidence(Owner(self.tenant, "user", self.user), self.session, self.message)
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One line of the profile."""
+
+    id: str
+    text: str
+    valid_from: int
+    valid_to: int | None = None
+    sources: tuple[Source, ...] = ()
+    commit: UUID | None = None
+    """The commit that wrote it; None if a person did."""
+    closed_by: UUID | None = None
+    """The commit that closed it."""
+    merged: bool = False
+    """Whether its text joins what several messages said."""
+
+
+def facts_in(info: dict[str, Any]) -> list[Fact]:
+    """The facts of a version of the profile."""
+    return msgspec.convert(info.get("facts", []), list[Fact])
+
+
+def facts_info(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+    """Facts as a version keeps them."""
+    return cast("list[dict[str, Any]]", msgspec.to_builtins(list(facts)))
+
+
+def lines_of(facts: Sequence[Fact]) -> str:
+    """The file that says these facts."""
+    said = [f"- {_line(fact)}" for fact in facts]
+    return "\n".join([TITLE, "", *said]) + "\n"
+
+
+def _line(fact: Fact) -> str:
+    if fact.valid_to is None:
+        return fact.text
+    return f"~~{fact.text}~~ (until {clock.to_iso(fact.valid_to)[:10]})"
+
+
+def facts_after_edit(body: str, known: Sequence[Fact], now: int) -> list[Fact]:
+    """The facts of an edited file: known lines stay what they were, new ones are a person's."""
+    left = list(known)
+    found: list[Fact] = []
+    for line in body.splitlines():
+        said = line.strip().removeprefix("-").removeprefix("*").strip()
+        if not said or said.startswith("#"):
+            continue
+        closed = _CLOSED.match(said)
+        text = closed["text"] if closed else said
+        fact = _taken(left, text, is_closed=closed is not None)
+        found.append(fact or Fact(new_fact_id(), text, now, now if closed else None))
+    return found
+
+
+def _taken(facts: list[Fact], text: str, *, is_closed: bool) -> Fact | None:
+    for place, fact in enumerate(facts):
+        if fact.text == text and (fact.valid_to is not None) == is_closed:
+            return facts.pop(place)
+    return None
+
+
+def new_fact_id() -> str:
+    """What a fact is known by within its file."""
+    return f"fact-{new_id()}"
+
+
+def closed(facts: Iterable[Fact], uid: str, at: int, commit: UUID | None) -> list[Fact]:
+    """The facts after one of them has ended."""
+    return [
+        msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), closed_by=commit)
+        if fact.id == uid and fact.valid_to is None
+        else fact
+        for fact in facts
+    ]
+
+
+def without_commit(facts: Iterable[Fact], commit: UUID) -> list[Fact]:
+    """The facts as if a commit had not been made: its own are gone, those it closed hold again."""
+    return [
+        msgspec.structs.replace(fact, valid_to=None, closed_by=None)
+        if fact.closed_by == commit
+        else fact
+        for fact in facts
+        if fact.commit != commit
+    ]
+
+
+def without_sources(facts: Iterable[Fact], is_gone: Callable[[Source], bool]) -> list[Fact]:
+    """The facts that say nothing of forgotten messages; what others have said too stays."""
+    kept: list[Fact] = []
+    for fact in facts:
+        left = tuple(source for source in fact.sources if not is_gone(source))
+        joined = fact.merged and len(left) < len(fact.sources)
+        if not joined and (left or not fact.sources):
+            kept.append(msgspec.structs.replace(fact, sources=left))
+    return kept

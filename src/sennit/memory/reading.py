@@ -1,0 +1,167 @@
+"""What was said, by whom, in sentences: the only way messages get into memory.
+
+Only what somebody said in this conversation is read: all texts of user and assistant, and what
+tools gave. System messages, an instruction's `context`, contexts recorded as used, messages marked
+as injected and texts that the caller names as injected are never read, so what was recalled from
+memory cannot be remembered again as if it had been said. Inside a text the same holds for what is
+quoted: code, quote marks, quoted lines and tagged blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from sennit.memory.terms import folded
+from sennit.messages.codec import dumps
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+)
+from sennit.messages.message import Message
+from sennit.messages.unset import Unset
+
+Speaker: TypeAlias = Literal["user", "assistant"]
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
+_BLOCK = re.compile(
+    r"<(context|contexts|memory|memories|system|document|documents|quote|retrieved)\b[^>]*>"
+    r".*?(?:</\1>|\Z)",
+    re.DOTALL | re.IGNORECASE,
+)
+_QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
+_QUOTED = re.compile(r"[\"“„«]([^\"“”„«»\n]*)[\"”»]")
+_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\n+|;\s+")
+_SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|st|prof|e\.g|i\.e|vs|no|approx|etc)\.$", re.IGNORECASE)
+_LONGEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """One text that somebody said."""
+
+    message_id: UUID
+    speaker: Speaker
+    text: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool that was called and has answered."""
+
+    message_id: UUID
+    result_id: UUID
+    name: str
+    arguments: dict[str, Any]
+    result: str
+    success: bool
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """All that can be remembered of some messages, in order."""
+
+    said: tuple[Utterance | ToolUse, ...]
+
+    @property
+    def utterances(self) -> list[Utterance]:
+        """What was said in words."""
+        return [one for one in self.said if isinstance(one, Utterance)]
+
+    @property
+    def tool_uses(self) -> list[ToolUse]:
+        """The tools that were called."""
+        return [one for one in self.said if isinstance(one, ToolUse)]
+
+
+def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversation:
+    """What was said in these messages; `injected` are texts that a program put there itself."""
+    known = frozenset(
+        plain for text in injected for sentence in sentences(text) if (plain := _plain(sentence))
+    )
+    said: list[Utterance | ToolUse] = []
+    calls: dict[str, tuple[Message, ActionRequestContent]] = {}
+    for message in messages:
+        if message.metadata.get("injected"):
+            continue
+        content = message.content
+        match content:
+            case InstructionContent() if content.instruction:
+                said += _uttered(message, "user", content.instruction, known)
+            case AssistantResponseContent() if content.assistant_response:
+                said += _uttered(message, "assistant", content.assistant_response, known)
+            case ActionRequestContent():
+                calls[content.call_id or str(message.id)] = (message, content)
+            case ActionResponseContent() if call := calls.pop(content.request_id or "", None):
+                said.append(_tool_use(*call, message, content))
+            case _:
+                pass
+    return Conversation(tuple(said))
+
+
+def _uttered(
+    message: Message, speaker: Speaker, text: str, known: frozenset[str]
+) -> Iterator[Utterance]:
+    if known:
+        kept = [one for one in sentences(text) if _plain(one) not in known]
+        text = "\n".join(kept)
+    if text.strip():
+        yield Utterance(message.id, speaker, text, message.created_at)
+
+
+def _tool_use(
+    call: Message,
+    request: ActionRequestContent,
+    answer: Message,
+    response: ActionResponseContent,
+) -> ToolUse:
+    given = response.error if response.error is not Unset else response.result
+    result = given if isinstance(given, str) else "" if given is Unset else dumps(given).decode()
+    return ToolUse(
+        call.id,
+        answer.id,
+        request.function or "",
+        dict(request.arguments or {}),
+        result,
+        response.success,
+        answer.created_at,
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", folded(text)))
+
+
+def own_words(text: str) -> str:
+    """A text without what it quotes: code, quoted lines, tagged blocks and longer quotations."""
+    text = _CODE.sub("\n", text) if "```" in text or "~~~" in text else text
+    text = _BLOCK.sub("\n", text) if "<" in text else text
+    text = _QUOTED_LINE.sub("", text) if ">" in text else text
+    return _QUOTED.sub(_short_quotation, text)
+
+
+def _short_quotation(found: re.Match[str]) -> str:
+    """A name in quotation marks is the speaker's own word; a sentence is somebody else's."""
+    quoted = found[1]
+    return quoted if len(quoted.split()) < 3 and quoted[:1].isupper() else "…"
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, with the sign they end with; endless ones are cut."""
+    found: list[str] = []
+    for said in _END.split(text):
+        if not (piece := said.strip(" \t-*•")):
+            continue
+        if found and _SHORT.search(found[-1]):
+            found[-1] = f"{found[-1]} {piece}"
+        else:
+            found.append(piece)
+    return [one[:_LONGEST] for one in found]

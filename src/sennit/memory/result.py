@@ -1,0 +1,80 @@
+"""What became of a commit: a dict as people print it, the same from `commit` and `get_task`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from sennit.messages.codec import loads
+from sennit.stores.commits import CommitRecord
+
+Status: TypeAlias = Literal["pending", "committed", "partial", "failed", "undone"]
+
+
+class CommitResult(dict[str, Any]):
+    """A plain dict with names for what is asked most.
+
+    `status` is "committed", "partial" (some memories could not be written: see `reasons`), "failed"
+    (nothing was written beyond the archive: see `reasons`; `client.retry_task` tries again),
+    "pending" (a worker has yet to finish it) or "undone".
+    """
+
+    @property
+    def status(self) -> Status:
+        """How far it has come."""
+        return self["status"]
+
+    @property
+    def task_id(self) -> str | None:
+        """What `get_task`, `retry_task` and `undo_commit` know it by; None if nothing was done."""
+        return self["task_id"]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is not simply committed."""
+        return self["reasons"]
+
+
+def nothing_done() -> CommitResult:
+    """The result where there was nothing to commit."""
+    return _result("committed", None, archived=False)
+
+
+def result_of(commit: CommitRecord) -> CommitResult:
+    """The result of a commit as the store has it."""
+    body: dict[str, Any] = loads(commit.body)
+    status: Status = "pending" if commit.state == "open" else commit.state
+    found = _result(status, commit.id, archived=True)
+    found["archive"] = archive_name(commit.number)
+    found.update(body.get("result", {}))
+    found["status"] = status
+    return found
+
+
+def failed(commit: CommitRecord, reason: str) -> CommitResult:
+    """The result of a commit that could not be finished now."""
+    found = result_of(commit)
+    found.update(status="failed", reasons=[reason])
+    return found
+
+
+def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitResult:
+    return CommitResult(
+        status=status,
+        memories_extracted=0,
+        active_count_updated=0,
+        archived=archived,
+        task_id=None if commit is None else str(commit),
+        archive=None,
+        method=None,
+        counts={},
+        refused=0,
+        model_calls=0,
+        warnings=[],
+        reasons=[],
+    )
+
+
+def archive_name(number: int) -> str:
+    """The folder of a commit's archive."""
+    return f"archive_{number:03}"

@@ -1,0 +1,106 @@
+"""The words of a text that carry its meaning, in a form in which two texts can be compared.
+
+Small on purpose: it tells "likes" from "liked" no better than it must, knows a handful of words
+that mean the same, and leaves languages it does not know as they are. The same text gives the same
+terms for ever, because file names come from here too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from hashlib import sha256
+
+from sennit.stores.words import STOP_WORDS
+
+_WORD = re.compile(r"\w+(?:[.@+-]\w+)*", re.UNICODE)
+_COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"
+NUMBERS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
+_SAME = {
+    "kid": "child", "children": "child", "mom": "mother", "mum": "mother",
+    "dad": "father", "went": "go", "gone": "go", "bought": "buy", "sold": "sell", "ran": "run",
+    "met": "meet", "won": "win", "flew": "fly", "lives": "live", "colour": "color",
+    "favourite": "favorit", "favorite": "favorit", "neighbour": "neighbor", "lost": "lose",
+    "ate": "eat", "eaten": "eat", "drank": "drink", "chose": "choose", "chosen": "choose",
+    "wrote": "write", "written": "write", "began": "begin", "got": "get", "made": "make",
+    "uses": "use", "used": "use", "using": "use", "movies": "film", "movie": "film",
+}  # fmt: skip
+_SMALL = """
+    am being s t m re ve ll d here very really quite also only still already please because
+    since while during each every over under after before again all more most other such own same
+    now these days nowadays currently
+"""
+_LITTLE = STOP_WORDS | set(_SMALL.split())
+NEGATIONS = frozenset({"not", "no", "never", "nor", "without", "none", "cannot"})
+_LONGEST_SLUG = 60
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)")
+_VOWEL = re.compile(r"[aeiouy]")
+
+
+def folded(text: str) -> str:
+    """Lower case, without accents and typographic apostrophes."""
+    text = text.replace("’", "'").lower()
+    if text.isascii():
+        return text
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(part for part in parts if not unicodedata.combining(part))
+
+
+def words(text: str) -> list[str]:
+    """All words of a text, folded."""
+    return _WORD.findall(folded(text))
+
+
+@lru_cache(maxsize=8192)
+def stem(word: str) -> str:
+    """A folded word without its ending, about."""
+    if word in NUMBERS:
+        return NUMBERS[word]
+    if word in _SAME:
+        return _SAME[word]
+    if len(word) < 4 or not word.isalpha() or not word.isascii():
+        return word
+    return _SAME.get(bare := _without_plural(word), _without_ending(bare))
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "ches", "shes", "xes")):
+        return word[:-2]
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        return word[:-1]
+    return word
+
+
+def _without_ending(word: str) -> str:
+    for ending in ("ing", "ed", "ly"):
+        root = word.removesuffix(ending)
+        if root != word and len(root) > 2 and _VOWEL.search(root):
+            word = root[:-1] if root[-1] == root[-2] and root[-1] not in "lsz" else root
+            break
+    return word[:-1] if word.endswith("e") and len(word) > 2 else word
+
+
+def terms(text: str) -> list[str]:
+    """The stems of a text's content words, in order; those that say "not" are left out."""
+    return [stem(w) for w in words(text) if w not in _LITTLE and w not in NEGATIONS]
+
+
+def is_number(term: str) -> bool:
+    """Whether a term counts or dates something."""
+    return term[:1].isdigit()
+
+
+def slug(*pieces: str) -> str:
+    """What a file about this may be called: a-z, 0-9 and single hyphens, never empty."""
+    text = " ".join(pieces)
+    plain = re.sub(r"[^a-z0-9]+", "-", folded(text)).strip("-")
+    short = plain[:_LONGEST_SLUG].rsplit("-", 1)[0] if len(plain) > _LONGEST_SLUG else plain
+    short = short.strip("-")[:_LONGEST_SLUG]
+    lost = sum(sign.isalnum() for sign in folded(text)) > 2 * len(plain)
+    if short and not lost and not _RESERVED.fullmatch(short):
+        return short
+    mark = sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{short}-{mark}" if short else f"m-{mark}"

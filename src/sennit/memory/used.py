@@ -1,0 +1,114 @@
+"""What a session has used: contexts and skills, recorded where they were used, counted once.
+
+A use is kept at the head of a branch, and counted by the commit that covers that head: on whichever
+branch that happens, it happens once. Contexts that came as parts of a message are uses too, and are
+counted with their message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.ids import new_id
+from sennit.memory.realm import Realm
+from sennit.memory.uri import Uri
+from sennit.messages.codec import dumps, loads
+from sennit.messages.message import Message
+from sennit.messages.parts import ContextPart
+from sennit.messages.plain import plain_dict
+from sennit.sessions.branch import Branch
+from sennit.stores.commits import CommitsRecord, UseRecord
+from sennit.stores.files import CountUses
+
+_SKILL = {"uri", "input", "output", "success"}
+
+
+def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tuple[UseRecord, ...]:
+    """What to keep; raises ValidationError for what is no context or skill."""
+    bodies: list[dict[str, Any]] = [{"uri": str(Uri.parse(uri))} for uri in _listed(contexts)]
+    if skill is not None:
+        bodies.append(_skill(skill))
+    if not bodies:
+        raise ValidationError("Nothing was used: name contexts= (URIs) or skill=.")
+    head = None if branch.tail.total == 0 else branch.tail.id_at(branch.tail.total - 1)
+    now = clock.now_us()
+    return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
+
+
+def _listed(contexts: Any) -> list[Any]:
+    if contexts is None:
+        return []
+    if isinstance(contexts, (str, Uri)):
+        return [contexts]
+    if not isinstance(contexts, Iterable):
+        raise InvalidTypeError(f"contexts must be a list of URIs, got {shown(contexts)}.")
+    return list(contexts)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
+    given = plain_dict(skill, "skill")
+    if "uri" not in given or given.keys() - _SKILL:
+        raise ValidationError(
+            f"A skill has a uri and, if you like, input, output and success; got {sorted(given)}."
+        )
+    if not isinstance(given.get("success", True), bool):
+        raise InvalidTypeError(f"skill['success'] is True or False, got {shown(given['success'])}.")
+    uri = Uri.parse(given["uri"])
+    if uri.scope != "agent" or uri.names[:1] != ("skills",) or len(uri.names) < 2:
+        raise ValidationError(f"Skills live under viking://agent/skills/, got {shown(str(uri))}.")
+    return {"success": True, **given, "uri": str(uri), "skill": True}
+
+
+def due(branch: Branch, entries: Iterable[UUID], found: CommitsRecord) -> list[UseRecord]:
+    """The uses that a commit of these entries counts.
+
+    They are those at one of the entries, on whichever branch, and those of this branch whose place
+    was archived before or is gone.
+    """
+    new = {uid.int for uid in entries}
+    old = {uid.int for commit in found.commits for uid in commit.entries}
+
+    def is_due(use: UseRecord) -> bool:
+        if use.commit is not None:
+            return False
+        if use.head is not None and use.head.int in new:
+            return True
+        waits = use.head is not None and use.head in branch and use.head.int not in old
+        return use.branch == branch.id and not waits
+
+    return [use for use in found.uses if is_due(use)]
+
+
+def counted(
+    found: Iterable[UseRecord], messages: Iterable[Message]
+) -> tuple[Counter[str], list[dict[str, Any]]]:
+    """How often each URI was used, and the skills that were."""
+    times: Counter[str] = Counter()
+    skills: list[dict[str, Any]] = []
+    for use in found:
+        body: dict[str, Any] = loads(use.body)
+        times[body["uri"]] += 1
+        if body.pop("skill", False):
+            skills.append(body)
+    for message in messages:
+        times.update(part.uri for part in message.parts if isinstance(part, ContextPart))
+    return times, skills
+
+
+def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
+    """The changes that count uses of files that are there; other URIs count nowhere."""
+    changes: list[CountUses] = []
+    for said, number in times.items():
+        try:
+            uri = Uri.parse(said)
+        except ValidationError:
+            continue  # a context may be named by any string, also one that is no address of ours
+        file = realm.find(uri)
+        if file is not None:
+            changes.append(CountUses(file.owner, file.path, number))
+    return changes
