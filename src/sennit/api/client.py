@@ -25,6 +25,8 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.find import Match
+    from sennit.memory.realm import Realm
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
@@ -59,6 +61,12 @@ class Client(ClientCore[Session]):
     def operations(self) -> OperationRegistry:
         """What all sessions it opens may be asked to conduct."""
         return self._given_operations or operation_registry(None)
+
+    @cached_property
+    def _realm(self) -> Realm:
+        from sennit.memory.realm import Realm
+
+        return Realm(self._store, self._owner, self.agent)
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
         return Session.opened(
@@ -112,6 +120,32 @@ class Client(ClientCore[Session]):
         old = expired(self._store, self._owner, older_than)
         return sum(self.delete_session(session) for session in old)
 
+    def find(
+        self,
+        query: str,
+        target_uri: str | None = None,
+        limit: int = 10,
+        at: datetime | None = None,
+        explain: bool = False,
+        *,
+        category: str | Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Match]:
+        """Memories and messages that fit a question, the best first.
+
+        `target_uri` keeps it to a folder, a file, a session or an archive; `category` to kinds of
+        memories, or "message"; `since` and `until` to a time; `at` to what was known to hold then.
+        `explain` says of each what its score is made of. Raises ValidationError.
+        """
+        from sennit.memory.find import find, where
+
+        limits = where(
+            self._realm, target_uri, category=category, since=since, until=until, at=at
+        )
+        return find(self._realm, query, limits, limit=limit, explain=explain)
+
+    afind = async_twin(find)
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)
