@@ -18,7 +18,7 @@ import sennit
 from benchmarks.retrieval.conversations import HALVES, Conversation, Question, conversations, fill
 from benchmarks.retrieval.plain import PlainBM25
 from sennit import Client
-from sennit.memory.embed import MiniLM
+from sennit.memory.minilm import MiniLM
 
 FIRST = (5, 10, 20)
 BARS = {"words": 0.15, "words + MiniLM": 0.18}
@@ -113,7 +113,8 @@ def main() -> int:
             held = gain >= BARS[ranker]
             missed = missed or (half == "held-out" and not held)
             verdict = "ok" if held else "MISSED"
-            print(f"{half}: {ranker} {100 * gain:+.1f} points (bar {100 * BARS[ranker]:+.0f}) {verdict}")
+            bar = f"bar {100 * BARS[ranker]:+.0f}"
+            print(f"{half}: {ranker} {100 * gain:+.1f} points ({bar}) {verdict}")
     return 1 if missed else 0
 
 

@@ -1,4 +1,4 @@
-"""The floor: BM25 over the texts as they are, with no stemming, no stop list and no surroundings."""
+"""The floor: BM25 over the texts as they are: no stemming, no stop list, no surroundings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class PlainBM25:
     def _score(self, wanted: Sequence[str], at: int) -> float:
         count, length = self._counts[at], self._lengths[at] / self._average
         return sum(
-            self._rarity(word) * count[word] * (_K1 + 1) / (count[word] + _K1 * (1 - _B + _B * length))
+            self._rarity(word)
+            * count[word]
+            * (_K1 + 1)
+            / (count[word] + _K1 * (1 - _B + _B * length))
             for word in wanted
             if word in count
         )

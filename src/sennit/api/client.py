@@ -6,7 +6,7 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
 from os import PathLike
@@ -17,6 +17,7 @@ from uuid import UUID
 
 from sennit.api.home import DEFAULT
 from sennit.api.session import Session, operation_registry
+from sennit.errors import ValidationError
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT
@@ -25,8 +26,10 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.embed import Embedder
     from sennit.memory.find import Match
     from sennit.memory.realm import Realm
+    from sennit.memory.vectors import Vectors
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
@@ -45,8 +48,12 @@ class Client(ClientCore[Session]):
         agent: str | None = None,
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
-        """`services` and `operations` are those of all its sessions, by default its own."""
+        """`services` and `operations` are those of all its sessions, by default its own.
+
+        With an `embedder`, `find` goes by meaning too.
+        """
         super().__init__(
             store,
             session_type=Session,
@@ -55,6 +62,7 @@ class Client(ClientCore[Session]):
             agent=agent or ASSISTANT,
             services=services,
         )
+        self._embedder = embedder
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
@@ -67,6 +75,12 @@ class Client(ClientCore[Session]):
         from sennit.memory.realm import Realm
 
         return Realm(self._store, self._owner, self.agent)
+
+    @cached_property
+    def _vectors(self) -> Vectors | None:
+        from sennit.memory.vectors import Vectors
+
+        return None if self._embedder is None else Vectors(self._realm, self._embedder)
 
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
         return Session.opened(
@@ -140,12 +154,21 @@ class Client(ClientCore[Session]):
         """
         from sennit.memory.find import find, where
 
-        limits = where(
-            self._realm, target_uri, category=category, since=since, until=until, at=at
-        )
-        return find(self._realm, query, limits, limit=limit, explain=explain)
+        limits = where(self._realm, target_uri, category=category, since=since, until=until, at=at)
+        return find(self._realm, query, limits, limit=limit, explain=explain, vectors=self._vectors)
+
+    def embed(self, progress: Callable[[int], object] | None = None) -> int:
+        """Embed all that is kept and has no vector yet; gives how many texts there were.
+
+        A search does a little of it by itself. `progress` is told the number so far. Raises
+        ValidationError without an embedder.
+        """
+        if self._vectors is None:
+            raise ValidationError("There is no embedder; give one: sennit.open(embedder=...).")
+        return self._vectors.embed(progress=progress)
 
     afind = async_twin(find)
+    aembed = async_twin(embed)
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)

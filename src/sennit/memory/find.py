@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from heapq import nlargest
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from sennit.stores import words
 from sennit.stores.files import FileRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.keys import session_id
+from sennit.stores.records import Owner
 
 if TYPE_CHECKING:
     from sennit.memory.vectors import Vectors
@@ -38,7 +38,10 @@ _CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
 _HITS = 200  # by words, and as many by meaning
 _PER_RESULT = 10
 _ARCHIVE = re.compile(r"archive_(\d+)")
-_Key: TypeAlias = tuple[Literal["message"], int] | tuple[Literal["file"], UUID]
+_MORE = 10  # places read beside those that are shown
+_FILES = 50
+_NARROW = 10  # times as many are looked at by meaning where most will not be wanted
+_Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class Where:
 
     session: UUID | None = None
     archive: int | None = None
-    files: tuple[tuple[Any, str], ...] = ()
+    files: tuple[tuple[Owner, str], ...] = ()
     """Owners of files and how their paths begin."""
     messages: bool = True
     categories: tuple[str, ...] = ()
@@ -146,7 +149,7 @@ def _has_messages(target: str | Uri | None) -> bool:
 
 def _place(
     realm: Realm, uri: Uri | None
-) -> tuple[UUID | None, int | None, tuple[tuple[Any, str], ...]]:
+) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
     """The session and archive, or the files, that an address stands for."""
     if uri is None:
         owners = (realm.user, realm.agent, realm.shared)
@@ -199,17 +202,19 @@ class _Search:
         self._now = clock.now_us()
 
     def matches(self, vectors: Vectors | None, *, explain: bool) -> list[Match]:
-        files = {hit.file.id: hit for hit in self._file_hits()}
-        found: dict[_Key, Parts] = {
-            ("message", place): parts for place, parts in shared(self._hits(), self._now).items()
-        }
-        for uid, parts in _file_parts(list(files.values()), self._now).items():
-            found["file", uid] = parts
-        meaning: dict[_Key, float] = {}
-        if vectors is not None:
-            meaning = self._meaning(vectors, found, files)
+        """The best of all that speaks for something."""
+        messages = shared(self._hits(), self._now)
+        near = None if vectors is None else _Near(vectors, self._realm, self._query)
+        cosines = {} if near is None else near.messages(messages, self._most, self._where)
+        files = self._file_hits(() if near is None else near.files)
+        found: dict[_Key, Parts] = {("message", place): parts for place, parts in messages.items()}
+        found |= {("message", place): Parts() for place in cosines.keys() - messages.keys()}
+        found |= {("file", place): parts for place, parts in _file_parts(files, self._now).items()}
+        meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
+        if near is not None:
+            meaning |= {("file", place): one for place, one in near.of_files(files).items()}
         fuse(found, meaning)
-        return self._shown(found, files, explain=explain)
+        return self._shown(found, {hit.place: hit for hit in files}, explain=explain)
 
     def _hits(self) -> list[Hit]:
         limits = self._where
@@ -221,53 +226,48 @@ class _Search:
             hits = [hit for hit in hits if hit.group[1] == -limits.archive]
         return hits
 
-    def _file_hits(self) -> list[FileHit]:
+    def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
         found: list[FileHit] = []
-        by_path: dict[str, list[Any]] = {}
+        by_path: dict[str, list[Owner]] = {}
         for owner, under in self._where.files:
             by_path.setdefault(under, []).append(owner)
         for under, owners in by_path.items():
-            hits = self._realm.store.file_hits(self._asked_files(owners, under))
+            asked = self._asked_files(tuple(owners), under, places)
+            hits = self._realm.store.file_hits(asked)
             found += [hit for hit in hits if _is_within(hit.file.path, under)]
         return found
 
-    def _asked_files(self, owners: list[Any], under: str) -> AskedFiles:
+    def _asked_files(
+        self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
+    ) -> AskedFiles:
         limits = self._where
         return AskedFiles(
             self._words,
-            tuple(owners),
+            owners,
             under,
             limits.categories,
             limits.since,
             None if limits.at is not None else limits.until,
             limits.at,
+            places=places,
         )
-
-    def _meaning(
-        self, vectors: Vectors, found: dict[_Key, Parts], files: dict[UUID, FileHit]
-    ) -> dict[_Key, float]:
-        """How near each thing found is in meaning; what is nearest joins what was found."""
-        raise NotImplementedError
 
     def _shown(
-        self, found: Mapping[_Key, Parts], files: Mapping[UUID, FileHit], *, explain: bool
+        self, found: Mapping[_Key, Parts], files: Mapping[int, FileHit], *, explain: bool
     ) -> list[Match]:
-        """The best, read; more are asked for until enough of them are wanted and still there."""
-        limits, matches, take = self._where, list[Match](), self._limit
-        ranked = nlargest(
-            take + len(limits.without) + NEARBY, found.items(), key=lambda one: one[1].total
-        )
-        placed = self._placed([key[1] for key, _ in ranked if key[0] == "message"])
-        for key, parts in ranked:
-            if key[0] == "file":
-                match = self._file_match(files[key[1]].file, parts, explain)
-            elif key[1] in placed and self._is_wanted(placed[key[1]]):
-                match = self._message_match(placed[key[1]], parts, explain)
-            else:
-                continue
-            matches.append(match)
-            if len(matches) == take:
-                break
+        """The best, read as far as needed: some may be unwanted, or gone since."""
+        ranked = sorted(found.items(), key=lambda one: one[1].total, reverse=True)
+        matches: list[Match] = []
+        for at in range(0, len(ranked), self._limit + _MORE):
+            some = ranked[at : at + self._limit + _MORE]
+            placed = self._placed([key[1] for key, _ in some if key[0] == "message"])
+            for (kind, place), parts in some:
+                if kind == "file":
+                    matches.append(self._file_match(files[place].file, parts, explain))
+                elif place in placed and self._is_wanted(placed[place]):
+                    matches.append(self._message_match(placed[place], parts, explain))
+                if len(matches) == self._limit:
+                    return matches
         return matches
 
     def _placed(self, places: list[int]) -> dict[int, Placed]:
@@ -279,6 +279,7 @@ class _Search:
         limits, message = self._where, one.message
         return (
             message.id not in limits.without
+            and limits.session in (None, one.session)
             and (limits.since is None or message.created >= limits.since)
             and (limits.until is None or message.created < limits.until)
             and (limits.archive is None or one.archive == limits.archive)
@@ -316,16 +317,49 @@ class _Search:
         )
 
 
-NEARBY = 10
-"""How many more places are read than are shown, as some may be empty or out of bounds."""
+class _Near:
+    """What is near a question in meaning."""
+
+    def __init__(self, vectors: Vectors, realm: Realm, query: str) -> None:
+        vectors.catch_up()
+        self._vectors, self._realm = vectors, realm
+        self._vector = vectors.query(query)
+        self._files: dict[Owner, dict[int, float]] = {}
+
+    def messages(self, also: Iterable[int], limit: int, limits: Where) -> dict[int, float]:
+        """The cosines of messages, those in `also` among them."""
+        if limits.session is not None or limits.since is not None or limits.until is not None:
+            limit *= _NARROW
+        found = self._vectors.nearest(self._realm.user, self._vector, limit, also)
+        self._files[self._realm.user] = {at: one for at, one in found.items() if at < 0}
+        return {at: one for at, one in found.items() if at > 0} if limits.messages else {}
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The places of the files that are nearest."""
+        for owner in (self._realm.agent, self._realm.shared):
+            if owner not in self._files:
+                self._files[owner] = self._vectors.nearest(owner, self._vector, _FILES)
+        return tuple(place for found in self._files.values() for place in found)
+
+    def of_files(self, hits: Iterable[FileHit]) -> dict[int, float]:
+        """The cosines of files."""
+        by_owner: dict[Owner, list[int]] = {}
+        for hit in hits:
+            by_owner.setdefault(hit.file.owner, []).append(hit.place)
+        found: dict[int, float] = {}
+        for owner, places in by_owner.items():
+            near = self._vectors.nearest(owner, self._vector, 0, places)
+            found |= {place: near[place] for place in places if place in near}
+        return found
 
 
-def _file_parts(hits: list[FileHit], now: int) -> dict[UUID, Parts]:
+def _file_parts(hits: list[FileHit], now: int) -> dict[int, Parts]:
     folders = together((_folder(hit.file), hit.score) for hit in hits)
-    found: dict[UUID, Parts] = {}
+    found: dict[int, Parts] = {}
     for hit in hits:
         file, score = hit.file, hit.score
-        found[file.id] = Parts(
+        found[hit.place] = Parts(
             words=score,
             together=folders[_folder(file)],
             distilled=DISTILLED * score if file.category else 0.0,
@@ -339,7 +373,7 @@ def _is_within(path: str, under: str) -> bool:
     return not path.endswith("/") and (under in ("", path) or path.startswith(f"{under}/"))
 
 
-def _folder(file: FileRecord) -> tuple[Any, str]:
+def _folder(file: FileRecord) -> tuple[Owner, str]:
     return file.owner, file.path.rpartition("/")[0]
 
 

@@ -37,9 +37,10 @@ from sennit.stores.records import (
     Snapshot,
     Write,
 )
+from sennit.stores.vectors import VectorStore
 
 
-class Store(FileStore, WordStore, Protocol):
+class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:

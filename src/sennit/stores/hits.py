@@ -77,6 +77,8 @@ class AskedFiles(msgspec.Struct, frozen=True, gc=False):
     at: int | None = None
     """What held true at that time; None for what files say now."""
     limit: int = 50
+    places: tuple[int, ...] = ()
+    """Versions that are given as well, whatever their words, if they are within the limits."""
 
 
 class FileHit(msgspec.Struct, frozen=True, gc=False):
@@ -84,7 +86,10 @@ class FileHit(msgspec.Struct, frozen=True, gc=False):
 
     file: FileRecord
     """Its `latest` is the version that was asked for."""
+    place: int
+    """Of that version; always negative."""
     score: float
+    """0 for one that was found by its place alone."""
 
 
 class WordStore(Protocol):
@@ -99,7 +104,7 @@ class WordStore(Protocol):
         ...
 
     def file_hits(self, asked: AskedFiles) -> list[FileHit]:
-        """The best files for words, the best first."""
+        """The best files for words, and those at the places that were named."""
         ...
 
 
@@ -122,6 +127,11 @@ def in_order_of(places: Iterable[int], found: Iterable[Placed]) -> list[Placed]:
     """What stands at the places, in their order; what was erased meanwhile is left out."""
     by_place = {one.place: one for one in found}
     return [by_place[place] for place in places if place in by_place]
+
+
+def file_place(file: FileRecord) -> int:
+    """The place of a file's version where no table gives it a number."""
+    return -(file.id.int << 32 | file.latest.number)
 
 
 def is_asked_for(asked: AskedFiles, file: FileRecord, version: VersionRecord) -> bool:

@@ -56,6 +56,7 @@ from sennit.stores.hits import (
     FileHit,
     Hit,
     Placed,
+    file_place,
     in_order_of,
     is_asked_for,
     near,
@@ -88,6 +89,7 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.runs import RunLog
+from sennit.stores.vectors import Embedded, Unembedded, unit
 
 _K = TypeVar("_K")
 _T = TypeVar("_T")
@@ -101,6 +103,7 @@ class MemoryStore:
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, _Kept]] = {}
         self._files = FileLog()
+        self._vectors: dict[tuple[Owner, str], dict[int, list[float]]] = {}
         self._closed = False
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -225,9 +228,61 @@ class MemoryStore:
                 for version in kept.versions
                 if is_asked_for(asked, kept.file, version)
             ]
-        found = [FileHit(file, score) for score, file in scored(texts, asked.words)]
-        found.sort(key=lambda hit: (hit.score, hit.file.created), reverse=True)
-        return found[: max(0, asked.limit)]
+        places = [file_place(file) for file, _ in texts]
+        found = {
+            place: FileHit(file, place, 0.0)
+            for place, (file, _) in zip(places, texts, strict=True)
+            if place in asked.places
+        }
+        hits = [FileHit(one, file_place(one), score) for score, one in scored(texts, asked.words)]
+        hits.sort(key=lambda hit: (hit.score, hit.file.created), reverse=True)
+        found |= {hit.place: hit for hit in hits[: max(0, asked.limit)]}
+        return list(found.values())
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        with self._step():
+            known = self._vectors.get((owner, model), {})
+            found = [one for one in self._texts(owner) if one.place not in known]
+        return found[: max(0, limit)]
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        with self._step():
+            there = {(one.place, one.id) for one in self._texts(owner)}
+            kept = self._vectors.setdefault((owner, model), {})
+            for one in embedded:
+                if (one.place, one.id) in there:
+                    kept[one.place] = unit(one.vector)
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        with self._step():
+            kept, wanted = self._vectors.get((owner, model), {}), unit(vector)
+            there = {one.place for one in self._texts(owner)}
+            cosines = {
+                place: sum(a * b for a, b in zip(wanted, other, strict=True))
+                for place, other in kept.items()
+                if place in there
+            }
+        best = sorted(cosines, key=lambda place: cosines[place], reverse=True)[: max(0, limit)]
+        return {place: cosines[place] for place in {*best, *also} & cosines.keys()}
+
+    def _texts(self, owner: Owner) -> list[Unembedded]:
+        """All that could have a vector."""
+        messages = [
+            Unembedded(kept.place(one.id), one.id, words.told(one.body, one.created))
+            for kept in self._of(owner).values()
+            for one in kept.messages.values()
+        ]
+        return messages + [
+            Unembedded(
+                file_place(replace(kept.file, latest=version)),
+                kept.file.id,
+                version.body.decode(errors="replace"),
+            )
+            for kept in self._files.of(owner)
+            for version in kept.versions
+        ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         with self._step():

@@ -11,7 +11,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -20,7 +20,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.messages.codec import dumps
-from sennit.stores import leases, words
+from sennit.stores import leases, postgres_vectors, words
 from sennit.stores.base import no_branch, no_session
 from sennit.stores.commits import CommitRecord, CommitsRecord
 from sennit.stores.files import (
@@ -64,6 +64,7 @@ from sennit.stores.records import (
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
 from sennit.stores.sql import postgres_words as word_sql
+from sennit.stores.vectors import Embedded, Unembedded
 
 _T = TypeVar("_T")
 
@@ -83,6 +84,7 @@ class PostgresStore:
         """
         self._database = Database(url, pool_size=pool_size)
         self._owners: dict[Owner, int] = {}
+        self._has_vectors = False
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._database.name!r})"
@@ -317,13 +319,49 @@ class PostgresStore:
         def is_unindexed(connection: Connection) -> bool:
             return one(connection.execute(word_sql.HAS_UNINDEXED_FILES, (numbers(connection),)))[0]
 
-        if not lexemes(asked.words):
+        if not lexemes(asked.words) and not asked.places:
             return []
         while self._database.run(is_unindexed):
             self._database.change(lambda connection: index_files(connection, numbers(connection)))
         return self._database.run(
             lambda connection: file_hits(connection, partial(self._owner, connection), asked)
         )
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """What has no vector of this embedder yet, the oldest first."""
+        self._prepare_vectors()
+        return self._database.run(
+            lambda connection: postgres_vectors.unembedded(
+                connection, self._owner(connection, owner), model, limit
+            )
+        )
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Keep vectors of things that are still there."""
+        self._prepare_vectors()
+        self._database.change(
+            lambda connection: postgres_vectors.put(
+                connection, self._owner(connection, owner), model, embedded
+            )
+        )
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        self._prepare_vectors()
+        wanted = list(also)
+        return self._database.run(
+            lambda connection: postgres_vectors.nearest(
+                connection, self._owner(connection, owner), model, vector, limit, wanted
+            )
+        )
+
+    def _prepare_vectors(self) -> None:
+        """Make their tables when they are first needed: not every server has the extension."""
+        if not self._has_vectors:
+            self._database.change(postgres_vectors.prepare)
+            self._has_vectors = True
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""

@@ -140,12 +140,15 @@ def file_hits(
         "until": asked.until,
         "at": asked.at,
         "limit": asked.limit,
+        "places": [-place for place in asked.places],
     }
     rows = connection.execute(sql.FILE_HITS, named, binary=True).fetchall()
     reader = FileReader(connection, number)
-    return [
-        FileHit(reader.files(owners[owner], owner, [row])[0], score) for owner, score, *row in rows
-    ]
+    found: dict[int, FileHit] = {}
+    for owner, place, score, *row in rows:  # the best first: what a place alone gives comes last
+        if place not in found:
+            found[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
+    return list(found.values())
 
 
 def owner_mark(owner: int) -> str:

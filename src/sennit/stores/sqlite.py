@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import files
@@ -29,11 +29,12 @@ from sennit.errors import (
 )
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores import leases, points, sqlite_words, words
+from sennit.stores import leases, points, sqlite_vectors, sqlite_words, words
 from sennit.stores.base import no_branch
 from sennit.stores.commits import CommitRecord, CommitsRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.matrix import Matrix
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -57,6 +58,7 @@ from sennit.stores.sqlite_session import (
     session_from,
     session_row,
 )
+from sennit.stores.vectors import Embedded, Unembedded
 from sennit.stores.whole import whole
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -75,6 +77,8 @@ class SQLiteStore:
         self._path = Path(path)
         self._durability = durability
         self._lock = Lock()
+        self._matrix_lock = Lock()
+        self._matrices: dict[tuple[Owner, str], Matrix] = {}
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
         self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
@@ -343,10 +347,33 @@ class SQLiteStore:
 
     def file_hits(self, asked: AskedFiles) -> list[FileHit]:
         """The best files for words, the best first."""
-        if not asked.words:
+        if not asked.words and not asked.places:
             return []
         with self._reading() as connection:
             return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """What has no vector of this embedder yet, the oldest first."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            return sqlite_vectors.unembedded(connection, number, model, limit)
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Keep vectors of things that are still there."""
+        with self._writing() as connection:
+            sqlite_vectors.put(connection, self._owner(connection, owner), model, embedded)
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        key = (owner, model)
+        with self._matrix_lock, self._reading() as connection:
+            number = self._owner(connection, owner)
+            had = self._matrices.get(key) or Matrix()
+            matrix = sqlite_vectors.continued(connection, number, model, had)
+            self._matrices[key] = matrix
+            return matrix.nearest(vector, limit, also)
 
     def _index_the_rest(self) -> None:
         """Bring the index up to date, in batches, so that no writer waits long."""

@@ -128,12 +128,16 @@ def file_hits(
         "until": asked.until,
         "at": asked.at,
         "limit": asked.limit,
+        "places": dumps(list(asked.places)).decode(),
     }
+    rows = connection.execute(sql.FILES_AT, given).fetchall() if asked.places else []
+    rows += connection.execute(sql.FILE_HITS, given).fetchall() if asked.words else []
     reader = FileReader(connection, number)
-    return [
-        FileHit(reader.file(owners[no], no, row), score)
-        for no, score, *row in connection.execute(sql.FILE_HITS, given).fetchall()
-    ]
+    found = {
+        place: FileHit(reader.file(owners[no], no, row), place, score)
+        for no, place, score, *row in rows
+    }
+    return list(found.values())
 
 
 def _query(asked: Sequence[str]) -> str:

@@ -70,6 +70,15 @@ def indexed(body: bytes, created: int) -> str:
     return f"{_speaker(message)} {day(created)}\n{_said(message)}"
 
 
+def told(body: bytes, created: int) -> str:
+    """What is embedded of a message: who said it, on which day, and its text; "" if it has none."""
+    message = _read(body)
+    if not (text := _said(message).strip()):
+        return ""
+    name = _speaker(message)
+    return f"{name} ({day(created)}): {text}" if name else f"{day(created)}: {text}"
+
+
 def day(created: int) -> str:
     """The day of a moment in words, such as "Tuesday 14 January 2025"; in UTC for everyone."""
     try:

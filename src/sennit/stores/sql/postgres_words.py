@@ -108,9 +108,12 @@ FILE_HITS: Final = """
     ), best AS (
         SELECT f.owner, f.no, sum(f.fit * 16 * r.weight)::float8 AS score
         FROM found f JOIN rare r ON r.at = f.at GROUP BY f.owner, f.no
+        UNION ALL
+        SELECT v.owner, v.no, 0 FROM sennit.versions v
+        WHERE v.owner = ANY (%(owners)s::integer[]) AND v.no = ANY (%(places)s::bigint[])
     )
-    SELECT b.owner, b.score, f.no, f.id, f.path, f.category, f.created, f.active, v.no, v.number,
-           v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
+    SELECT b.owner, -v.no, b.score, f.no, f.id, f.path, f.category, f.created, f.active, v.no,
+           v.number, v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
     FROM best b JOIN sennit.versions v ON v.owner = b.owner AND v.no = b.no
     JOIN sennit.files f ON f.owner = v.owner AND f.no = v.file
     WHERE starts_with(f.path, %(under)s)
@@ -121,4 +124,4 @@ FILE_HITS: Final = """
           ELSE v.valid_from <= %(at)s::bigint
                AND (v.replaced IS NULL OR v.replaced > %(at)s::bigint)
                AND (v.valid_to IS NULL OR v.valid_to > %(at)s::bigint) END
-    ORDER BY b.score DESC, v.no DESC LIMIT %(limit)s"""
+    ORDER BY b.score DESC, v.no DESC LIMIT %(limit)s + cardinality(%(places)s::bigint[])"""

@@ -51,17 +51,23 @@ AT_PLACES = """
     LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
     WHERE m.owner = ?1 AND s.owner = ?1"""
 HAS_FILES = "SELECT 1 FROM files LIMIT 1"
+_WITHIN = """
+    v.owner IN (SELECT value FROM json_each(:owners))
+    AND substr(f.path, 1, length(:under)) = :under
+    AND (:categories = '[]' OR f.category IN (SELECT value FROM json_each(:categories)))
+    AND (:since IS NULL OR v.valid_from >= :since)
+    AND (:until IS NULL OR v.valid_from < :until)
+    AND CASE WHEN :at IS NULL THEN v.number = f.latest
+        ELSE v.valid_from <= :at AND (v.replaced IS NULL OR v.replaced > :at)
+             AND (v.valid_to IS NULL OR v.valid_to > :at) END"""
 FILE_HITS = f"""
-    SELECT v.owner, -bm25(words), {FILE_COLUMNS}
+    SELECT v.owner, -v.no, -bm25(words), {FILE_COLUMNS}
     FROM words CROSS JOIN versions v ON v.no = -words.rowid
     CROSS JOIN files f ON f.no = v.file AND f.owner = v.owner
-    WHERE words MATCH :query AND words.rowid < 0
-      AND v.owner IN (SELECT value FROM json_each(:owners))
-      AND substr(f.path, 1, length(:under)) = :under
-      AND (:categories = '[]' OR f.category IN (SELECT value FROM json_each(:categories)))
-      AND (:since IS NULL OR v.valid_from >= :since)
-      AND (:until IS NULL OR v.valid_from < :until)
-      AND CASE WHEN :at IS NULL THEN v.number = f.latest
-          ELSE v.valid_from <= :at AND (v.replaced IS NULL OR v.replaced > :at)
-               AND (v.valid_to IS NULL OR v.valid_to > :at) END
+    WHERE words MATCH :query AND words.rowid < 0 AND {_WITHIN}
     ORDER BY bm25(words), v.no DESC LIMIT :limit"""
+FILES_AT = f"""
+    SELECT v.owner, -v.no, 0.0, {FILE_COLUMNS}
+    FROM json_each(:places) p CROSS JOIN versions v ON v.no = -p.value
+    CROSS JOIN files f ON f.no = v.file AND f.owner = v.owner
+    WHERE {_WITHIN}"""
