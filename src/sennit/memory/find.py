@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.memory.ranking import DISTILLED, Parts, fuse, recent, shared, together, used
+from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
 from sennit.memory.uri import Uri, is_name
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MESSAGE = "message"
 """The category of messages."""
 _CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
-_HITS = 200  # by words, and as many by meaning
+_HITS = 120  # by words, and as many by meaning
 _PER_RESULT = 10
 _ARCHIVE = re.compile(r"archive_(\d+)")
 _MORE = 10  # places read beside those that are shown
@@ -213,8 +213,8 @@ class _Search:
         meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
         if near is not None:
             meaning |= {("file", place): one for place, one in near.of_files(files).items()}
-        fuse(found, meaning)
-        return self._shown(found, {hit.place: hit for hit in files}, explain=explain)
+        fused = Fused(found, meaning)
+        return self._shown(fused, {hit.place: hit for hit in files}, explain=explain)
 
     def _hits(self) -> list[Hit]:
         limits = self._where
@@ -253,19 +253,20 @@ class _Search:
         )
 
     def _shown(
-        self, found: Mapping[_Key, Parts], files: Mapping[int, FileHit], *, explain: bool
+        self, fused: Fused[_Key], files: Mapping[int, FileHit], *, explain: bool
     ) -> list[Match]:
         """The best, read as far as needed: some may be unwanted, or gone since."""
-        ranked = sorted(found.items(), key=lambda one: one[1].total, reverse=True)
         matches: list[Match] = []
-        for at in range(0, len(ranked), self._limit + _MORE):
-            some = ranked[at : at + self._limit + _MORE]
-            placed = self._placed([key[1] for key, _ in some if key[0] == "message"])
-            for (kind, place), parts in some:
+        size, seen = self._limit + _MORE, 0
+        while some := fused.best(size, seen):
+            seen += len(some)
+            placed = self._placed([place for kind, place in some if kind == "message"])
+            for key in some:
+                kind, place = key
                 if kind == "file":
-                    matches.append(self._file_match(files[place].file, parts, explain))
+                    matches.append(self._file_match(files[place].file, fused.parts(key), explain))
                 elif place in placed and self._is_wanted(placed[place]):
-                    matches.append(self._message_match(placed[place], parts, explain))
+                    matches.append(self._message_match(placed[place], fused.parts(key), explain))
                 if len(matches) == self._limit:
                     return matches
         return matches

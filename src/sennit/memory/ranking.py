@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from heapq import nlargest
 from math import log2
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from sennit.stores.hits import Hit
 
@@ -85,14 +85,18 @@ def shared(hits: Sequence[Hit], now: int) -> dict[int, Parts]:
     found: defaultdict[int, Parts] = defaultdict(Parts)
     groups = together((hit.group, hit.score) for hit in hits)
     for hit in hits:
-        own, group = found[hit.place], groups[hit.group]
-        own.words, own.together = hit.score, group
-        own.recent = hit.score * recent(now - hit.created)
-        for places, weights in ((hit.after, FOLLOWING), (hit.before, LEADING)):
-            for place, weight in zip(places, weights, strict=False):
-                other = found[place]
-                other.near += weight * hit.score
-                other.together = group
+        score, group = hit.score, groups[hit.group]
+        own = found[hit.place]
+        own.words, own.together = score, group
+        own.recent = score * recent(now - hit.created)
+        for place, weight in zip(hit.after, FOLLOWING, strict=False):
+            other = found[place]
+            other.near += weight * score
+            other.together = group
+        for place, weight in zip(hit.before, LEADING, strict=False):
+            other = found[place]
+            other.near += weight * score
+            other.together = group
     return found
 
 
@@ -114,16 +118,36 @@ def used(times: int) -> float:
     return min(MOST_USED, USED * log2(1 + max(0, times)))
 
 
-def fuse(found: Mapping[_K, Parts], meaning: Mapping[_K, float]) -> None:
-    """Bring what is found to the range from 0 to 1; what `meaning` says counts half of it.
+class Fused(Generic[_K]):
+    """What was found, brought to the range from 0 to 1; what `meaning` says counts half of it.
 
     Without any meaning the words are all there is.
     """
-    best = max((parts.total for parts in found.values()), default=0.0)
-    share = 0.5 if meaning else 1.0
-    low = min(meaning.values(), default=0.0)
-    spread = max(meaning.values(), default=0.0) - low
-    for key, parts in found.items():
-        parts.scale(share / best if best else 0.0)
-        if key in meaning:
-            parts.meaning = 0.5 * ((meaning[key] - low) / spread if spread else 1.0)
+
+    def __init__(self, found: Mapping[_K, Parts], meaning: Mapping[_K, float]) -> None:
+        self._found, self._meaning = found, meaning
+        totals = {key: parts.total for key, parts in found.items()}
+        best = max(totals.values(), default=0.0)
+        self._by = (0.5 if meaning else 1.0) / best if best else 0.0
+        self._low = min(meaning.values(), default=0.0)
+        self._spread = max(meaning.values(), default=0.0) - self._low
+        if meaning:
+            totals = {key: one * self._by + self._part(key) for key, one in totals.items()}
+        self._totals = totals
+
+    def _part(self, key: _K) -> float:
+        if key not in self._meaning:
+            return 0.0
+        return 0.5 * ((self._meaning[key] - self._low) / self._spread if self._spread else 1.0)
+
+    def best(self, count: int, after: int = 0) -> list[_K]:
+        """So many of them, the best first, without the first `after`."""
+        order = nlargest(after + count, self._totals, key=self._totals.__getitem__)
+        return order[after:]
+
+    def parts(self, key: _K) -> Parts:
+        """What the score of one is made of."""
+        parts = replace(self._found[key])
+        parts.scale(self._by)
+        parts.meaning = self._part(key)
+        return parts

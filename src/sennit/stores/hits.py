@@ -118,11 +118,6 @@ def near(places: Sequence[int], at: int) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(reversed(places[max(0, at - NEAR) : at])), tuple(places[at + 1 : at + 1 + NEAR])
 
 
-def present(*places: int | None) -> tuple[int, ...]:
-    """Those of the places that are there."""
-    return tuple(place for place in places if place is not None)
-
-
 def in_order_of(places: Iterable[int], found: Iterable[Placed]) -> list[Placed]:
     """What stands at the places, in their order; what was erased meanwhile is left out."""
     by_place = {one.place: one for one in found}

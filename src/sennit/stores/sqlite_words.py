@@ -22,7 +22,6 @@ from sennit.stores.hits import (
     Placed,
     in_order_of,
     part_of,
-    present,
 )
 from sennit.stores.records import Found, MessageRecord, Owner
 from sennit.stores.sql import sqlite_words as sql
@@ -91,9 +90,13 @@ def hits(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Hit]:
 
 
 def _hit(row: Sequence[Any]) -> Hit:
-    place, session, archive, created, score, one, two, three, four = row
+    place, session, archive, created, score, before, after = row
     group = (session, part_of(archive, created))
-    return Hit(place, group, created, score, present(one, two), present(three, four))
+    return Hit(place, group, created, score, _numbers(before), _numbers(after))
+
+
+def _numbers(listed: str | None) -> tuple[int, ...]:
+    return tuple(map(int, listed.split(","))) if listed else ()
 
 
 def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int]) -> list[Placed]:

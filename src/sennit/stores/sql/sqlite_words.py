@@ -19,14 +19,12 @@ HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
 # Ids grow with time, so the key by id leads to the neighbours of a message in its session.
 _AROUND = """
     SELECT h.no, m.session, a.number, m.created, h.score,
-           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
-            AND n.id < m.id ORDER BY n.id DESC LIMIT 1),
-           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
-            AND n.id < m.id ORDER BY n.id DESC LIMIT 1 OFFSET 1),
-           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
-            AND n.id > m.id ORDER BY n.id LIMIT 1),
-           (SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
-            AND n.id > m.id ORDER BY n.id LIMIT 1 OFFSET 1)
+           (SELECT group_concat(no) FROM (
+                SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+                AND n.id < m.id ORDER BY n.id DESC LIMIT 2)),
+           (SELECT group_concat(no) FROM (
+                SELECT no FROM messages n WHERE n.owner = m.owner AND n.session = m.session
+                AND n.id > m.id ORDER BY n.id LIMIT 2))
     FROM found h CROSS JOIN messages m ON m.no = h.no
     LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
     WHERE m.owner = :owner ORDER BY h.score DESC, h.no DESC"""
