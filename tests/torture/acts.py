@@ -25,6 +25,7 @@ from sennit import (
     clock,
     ids,
 )
+from sennit.messages.codec import loads
 from sennit.sessions.keeper import message_record
 from sennit.stores.memory import MemoryStore
 from sennit.stores.records import (
@@ -92,6 +93,17 @@ def set_the_scene(client: Client) -> None:
     events = tuple(EventRecord(seq, run.id, main[seq], b'["text","knot"]') for seq in (1, 2))
     changes = [PutRun(run, 1), AddEvents(main.id, events, 1)]
     client._store.write(client._owner, session.id, changes)
+    _remember(client, other)
+
+
+def _remember(client: Client, session: Session) -> None:
+    """A file in two versions, and a session that was committed and has something new since."""
+    for said in ("knot", "knot again"):
+        client.fs.write("viking://resources/knot.md", said)
+    session.add_message("user", "My name is Ada. I prefer knots to tea.")
+    session.used(contexts=["viking://resources/knot.md"])
+    session.commit()
+    session.add_message("user", "My sister is called Grace. I prefer tea to knots now.")
 
 
 def write_archive(path: Path) -> None:
@@ -182,6 +194,19 @@ def _note(client: Client, session: Session) -> None:
     client._store.write(client._owner, session.id, changes)
 
 
+def _use(client: Client, session: Session) -> None:
+    uri = "viking://agent/skills/tie"
+    session.used(contexts=["viking://resources/knot.md"], skill={"uri": uri, "input": "knot"})
+
+
+def _undo(client: Client, session: Session) -> None:
+    other = client.session("other")
+    done = loads(client.fs.read("viking://session/other/history/archive_001/.done"))
+    assert done["task_id"]
+    client.undo_commit(done["task_id"])
+    assert other.current()
+
+
 def _import(client: Client, session: Session) -> None:
     with TemporaryDirectory() as folder:
         write_archive(Path(folder) / "archive.zip")
@@ -217,6 +242,16 @@ ACTS = {
         Act("renew a lease", _renew),
         Act("release a lease", _release),
         Act("note a run", _note),
+        Act("record a use", _use),
+        # First archived, then remembered.
+        Act("commit", lambda client, _: client.session("other").commit(), steps=2),
+        Act("undo a commit", _undo),
+        Act("write a file", lambda c, _: c.fs.write("viking://user/notes/knot.md", "knot")),
+        Act("write a file again", lambda c, _: c.fs.write("viking://resources/knot.md", "knot 3")),
+        Act("move a file", lambda c, _: c.fs.mv("viking://resources/knot.md", "viking://user/k.md")),
+        Act("remove a file", lambda client, _: client.fs.rm("viking://resources/knot.md")),
+        # What came from the session goes first, then the session.
+        Act("forget a session", lambda client, _: client.forget(session="other"), steps=2),
         # Each session is first made, then filled.
         Act("import", _import, steps=4),
         Act("expire", lambda client, _: client.expire(datetime(2100, 1, 1, tzinfo=UTC)), steps=3),

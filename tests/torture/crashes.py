@@ -31,7 +31,8 @@ from tests.torture.ground import Databases, Files, opened
 from tests.torture.nursery import Nursery, Say
 
 CHANGING = {
-    "create_session", "write", "write_many", "delete_session", "acquire", "renew", "release"
+    "create_session", "write", "write_many", "delete_session", "acquire", "renew", "release",
+    "change_files",
 }  # fmt: skip
 State = dict[str, Any]
 Point = tuple[str, int]
@@ -74,8 +75,10 @@ def state(client: Client) -> State:
             {one.id: (one.base, one.offset, one.entries) for one in snapshot.segments},
             snapshot.branches,
             [noted(store, owner, info.id, branch.id) for branch in snapshot.branches],
+            store.commits(owner, info.id),
         )
     found["leases"] = leases(store)
+    found["files"] = files(client)
     found["words"] = {hit.message for hit in client.search_messages("knot", limit=500)}
     return found
 
@@ -84,6 +87,16 @@ def noted(store: Store, owner: Owner, session: UUID, branch: UUID) -> tuple[Any,
     """What runs have noted on a branch."""
     found = store.runs(owner, session, branch)
     return found, store.events(owner, session, branch, 0, 1000)
+
+
+def files(client: Client) -> list[Any]:
+    """All files the client can reach, with all their versions."""
+    realm = client.memory.realm
+    return [
+        (file, client._store.file_versions(file.owner, file.id))
+        for owner in (realm.user, realm.agent, realm.shared)
+        for file in client._store.list_files(owner, "")
+    ]
 
 
 def leases(store: Store) -> list[tuple[bytes, str, bool]]:

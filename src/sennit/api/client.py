@@ -28,8 +28,10 @@ from sennit.stores.records import SessionRecord
 if TYPE_CHECKING:
     from sennit.memory.embed import Embedder
     from sennit.memory.find import Match
-    from sennit.memory.realm import Realm
-    from sennit.memory.vectors import Vectors
+    from sennit.memory.files import FileSystem
+    from sennit.memory.forget import Forgotten, Undone
+    from sennit.memory.memory import Memory
+    from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
@@ -70,22 +72,69 @@ class Client(ClientCore[Session]):
         """What all sessions it opens may be asked to conduct."""
         return self._given_operations or operation_registry(None)
 
-    @cached_property
-    def _realm(self) -> Realm:
-        from sennit.memory.realm import Realm
-
-        return Realm(self._store, self._owner, self.agent)
-
-    @cached_property
-    def _vectors(self) -> Vectors | None:
-        from sennit.memory.vectors import Vectors
-
-        return None if self._embedder is None else Vectors(self._realm, self._embedder)
-
     def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
-        return Session.opened(
+        opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
+        opened.bind_memory(lambda: self.memory)
+        return opened
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What is remembered for this user and agent."""
+        from sennit.memory.memory import Memory
+        from sennit.memory.realm import Realm
+
+        return Memory(Realm(self._store, self._owner, self.agent), self._embedder)
+
+    @cached_property
+    def fs(self) -> FileSystem:
+        """Sessions, memories, skills and resources as one tree of files."""
+        from sennit.memory.files import FileSystem
+
+        return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
+
+    def get_task(self, task_id: str | UUID) -> CommitResult:
+        """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""
+        return self.memory.task(task_id)
+
+    def retry_task(self, task_id: str | UUID) -> CommitResult:
+        """Try again to finish a commit that failed."""
+        return self.memory.retry(task_id)
+
+    def finish_commits(self) -> list[CommitResult]:
+        """Finish all commits that are open, such as those that a crash has left."""
+        return self.memory.finish_all()
+
+    def undo_commit(self, commit_id: str | UUID) -> Undone:
+        """Take back what a commit has written to memory; its archive stays.
+
+        Memories say again what they said before. Raises NotFoundError.
+        """
+        return self.memory.undo(commit_id)
+
+    def forget(
+        self,
+        *,
+        user: str | None = None,
+        uri: str | None = None,
+        session: str | UUID | None = None,
+    ) -> Forgotten:
+        """Erase for good: this user's data, what is at a URI, or a session; name one of them.
+
+        All that rests on what is erased goes too: memories, their versions, rows of the index.
+        Raises NotFoundError if nothing is there, AccessError for another user.
+        """
+        from sennit.memory.forget import forget
+
+        realm = self.memory.realm
+        return forget(realm, self.delete_session, user=user, uri=uri, session=session)
+
+    def close(self) -> None:
+        """Finish what is under way, then close the store."""
+        if "memory" in self.__dict__:
+            self.memory.close()
+        super().close()
 
     def export(
         self,
@@ -154,8 +203,10 @@ class Client(ClientCore[Session]):
         """
         from sennit.memory.find import find, where
 
-        limits = where(self._realm, target_uri, category=category, since=since, until=until, at=at)
-        return find(self._realm, query, limits, limit=limit, explain=explain, vectors=self._vectors)
+        realm = self.memory.realm
+        limits = where(realm, target_uri, category=category, since=since, until=until, at=at)
+        vectors = self.memory.vectors
+        return find(realm, query, limits, limit=limit, explain=explain, vectors=vectors)
 
     def embed(self, progress: Callable[[int], object] | None = None) -> int:
         """Embed all that is kept and has no vector yet; gives how many texts there were.
@@ -163,9 +214,9 @@ class Client(ClientCore[Session]):
         A search does a little of it by itself. `progress` is told the number so far. Raises
         ValidationError without an embedder.
         """
-        if self._vectors is None:
+        if self.memory.vectors is None:
             raise ValidationError("There is no embedder; give one: sennit.open(embedder=...).")
-        return self._vectors.embed(progress=progress)
+        return self.memory.vectors.embed(progress=progress)
 
     afind = async_twin(find)
     aembed = async_twin(embed)
@@ -174,6 +225,12 @@ class Client(ClientCore[Session]):
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
     aexpire = async_twin(expire)
+    aget_task = async_twin(get_task)
+    aretry_task = async_twin(retry_task)
+    afinish_commits = async_twin(finish_commits)
+    aundo_commit = async_twin(undo_commit)
+    aforget = async_twin(forget)
+    aclose = async_twin(close)
 
     def __enter__(self) -> Client:
         return self

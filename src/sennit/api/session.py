@@ -6,7 +6,7 @@ on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -23,6 +23,8 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
+    from sennit.memory.memory import Memory
+    from sennit.memory.result import CommitResult
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
@@ -73,6 +75,8 @@ class Session(SessionCore):
             metadata=metadata,
         )
         self._operations = None if operations is None else operation_registry(operations)
+        self._memory: Memory | None = None
+        self._shared_memory: Callable[[], Memory] | None = None
         self._home = None if store is None else self._move_into(Home(store), conversations)
 
     def _move_into(self, home: Home, conversations: Flow[Message, Progression] | None) -> Home:
@@ -100,6 +104,8 @@ class Session(SessionCore):
         Any other session has nothing to close: it lives in memory, or its client is closed.
         """
         if self._home is not None:
+            if self._memory is not None:
+                self._memory.close()
             self._home.close()
 
     aclose = async_twin(close)
@@ -169,6 +175,54 @@ class Session(SessionCore):
 
         request = Request.of(self.get_branch(branch), model=model, tools=tools, **params)
         return ConversationSession(request, observers=observers)
+
+    @property
+    def memory(self) -> Memory:
+        """What is remembered of it: its client's memory, or its own."""
+        if self._shared_memory is not None:
+            return self._shared_memory()
+        from sennit.memory.memory import memory_of
+
+        with self.lock:
+            if self._memory is None:
+                self._memory = memory_of(self)
+            return self._memory
+
+    def bind_memory(self, shared: Callable[[], Memory]) -> None:
+        """Use the memory of its client; for the client."""
+        self._shared_memory = shared
+
+    def used(
+        self,
+        contexts: Iterable[str] | None = None,
+        skill: Mapping[str, Any] | None = None,
+        branch: BranchRef | None = None,
+    ) -> None:
+        """Record contexts (by URI) or a skill that were used; the next commit counts each once.
+
+        A skill is a dict with `uri` (under viking://agent/skills/), `input`, `output`, `success`.
+        Raises ValidationError for what is none, and StoreError if the session has no store.
+        """
+        self.memory.used(self, contexts=contexts, skill=skill, branch=branch)
+
+    def commit(
+        self, branch: BranchRef | None = None, *, wait: bool = True, keep_recent: int = 0
+    ) -> CommitResult:
+        """Archive what is new on a branch, and remember what matters in it.
+
+        The last `keep_recent` messages stay current. With `wait=False` a worker does the rest, and
+        the result has a `task_id` for `client.get_task`. With nothing new it does nothing. A crash
+        at any moment loses nothing: the next commit, or `client.finish_commits()`, goes on.
+        """
+        return self.memory.commit(self, branch=branch, wait=wait, keep_recent=keep_recent)
+
+    def current(self, branch: BranchRef | None = None) -> list[Message]:
+        """The messages of a branch that are not archived, its system message first."""
+        return self.memory.current(self, branch)
+
+    aused = async_twin(used)
+    acommit = async_twin(commit)
+    acurrent = async_twin(current)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

@@ -51,7 +51,7 @@ def compare(known: Known, candidate: Candidate) -> Comparison:
         return Comparison(Verdict.SAME, known.text)
     if not candidate.category.mergeable or known.category is not candidate.category:
         return Comparison(Verdict.OTHER)
-    found = [Comparison(_texts(one, candidate.text), one) for one in sentences(known.text)]
+    found = [Comparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
     return min(found, key=lambda one: _ORDER.index(one.verdict), default=Comparison(Verdict.OTHER))
 
 
@@ -73,7 +73,8 @@ def _day(moment: datetime | None) -> object:
     return moment and moment.date()
 
 
-def _texts(known: str, new: str) -> Verdict:
+def told_apart(known: str, new: str) -> Verdict:
+    """How one sentence stands to another."""
     one, other = fact_of(known), fact_of(new)
     if one is None or other is None:
         return _words(known, new)

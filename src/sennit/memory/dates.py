@@ -18,7 +18,7 @@ _YEAR_ROUND = (
 )
 _MONTHS = _YEAR_ROUND.lower().split()
 _WEEK = "monday tuesday wednesday thursday friday saturday sunday"
-_DAYS = _WEEK.split()
+_DAYS: list[str] = [*_WEEK.split()]
 _COUNTS = {**NUMBERS, "a": "1", "an": "1"}
 _MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if month[3:] else month for month in _MONTHS)
 _DAY = "|".join(_DAYS)

@@ -40,6 +40,8 @@ class Batch:
         self._own = TextRanker()
         self._now: dict[str, Known] = {}
         """What memories say after the decisions so far."""
+        self._became: dict[str, str] = {}
+        """The memory that a candidate became part of, if it did not become one of its own."""
 
     def known(self, candidate: Candidate) -> list[Known]:
         """What may be about the same thing, as it stands now: own candidates first, then by rank.
@@ -53,6 +55,11 @@ class Batch:
             if one.category is candidate.category and one.valid_to is None
         ]
 
+    def as_it_stands(self, known: Known) -> Known:
+        """A memory, or what became of a candidate, after the decisions so far."""
+        id = self._became.get(known.id, known.id)
+        return self._own.get(id) or self._now.get(id) or replace(known, id=id)
+
     def decide(self, candidate: Candidate) -> Decision:
         """The decision of rules."""
         found = [(one, compare(one, candidate)) for one in self.known(candidate)]
@@ -65,6 +72,8 @@ class Batch:
     def take(self, decision: Decision) -> Decision:
         """Note a decision, whoever made it; those that follow see what it changed."""
         candidate = decision.candidate
+        if decision.action is not Action.CREATE and decision.target is not None:
+            self._became[candidate.id] = decision.target
         if decision.action is Action.CREATE:
             self._own.put(
                 Known(
@@ -81,7 +90,7 @@ class Batch:
 
     def _changed(self, target: str, decision: Decision) -> None:
         changed = Known(id=target, category=decision.candidate.category, text=decision.text)
-        if self._own.holds(target):
+        if self._own.get(target):
             self._own.put(changed)
         else:
             self._now[target] = changed
@@ -89,9 +98,7 @@ class Batch:
 
 def create(candidate: Candidate, reason: str = "nothing like it is known") -> Decision:
     """The decision to write a new memory."""
-    return Decision(
-        action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason
-    )
+    return Decision(action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason)
 
 
 def by_rules(candidate: Candidate, known: Known, told: Comparison) -> Decision:
@@ -131,4 +138,3 @@ def merged(known: str, new: str) -> str:
 def _with(text: str, sentence: str, new: str) -> str:
     """A text with another sentence in the place of one of its own."""
     return text.replace(sentence, new, 1) if sentence and sentence in text else new
-

@@ -1,21 +1,44 @@
-"""Thinking about messages as a whole: summary, extraction and decisions, in at most three calls.
+"""Thinking about messages as a whole: extraction, decisions and summary, in at most three calls.
 
 `digest_by_rules` needs no model and no event loop. `digest` asks a model once for each of the three
-steps; whatever it gets wrong is done by rules instead, and the digest says so.
+steps; whatever it gets wrong, or was not shown, is done by rules instead, and the digest says so.
+A digest is a pure value: what it says to write is written by somebody else, or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from sennit.memory.prompts import PROMPTS, Prompts
-from sennit.memory.values import Candidate, Digest, Known
+from sennit.errors import OutputError, SennitError
+from sennit.memory.dedup import decide_by_rules
+from sennit.memory.extract import extract_by_rules
+from sennit.memory.ground import Claim, Ground
+from sennit.memory.judge import decide_by_model, question
+from sennit.memory.prompts import (
+    DECIDE_SCHEMA,
+    EXTRACT_SCHEMA,
+    PROMPTS,
+    SUMMARY_SCHEMA,
+    Prompts,
+    Schema,
+)
+from sennit.memory.ranker import Similar
+from sennit.memory.reading import Conversation, read
+from sennit.memory.summarize import summary_by_rules, summary_from
+from sennit.memory.transcript import budget, transcript
+from sennit.memory.values import Candidate, Decision, Digest, Extraction, Method, Summary
+from sennit.messages.codec import dumps
 from sennit.messages.message import Message
+from sennit.messages.models import ModelSchema
+from sennit.operations.output import fitted
+from sennit.operations.structured import ask
 from sennit.services.model import Model
+from sennit.services.reply import Usage
+from sennit.services.request import ModelRequest
 
-Similar: TypeAlias = Callable[[Candidate], Sequence[Known]]
-"""Known memories of the candidate's owner and category, the most similar first."""
+TINY = frozenset({"local"})
+"""Models that are shown nothing: the embedded one invents more memories than it finds."""
 
 
 def digest_by_rules(
@@ -23,10 +46,16 @@ def digest_by_rules(
 ) -> Digest:
     """What the messages give, without a model.
 
-    `injected` are texts that a program put into the prompts: they are never taken for what the
-    user said, wherever they stand.
+    `injected` are texts that a program put into the prompts: they are never taken for what
+    somebody said, wherever they stand.
     """
-    raise NotImplementedError
+    conversation = read(messages, injected)
+    found = extract_by_rules(conversation)
+    return Digest(
+        summary=summary_by_rules(conversation),
+        decisions=tuple(decide_by_rules(found.candidates, similar)),
+        warnings=found.warnings,
+    )
 
 
 async def digest(
@@ -37,5 +66,155 @@ async def digest(
     injected: Iterable[str] = (),
     prompts: Prompts = PROMPTS,
 ) -> Digest:
-    """The same with a model, if there is one that can do it; never raises for what a model says."""
-    raise NotImplementedError
+    """The same with a model, if there is one that can do it; never raises for what a model does."""
+    if model is None or model.name in TINY:
+        return digest_by_rules(messages, similar, injected=injected)
+    conversation = read(messages, injected)
+    if not conversation.said:
+        return digest_by_rules((), similar)
+    return await _Thinking(model, prompts, conversation, similar).digest()
+
+
+class _Thinking:
+    """One conversation, one model, three questions at most."""
+
+    def __init__(
+        self, model: Model, prompts: Prompts, conversation: Conversation, similar: Similar
+    ) -> None:
+        self._model = model
+        self._prompts = prompts
+        self._conversation = conversation
+        self._similar = similar
+        self._calls = 0
+        self._usage = Usage()
+        self._warnings: list[str] = []
+
+    async def digest(self) -> Digest:
+        extraction = await self._extracted()
+        decisions, decided_by = await self._decided(extraction.candidates)
+        summary, summarized_by = await self._summarized()
+        return Digest(
+            summary=summary,
+            decisions=tuple(decisions),
+            method=extraction.method,
+            summary_method=summarized_by,
+            decision_method=decided_by,
+            refused=extraction.refused,
+            calls=self._calls,
+            usage=self._usage,
+            warnings=(*extraction.warnings, *self._warnings),
+        )
+
+    async def _extracted(self) -> Extraction:
+        told = [part for example in self._prompts.examples for part in example]
+        letters = self._room(self._prompts.extract, *told, schema=EXTRACT_SCHEMA)
+        shown = transcript(self._conversation, letters)
+        answer = shown.text and await self._asked(
+            self._prompts.extract, shown.text, EXTRACT_SCHEMA, self._prompts.examples
+        )
+        if not answer:
+            return extract_by_rules(self._conversation)
+        found, refused = _grounded(answer["memories"], Ground(shown.shown))
+        if refused and not found:
+            self._warn(f"Nobody said any of what {self._model.name!r} wanted remembered")
+            by_rules = extract_by_rules(self._conversation)
+            return Extraction(
+                candidates=by_rules.candidates, refused=refused, warnings=by_rules.warnings
+            )
+        rest = Conversation(shown.left_out)
+        missed = extract_by_rules(rest)
+        known = {(one.category, one.text) for one in found}
+        found += [one for one in missed.candidates if (one.category, one.text) not in known]
+        if rest.said:
+            self._warnings.append(
+                f"{len(rest.said)} of {len(self._conversation.said)} messages did not fit into the "
+                f"prompt, whole; rules read them instead."
+            )
+        if refused:
+            self._warnings.append(f"{refused} memories were refused: nobody had said them.")
+        return Extraction(
+            candidates=tuple(found), method="model", refused=refused, warnings=missed.warnings
+        )
+
+    async def _decided(self, candidates: Sequence[Candidate]) -> tuple[list[Decision], Method]:
+        letters = self._room(self._prompts.decide, schema=DECIDE_SCHEMA)
+        asked = question(candidates, self._similar, letters)
+        if asked.left_out:
+            self._warnings.append(
+                f"{asked.left_out} candidates did not fit into the prompt; rules decided on them."
+            )
+        answer = asked.text and await self._asked(self._prompts.decide, asked.text, DECIDE_SCHEMA)
+        if not answer:
+            return decide_by_rules(candidates, self._similar), "rules"
+        decisions, overruled = decide_by_model(candidates, self._similar, asked, answer)
+        if overruled:
+            self._warnings.append(f"Rules decided on {overruled} candidates against the model.")
+        return decisions, "model"
+
+    async def _summarized(self) -> tuple[Summary, Method]:
+        letters = self._room(self._prompts.summarize, schema=SUMMARY_SCHEMA)
+        shown = transcript(self._conversation, letters)
+        answer = shown.text and await self._asked(
+            self._prompts.summarize, shown.text, SUMMARY_SCHEMA
+        )
+        if not answer:
+            return summary_by_rules(self._conversation), "rules"
+        hidden = len(self._conversation.said) - len(shown.shown)
+        if hidden:
+            self._warnings.append(f"The summary was written without {hidden} messages.")
+        return summary_from(answer, self._conversation), "model"
+
+    def _room(self, *told: str, schema: Schema) -> int:
+        letters = sum(map(len, told)) + len(dumps(dict(schema)))
+        return budget(self._model, self._prompts.tokens, letters)
+
+    async def _asked(
+        self,
+        system: str,
+        material: str,
+        schema: Schema,
+        examples: Iterable[tuple[str, str]] = (),
+    ) -> dict[str, Any] | None:
+        """The answer, if it has the outer form that was asked for; its items may still be wrong."""
+        turns = [{"role": "system", "content": system}]
+        for shown, answered in examples:
+            turns += [
+                {"role": "user", "content": shown},
+                {"role": "assistant", "content": answered},
+            ]
+        turns.append({"role": "user", "content": material})
+        wanted = ModelSchema(schema["title"], dict(schema))
+        output = wanted if self._model.shapes_output else None
+        self._calls += 1
+        try:
+            reply = await ask(self._model, ModelRequest(messages=turns, output=output))
+            self._usage += reply.usage
+            return fitted(reply.text, ModelSchema(wanted.name, _outer(schema)))
+        except OutputError as error:
+            self._warn(f"Model {self._model.name!r} gave no usable answer ({error.problems[0]})")
+        except SennitError as error:
+            self._warn(f"Model {self._model.name!r} failed ({error})")
+        return None
+
+    def _warn(self, what: str) -> None:
+        self._warnings.append(f"{what}; rules were used instead.")
+
+
+def _outer(schema: Schema) -> dict[str, Any]:
+    """A schema that asks for the fields and their kinds alone: one bad item spoils no others."""
+    kinds = {name: {"type": field["type"]} for name, field in schema["properties"].items()}
+    return {"type": "object", "properties": kinds, "required": schema["required"]}
+
+
+def _grounded(items: Iterable[Any], ground: Ground) -> tuple[list[Candidate], int]:
+    """What was said of what a model claims, each once; and how much was not."""
+    found: dict[tuple[str, str], Candidate] = {}
+    refused = 0
+    for item in items:
+        claim = Claim.of(item)
+        candidate = claim and ground.candidate(claim)
+        if isinstance(candidate, Candidate):
+            found.setdefault((candidate.category, candidate.text), candidate)
+        else:
+            refused += 1
+    return list(found.values()), refused

@@ -64,6 +64,8 @@ class _Draft:
     evidence: tuple[Evidence, ...] = ()
     facts: list[Fact] = field(default_factory=list[Fact])
     did: Did = "created"
+    joined: bool = False
+    """Whether its text says on what a version before it said."""
     is_new: bool = False
     """Whether what it says was said in this very batch."""
 
@@ -150,11 +152,15 @@ class Drafts:
         draft.did, draft.is_new = _DID[decision.action], True
         match decision.action:
             case Action.UPDATE:
-                draft.text, draft.evidence = decision.text, mine
+                # What the old text said besides is said on, and still rests on the old evidence.
+                joined = decision.text.strip() != candidate.text.strip()
+                draft.evidence = in_order((*draft.evidence, *mine)) if joined else mine
+                draft.text, draft.joined = decision.text, joined
                 draft.valid_from = _us(decision.closed_at) or self._since(candidate)
                 draft.valid_to = _us(candidate.valid_to)
             case Action.MERGE:
                 draft.text, draft.evidence = decision.text, in_order((*draft.evidence, *mine))
+                draft.joined = True
             case _:
                 draft.evidence = in_order((*draft.evidence, *mine)) if fresh else mine
         uri = str(Uri(self._realm.scope(draft.owner), tuple(draft.path.split("/"))))
@@ -254,10 +260,11 @@ class Drafts:
 
     def _put(self, draft: _Draft) -> PutFile:
         info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
+        info |= {"joined": True} if draft.joined else {}
         text, since, evidence = draft.text.strip() + "\n", draft.valid_from, draft.evidence
         if draft.category is Category.PROFILE:
             text, since = profile.lines_of(draft.facts), self._now
-            evidence = in_order(one.evidence for fact in draft.facts for one in fact.sources)
+            evidence = profile.evidence_of(draft.facts)
             info = {
                 "did": draft.did,
                 "abstract": profile_abstract(draft.facts),

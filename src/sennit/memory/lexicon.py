@@ -9,8 +9,8 @@ _PEOPLE = (
     "mom mum dad sister brother son daughter child baby kid twin aunt uncle cousin niece nephew "
     "grandmother grandfather grandma grandpa granddaughter grandson friend best-friend colleague "
     "coworker co-worker boss manager mentor neighbour neighbor landlord roommate flatmate teacher "
-    "doctor dentist therapist lawyer client customer assistant supervisor professor student dog cat "
-    "puppy kitten rabbit bunny hamster parrot horse turtle goldfish pet tortoise bird "
+    "doctor dentist therapist lawyer client customer assistant supervisor professor student dog "
+    "cat puppy kitten rabbit bunny hamster parrot horse turtle goldfish pet tortoise bird "
     "mother-in-law father-in-law stepmother stepfather stepson stepdaughter"
 )
 PEOPLE = _PEOPLE.split()
@@ -21,8 +21,8 @@ _THINGS = (
 )
 THINGS = _THINGS.split()
 _SINGLE = (
-    "wife husband partner spouse girlfriend boyfriend fiance fiancee mother father mom mum dad boss "
-    "manager landlord supervisor company"
+    "wife husband partner spouse girlfriend boyfriend fiance fiancee mother father mom mum dad "
+    "boss manager landlord supervisor company"
 )
 ONE_AT_A_TIME = frozenset(_SINGLE.split())
 """Of these one has one, so another name means another person."""
@@ -36,7 +36,7 @@ JOBS = (
 ATTRIBUTES = (
     "e-?mail(?: address)?|phone(?: number)?|time ?zone|nationality|height|weight|blood type|major|"
     "website|username|handle|github|twitter|pronouns|star sign|zodiac sign|religion|shoe size|"
-    "address|surname|last name|middle name|nickname|mother tongue|currency|locale|dietary restriction"
+    "address|surname|last name|middle name|nickname|mother tongue|currency|locale"
 )
 NATIONS = (
     "american|british|english|scottish|irish|welsh|german|french|spanish|portuguese|italian|dutch|"
@@ -63,7 +63,8 @@ MILESTONES = (
     r"graduated|resigned|retired|married|bought|sold|adopted|signed|launched|shipped|pass(?:ed)?|"
     r"visited|won|published|founded|celebrated|gave birth|proposed|enrolled|was (?:promoted|fired|"
     r"hired|laid off|diagnosed|accepted|elected)|quit|ran an?|climbed|adopted|inherited|emigrated|"
-    r"became|moved (?:in|out)|broke (?:my|up)|lost my|had (?:a baby|surgery|an accident|an operation)"
+    r"became|moved (?:in|out)|broke (?:my|up)|lost my|"
+    r"had (?:a baby|surgery|an accident|an operation)"
 )
 """What people tell of as something that happened, with a date or without."""
 DEEDS = (

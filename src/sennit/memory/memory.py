@@ -17,26 +17,33 @@ from sennit import failpoints
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
 from sennit.memory.archive import archive, checked_recent, current
 from sennit.memory.digest import digest, digest_by_rules
+from sennit.memory.embed import Embedder
 from sennit.memory.finish import Archived, Finishing
+from sennit.memory.forget import Undone, undo
+from sennit.memory.history import Memories
 from sennit.memory.prompts import PROMPTS, Prompts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, failed, nothing_done, result_of
 from sennit.memory.used import uses
 from sennit.memory.values import Digest
+from sennit.memory.vectors import Vectors
 from sennit.memory.worker import Worker
+from sennit.messages.content import MessageRole
 from sennit.messages.message import Message
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
-from sennit.sessions.session import BranchRef, DEFAULT_BRANCH, SessionCore
+from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.commits import AddUses
 
 
-class Memory:
+class Memory(Memories):
     """What one user, with one agent, has for good."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: Realm, embedder: Embedder | None = None) -> None:
+        super().__init__(realm)
         self.realm = realm
+        self.vectors = None if embedder is None else Vectors(realm, embedder)
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
         self._finishing = Finishing(realm, self._think)
@@ -87,12 +94,12 @@ class Memory:
         if not left:
             return nothing_done()
         messages = [] if made is None else session.messages.pick(made.entries)
-        for uid in left:  # those that a crash has left open come first
-            if wait:
-                result = self.finish(uid, messages)
-            else:
-                self._worker.submit(partial(self.finish, uid, messages))
-        return result if wait else self.task(left[-1])  # pyright: ignore[reportPossiblyUnbound]
+        # Those that a crash has left open come first.
+        if wait:
+            return [self.finish(uid, messages) for uid in left][-1]
+        for uid in left:
+            self._worker.submit(partial(self.finish, uid, messages))
+        return self.task(left[-1])
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
         """Finish a commit, here and now; what goes wrong is in the result."""
@@ -122,11 +129,14 @@ class Memory:
             self._finishing.reopen(uid)
         return self.finish(uid)
 
+    def undo(self, task_id: str | UUID) -> Undone:
+        """Take back what a commit has written; see `Client.undo_commit`."""
+        with self._one:
+            return undo(self.realm, commit_id(task_id))
+
     def _think(self, archived: Archived) -> Digest:
         if self._model is None:
-            return digest_by_rules(
-                archived.messages, archived.similar, injected=archived.injected
-            )
+            return digest_by_rules(archived.messages, archived.similar, injected=archived.injected)
         return asyncio.run(
             digest(
                 archived.messages,
@@ -170,6 +180,13 @@ def _keeper(session: SessionCore) -> Keeper:
     return keeper
 
 
+def memory_of(session: SessionCore) -> Memory:
+    """The memory of a session that has no client; raises StoreError if it has no store either."""
+    keeper, agent = _keeper(session), session.agent
+    name = agent.value if isinstance(agent, MessageRole) else str(agent)
+    return Memory(Realm(keeper.store, keeper.owner, name))
+
+
 def commit_id(given: Any) -> UUID:
     """The id of a commit as people have it; raises ValidationError."""
     if isinstance(given, UUID):
@@ -180,5 +197,3 @@ def commit_id(given: Any) -> UUID:
         raise ValidationError(
             f"A task or commit is known by the task_id of its result, got {shown(given)}."
         ) from None
-
-

@@ -1,8 +1,9 @@
 """Sentences as rules can read them: what is no statement is left out, the rest is made plain.
 
-`statements` gives the clauses of a text in which a person says how things are. Questions, tasks,
-suppositions, reported speech, secrets and orders to the memory itself are none. `Plain` is a clause
-without contractions, fillers and negation, so that one rule matches many ways of saying a thing.
+`own_statements` gives the clauses of a text in which a person says how things are. Questions,
+tasks, suppositions, reported speech, secrets and orders to the memory itself are none. `Plain` is a
+clause without contractions, fillers and negation, so that one rule matches many ways of saying a
+thing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sennit.memory.dates import is_dated
-from sennit.memory.reading import own_words, sentences
+from sennit.memory.reading import Utterance
 
 _I = re.IGNORECASE
 _CONTRACTED = [
@@ -35,24 +36,27 @@ _CONTRACTED = [
 _THIRD_PERSON = [
     (re.compile(r"\b(?:the )?user's\b", _I), "my"),
     (
-        re.compile(r"^(?:the )?user(?= (?:is|has|was|[a-z]+s|no|not|do|does|did|can|will)\b)", _I),
+        re.compile(r"^(?:the )?user(?= (?:[a-z]*s|no|not|do|did|can|will)\b)", _I),
         "I",
     ),
 ]
 _FILLER = re.compile(
-    r"(?:by the way|btw|also|oh|ah|hi(?: there)?|hello(?: there)?|hey(?: there)?|good \w+|well|so|"
-    r"actually|in fact|for (?:context|the record|your information|reference|what it is worth)|"
-    r"fyi|just so you know|please (?:note|remember|keep in mind)(?: that)?|"
-    r"(?:do )?remember(?: that)?|note(?: that)?|keep in mind(?: that)?|as (?:you know|I said|mentioned)|to be honest|honestly|"
-    r"(?:it )?turns out(?: that)?|you should know(?: that)?|and|but|now|these days|nowadays|"
-    r"currently|recently|lately|yes|yeah|no|nope|ok|okay|thanks|thank you|great|unfortunately|"
-    r"luckily|sadly|anyway|correction|sorry|from now on|in (?:the )?future|please)"
-    r"(?:\s*[,:.!–—-]+\s*|\s+)",
+    r"(?:(?:by the way|btw|also|oh|ah|hi|hello|hey|well|so|actually|in fact|fyi|and|but|now|please|"
+    r"just so you know|these days|nowadays|currently|recently|lately|honestly|to be honest|"
+    r"unfortunately|luckily|sadly|anyway|from now on|in (?:the )?future|for (?:context|the record|"
+    r"your information|reference)|(?:please |do )?(?:note|remember|keep in mind)(?: that)?|"
+    r"(?:please )?(?:store|save|record|put) (?:it )?(?:in|to|into) (?:your |the )?memory(?: that)?|"
+    r"as (?:you know|I said|mentioned)|(?:it )?turns out(?: that)?|you should know(?: that)?)"
+    r"(?:\s*[,:.!–—-]+\s*|\s+)"
+    r"|(?:hi|hello|hey|thanks|thank you|yes|yeah|no|nope|ok|okay|great|sure|sorry|correction|"
+    r"good \w+)[\w ]{0,12}[,:.!–—-]+\s*)",
     _I,
 )
+_FILLERS = re.compile(rf"^(?:{_FILLER.pattern})+", _I)
 _DATE_FIRST = re.compile(
     r"(?:yesterday|today|tonight|tomorrow|(?:last|next|this) \w+|"
-    r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+(?=(?:I|we|my|our)\b)",
+    r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+"
+    r"(?=(?:I|we|my|our)\b)",
     _I,
 )
 _ADVERB = re.compile(
@@ -110,13 +114,21 @@ _SECRET = re.compile(
     r"pin(?: code| number)? is|credit card|card number|cvv|social security|ssn)\b",
     _I,
 )
+_SECRET_HINTS = ("pass", "key", "token", "bearer", "pin", "card", "cvv", "social", "ssn")
+_LEAD = r"(?:^|[.!?:,\n]\s*|\b(?:please|now|then|and|must|should|to|you)\s+)"
 _ORDER = re.compile(
-    r"\b(?:ignore|disregard|forget|override)\b[^.]{0,40}\b(?:above|previous|prior|earlier|all|"
-    r"instructions?|rules|system|everything)\b"
-    r"|\b(?:store|save|write|insert|add|record)\b[^.]{0,30}\b(?:memory|memories|that (?:I am|the "
-    r"user is))\b|\bsystem prompt\b|\bdeveloper mode\b|\.\./|\.\.\\|<\|",
+    rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
+    rf"instructions?|rules|system prompt|everything before)\b"
+    rf"|{_LEAD}(?:store|save|write|insert|add|record|remember)\b[^.]{{0,40}}\bthe user "
+    r"(?:is|has|wants|likes|must)\b|\b(?:reveal|print|repeat)\b[^.]{0,20}\bsystem prompt\b|"
+    r"\bdeveloper mode\b|\.\./|\.\.\\|<\|",
     _I,
 )
+_ORDER_HINTS = (
+    "ignore", "disregard", "forget", "override", "the user ", "system prompt", "developer mode",
+    "../", "..\\", "<|",
+)  # fmt: skip
+"""One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
     r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
     r"(?=(?:I|my|we|our)\b)",
@@ -145,12 +157,14 @@ class Plain:
 
 def is_order(text: str) -> bool:
     """Whether a text tries to tell the memory, rather than the assistant, what to do."""
-    return _ORDER.search(text) is not None
+    hinted = text.lower()
+    return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
 def is_secret(text: str) -> bool:
     """Whether a text speaks of something that must never be stored, such as a password."""
-    return _SECRET.search(text) is not None
+    hinted = text.lower()
+    return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
 
 
 def expanded(text: str) -> str:
@@ -165,28 +179,36 @@ def expanded(text: str) -> str:
     return text
 
 
-def statements(text: str) -> Iterator[str]:
-    """The clauses in which a person says how things are, in their own words."""
-    for sentence in sentences(own_words(text)):
+def stated_sentences(utterance: Utterance) -> Iterator[str]:
+    """The sentences in which a person says how things are, in their own words.
+
+    A text that gives orders to the memory has none.
+    """
+    if is_order(utterance.text):
+        return
+    for sentence in utterance.sentences:
         plain = _without_fillers(expanded(sentence))
         if _TASK.match(plain):
             if plain.endswith(":"):
                 return  # what follows is material, not a statement
-            continue
-        if is_statement(sentence, plain):
-            yield from (clause for clause in _CLAUSES.split(sentence) if clause.strip())
+        elif _is_statement(sentence, plain):
+            yield sentence
 
 
-def is_statement(sentence: str, plain: str | None = None) -> bool:
+def own_statements(utterance: Utterance) -> Iterator[str]:
+    """The same, clause by clause."""
+    for sentence in stated_sentences(utterance):
+        yield from (clause for clause in _CLAUSES.split(sentence) if clause.strip())
+
+
+def _is_statement(sentence: str, plain: str) -> bool:
     """Whether a sentence says how things are: no question, supposition, report or secret."""
-    plain = _without_fillers(expanded(sentence)) if plain is None else plain
     if sentence.rstrip("\"') ").endswith("?") or _QUESTION.match(plain):
         return False
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
         or _REPORTED.search(plain)
         or is_secret(plain)
-        or is_order(plain)
     )
 
 
@@ -206,6 +228,12 @@ def plain(clause: str) -> Plain:
     text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
     text = _SPACES.sub(" ", _ADVERB.sub("", f"{text} ")).strip(" ,")
     return Plain(text, positive, change, habit, is_dated(clause))
+
+
+def tidy(clause: str) -> str:
+    """A clause as a memory holds it: the speaker's words, as a sentence of their own."""
+    said = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
+    return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 
 def _without_fillers(text: str) -> str:

@@ -17,7 +17,7 @@ import msgspec
 
 from sennit import clock
 from sennit.ids import new_id
-from sennit.stores.files import Evidence
+from sennit.stores.files import Evidence, in_order
 from sennit.stores.records import Owner
 
 TITLE = "# Profile"
@@ -68,6 +68,11 @@ def facts_in(info: dict[str, Any]) -> list[Fact]:
 def facts_info(facts: Iterable[Fact]) -> list[dict[str, Any]]:
     """Facts as a version keeps them."""
     return cast("list[dict[str, Any]]", msgspec.to_builtins(list(facts)))
+
+
+def evidence_of(facts: Iterable[Fact]) -> tuple[Evidence, ...]:
+    """The messages that facts came from."""
+    return in_order(source.evidence for fact in facts for source in fact.sources)
 
 
 def lines_of(facts: Sequence[Fact]) -> str:

@@ -7,10 +7,13 @@ A store's own retrieval can stand in its place: anything that gives the most sim
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from heapq import nlargest
+from itertools import islice
 from typing import TypeAlias
 
+from sennit.memory.reading import sentences
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import stem, terms, words
 from sennit.memory.values import Candidate, Category, Known
@@ -20,6 +23,8 @@ Similar: TypeAlias = Callable[[Candidate], Sequence[Known]]
 
 RANKED = 10
 """How many similar memories are looked at."""
+_LOOKED_AT = 300
+"""How many places in the index are read for a candidate, so that a batch is not quadratic."""
 
 _CUES = {
     "home": "live lives moved based home relocated resides",
@@ -47,51 +52,52 @@ def query(candidate: Candidate) -> str:
 
 
 class TextRanker:
-    """Ranks memories by the words they share with a candidate, rare words first (BM25)."""
+    """Ranks memories by what they share with a candidate, the rarest first (BM25)."""
 
     def __init__(self, known: Iterable[Known] = ()) -> None:
         self._known: dict[str, tuple[Known, Counter[str]]] = {}
-        self._holding: Counter[tuple[Category, str]] = Counter()
-        self._size: Counter[Category] = Counter()
+        self._holding: defaultdict[tuple[Category, str], dict[str, None]] = defaultdict(dict)
         for one in known:
             self.put(one)
 
     def put(self, known: Known) -> None:
         """Add a memory, or put it in the place of the one with its id."""
         if known.id in self._known:
-            self._count(known.id, -1)
-        self._known[known.id] = (known, Counter(_indexed(known.text)))
-        self._count(known.id, 1)
+            old, counted = self._known[known.id]
+            for word in counted:
+                self._holding[old.category, word].pop(known.id)
+        counted = Counter(_indexed(known.text))
+        self._known[known.id] = (known, counted)
+        for word in counted:
+            self._holding[known.category, word][known.id] = None
 
-    def holds(self, id: str) -> bool:
-        """Whether a memory has this id."""
-        return id in self._known
+    def get(self, id: str) -> Known | None:
+        """The memory with this id."""
+        found = self._known.get(id)
+        return found and found[0]
 
     def __call__(self, candidate: Candidate) -> list[Known]:
-        """The most similar first; those without a word in common come last, latest first."""
-        wanted = set(_indexed(query(candidate)))
-        scored = [
-            (self._score(counted, wanted, candidate.category), place, known)
-            for place, (known, counted) in enumerate(self._known.values())
-            if known.category is candidate.category
-        ]
-        scored.sort(key=lambda one: one[:2], reverse=True)
-        return [known for _, _, known in scored[:RANKED]]
+        """Those that share anything, the most similar first; of equals, the latest."""
+        scores: defaultdict[str, float] = defaultdict(float)
+        room = _LOOKED_AT
+        for word, holding in self._rarest_first(candidate):
+            rare = math.log(1 + len(self._known) / len(holding))
+            for id in islice(reversed(holding), room):
+                room -= 1
+                counted = self._known[id][1]
+                scores[id] += rare * counted[word] / (counted[word] + 0.1 * len(counted))
+        best = nlargest(RANKED, scores, key=lambda id: (scores[id], id))
+        return [self._known[id][0] for id in best]
 
-    def _score(self, counted: Counter[str], wanted: set[str], category: Category) -> float:
-        score, size = 0.0, self._size[category]
-        length = math.sqrt(1 + counted.total())
-        for word in wanted & counted.keys():
-            holding = self._holding[category, word]
-            score += math.log(1 + size / holding) * counted[word] / (counted[word] + 0.1 * length)
-        return score
-
-    def _count(self, id: str, step: int) -> None:
-        known, counted = self._known[id]
-        self._size[known.category] += step
-        for word in counted:
-            self._holding[known.category, word] += step
+    def _rarest_first(self, candidate: Candidate) -> list[tuple[str, dict[str, None]]]:
+        words = set(_indexed(candidate.text))
+        found = [(word, self._holding.get((candidate.category, word))) for word in words]
+        held = [(word, holding) for word, holding in found if holding]
+        return sorted(held, key=lambda pair: (len(pair[1]), pair[0]))
 
 
 def _indexed(text: str) -> list[str]:
-    return terms(text) or [stem(word) for word in words(text)]
+    """The words of a text, and what its sentences are about."""
+    facts = [fact for one in sentences(text) if (fact := fact_of(one))]
+    about = [f"{fact.category}:{fact.slot}:{fact.relation}" for fact in facts]
+    return [*about, *(terms(text) or map(stem, words(text)))]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -50,6 +50,11 @@ class Utterance:
     speaker: Speaker
     text: str
     at: datetime
+    sentences: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Those of its own words: what it quotes is left out."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sentences", tuple(sentences(own_words(self.text))))
 
 
 @dataclass(frozen=True, slots=True)

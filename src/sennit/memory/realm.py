@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from uuid import UUID
 
 from sennit.errors import ValidationError
 from sennit.memory.uri import Scope, Uri
 from sennit.memory.values import Category
 from sennit.stores.base import Store
 from sennit.stores.files import FileRecord
+from sennit.stores.keys import session_id
 from sennit.stores.records import Owner
 
 PROFILE = "memories/profile.md"
@@ -64,6 +66,13 @@ class Realm:
     def uri(self, file: FileRecord) -> Uri:
         """The address of a file."""
         return Uri(self.scope(file.owner), tuple(file.path.removesuffix("/").split("/")))
+
+    def session_id(self, name: str | UUID) -> UUID:
+        """The id of the user's session with that key or id."""
+        try:
+            return name if isinstance(name, UUID) else UUID(name)
+        except ValueError:
+            return session_id(self.user, str(name))
 
     def owner_of(self, category: Category) -> Owner:
         """Whose memories of a category are."""

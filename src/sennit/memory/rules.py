@@ -261,8 +261,8 @@ def _builds(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    rf"my {_ADJECTIVES}({_PERSON}) ((?:{_BE}|has|have|had|lives?|works?|likes?|loves?|hates?|plays?|"
-    r"studies|wants?|needs?|eats?|speaks?|moved|got|started) .+)"
+    rf"my {_ADJECTIVES}({_PERSON}) ((?:{_BE}|has|have|had|lives?|works?|likes?|loves?|hates?|"
+    r"plays?|studies|wants?|needs?|eats?|speaks?|moved|got|started) .+)"
 )
 def _unnamed(found: re.Match[str], _: Plain) -> Fact | None:
     return _entity(found[1], "", found[2])

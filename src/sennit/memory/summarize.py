@@ -1,23 +1,231 @@
-"""What a conversation was about: the summary, its one-line abstract and its overview."""
+"""What a conversation was about: the summary, its one-line abstract and its overview.
+
+Without a model a summary is made of the conversation's own sentences, the same every time. With one
+it is a single call, and what the model names as a concept must occur in the conversation. Either
+way the Markdown has one form, within its limits, with no line that could pass for a heading.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
 
-from sennit.memory.values import Summary
-from sennit.messages.message import Message
+from sennit.memory.cases import is_problem, is_solution
+from sennit.memory.phrases import expanded
+from sennit.memory.reading import Conversation, ToolUse, Utterance
+from sennit.memory.terms import folded, stem, terms, words
+from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
+
+_NOTHING = "Nothing was said"
+_STEPS = 12
+_CONCEPTS = 10
+_PENDING = 8
+_STEP_LETTERS = 160
+_READ = 20_000
+_TERM = re.compile(r"`([^`\n]{2,40})`|\b([^\W\d_](?:[\w+#-]|\.(?=\w)){3,39})\b")
+_TODO = re.compile(
+    r"\b(?:to-?do|remind me|still (?:need|have|must)|need(?:s)? to|next step|later|tomorrow|"
+    r"follow up|remains? to|not yet|until then|I will (?!be\b)|we will)\b",
+    re.IGNORECASE,
+)
+_SMALL_TALK = re.compile(
+    r"(?:hi|hello|hey|thanks|thank you|ok|okay|great|sure|yes|no|good \w+)\b[\w ,]{0,20}[.!]*",
+    re.IGNORECASE,
+)
 
 
-def summary_by_rules(messages: Iterable[Message]) -> Summary:
-    """A summary without a model; the same for the same messages."""
-    raise NotImplementedError
+def summary_by_rules(conversation: Conversation) -> Summary:
+    """A summary without a model; the same for the same conversation."""
+    asked = [one for one in conversation.utterances if one.speaker == "user"]
+    told = [one for one in conversation.utterances if one.speaker == "assistant"]
+    concepts = _concepts(conversation)
+    pending = _pending(conversation)
+    intents = [line for one in asked if (line := _gist(one))]
+    intent = intents[0] if intents else _gist(told[0]) if told else _NOTHING
+    result = _gist(told[-1]) if told else "No answer yet"
+    return Summary(
+        topic=", ".join(concepts[:3]) or "Conversation",
+        intent=_short(intent, 90),
+        result=_short(result or "No answer yet", 60),
+        status=f"{len(pending)} pending" if pending else "Done" if told else "Open",
+        analysis=tuple(_steps(conversation)),
+        request=" ".join(_short(line, 300) for line in _spread(intents, 3)),
+        concepts=tuple(concepts),
+        pending=tuple(pending),
+    )
 
 
-def markdown(summary: Summary) -> str:
-    """The summary as `.overview.md` keeps it: at most 4000 characters."""
-    raise NotImplementedError
+def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
+    """The summary in a model's answer; concepts nobody mentioned are left out."""
+    said = {stem(word) for one in conversation.utterances for word in words(one.text)}
+
+    def mentioned(concept: str) -> bool:
+        found = [stem(word) for word in words(concept)]
+        return bool(found) and all(word in said for word in found)
+
+    return Summary(
+        topic=_line(answer["topic"]) or "Conversation",
+        intent=_line(answer["intent"]) or _NOTHING,
+        result=_line(answer["result"]) or "No answer yet",
+        status=_line(answer["status"]) or "Open",
+        analysis=_lines(answer["analysis"]),
+        request=_line(answer["request"]),
+        concepts=tuple(filter(mentioned, _lines(answer["concepts"]))),
+        pending=_lines(answer["pending"]),
+    )
 
 
 def abstract(summary: Summary) -> str:
     """The summary as `.abstract.md` keeps it: one line of at most 256 characters."""
-    raise NotImplementedError
+    return _short(_line(summary.one_line), ABSTRACT_LETTERS)
+
+
+def markdown(summary: Summary) -> str:
+    """The summary as `.overview.md` keeps it: at most 4000 characters, every section there."""
+    analysis, pending = list(summary.analysis), list(summary.pending)
+    request, concepts = summary.request, list(summary.concepts)
+    text = _written(summary, analysis, request, concepts, pending)
+    while len(text) > OVERVIEW_LETTERS:
+        if len(analysis) > 2:
+            del analysis[len(analysis) // 2]
+        elif len(pending) > 1:
+            pending.pop()
+        elif len(concepts) > 1:
+            concepts.pop()
+        else:
+            analysis = [_short(one, 100) for one in analysis]
+            pending = [_short(one, 100) for one in pending]
+            concepts = [_short(one, 100) for one in concepts]
+            request = _short(request, 1000)
+            return _written(summary, analysis, request, concepts, pending)[:OVERVIEW_LETTERS]
+        text = _written(summary, analysis, request, concepts, pending)
+    return text
+
+
+def _written(
+    summary: Summary, analysis: list[str], request: str, concepts: list[str], pending: list[str]
+) -> str:
+    return (
+        f"# Session Summary\n\n**One-line overview**: {abstract(summary)}\n\n"
+        f"## Analysis\n{_numbered(analysis)}\n\n"
+        f"## Primary Request and Intent\n{_line(request) or 'None'}\n\n"
+        f"## Key Concepts\n{_bullets(concepts)}\n\n"
+        f"## Pending Tasks\n{_bullets(pending)}\n"
+    )
+
+
+def _numbered(lines: Iterable[str]) -> str:
+    return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1)) or "None"
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines) or "None"
+
+
+def _steps(conversation: Conversation) -> list[str]:
+    """What the user asked for and what came of it, request by request."""
+    steps: list[list[str]] = []
+    for one in conversation.said:
+        if isinstance(one, Utterance) and one.speaker == "user":
+            if gist := _gist(one):
+                steps.append([_short(gist, _STEP_LETTERS)])
+        elif not steps:
+            continue
+        elif isinstance(one, ToolUse):
+            note = one.name if one.success else f"{one.name} (failed)"
+            if len(steps[-1]) < 6:
+                steps[-1].append(note)
+        elif gist := _gist(one):
+            steps[-1][1:] = [*steps[-1][1:6], _short(gist, _STEP_LETTERS)]
+    return [" → ".join(step) for step in _spread(steps, _STEPS)]
+
+
+def _concepts(conversation: Conversation) -> list[str]:
+    """The terms that come up most, as they were first written."""
+    counted: Counter[str] = Counter()
+    written: dict[str, str] = {}
+    for one in conversation.utterances:
+        seen: set[str] = set()
+        for quoted, bare in _TERM.findall(" ".join(one.sentences)[:_READ]):
+            term = quoted or bare
+            key = _key(term)
+            if key and key not in seen:
+                seen.add(key)
+                written.setdefault(key, term)
+                counted[key] += 3 if quoted or not term.islower() else 1
+    best = sorted(counted, key=lambda key: -counted[key])
+    return [written[key] for key in best[:_CONCEPTS] if counted[key] > 1] or [
+        written[key] for key in best[:3]
+    ]
+
+
+_COMMON_WORDS = """
+    like want need know think make help please thanks thank hello good great time really would could
+    should there their about which where when what this that with from have just some more than then
+    your yours mine them they been were will well much many very also into over only even most such
+    here sure yes okay first last next going used using does done it's that's i'm don't can't let's
+    name call called today tomorrow yesterday because while after before still
+"""
+_COMMON = frozenset(_COMMON_WORDS.split())
+
+
+@lru_cache(maxsize=8192)
+def _key(term: str) -> str:
+    """What makes two spellings one concept; nothing for words that are none."""
+    return "" if folded(term) in _COMMON else " ".join(terms(term))
+
+
+def _pending(conversation: Conversation) -> list[str]:
+    """What was left open: things to do, problems nobody solved, a question nobody answered."""
+    open_: dict[str, None] = {}
+    problem = ""
+    for one in conversation.utterances:
+        for sentence in one.sentences:
+            plain = expanded(sentence)
+            if one.speaker == "user" and is_solution(plain):
+                problem = ""
+            elif one.speaker == "user" and is_problem(plain):
+                problem = sentence
+            elif _TODO.search(plain) and not sentence.endswith("?"):
+                open_[_short(_line(sentence), _STEP_LETTERS)] = None
+    if problem:
+        open_[_short(_line(problem), _STEP_LETTERS)] = None
+    said = conversation.said
+    if said and isinstance(last := said[-1], Utterance) and last.speaker == "user":
+        gist = _gist(last)
+        if gist and not is_solution(gist):
+            open_[_short(gist, _STEP_LETTERS)] = None
+    return list(open_)[-_PENDING:]
+
+
+def _gist(utterance: Utterance) -> str:
+    """The first sentence that says something, other than small talk."""
+    for sentence in utterance.sentences:
+        line = _line(sentence)
+        if line and line != "…" and not _SMALL_TALK.fullmatch(line):
+            return line
+    return ""
+
+
+def _spread(items: list[Any], most: int) -> list[Any]:
+    """At most so many items, the first and the last among them."""
+    if len(items) <= most:
+        return items
+    step = (len(items) - 1) / (most - 1)
+    return [items[round(number * step)] for number in range(most)]
+
+
+def _lines(given: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(line for one in given if (line := _line(one)))
+
+
+def _line(text: Any) -> str:
+    """A text as one line that begins no heading, list or fence."""
+    return " ".join(str(text).split()).lstrip("#>`*- ")
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"

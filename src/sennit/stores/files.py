@@ -182,6 +182,10 @@ class FileStore(Protocol):
         """A commit and its session, if the owner has it."""
         ...
 
+    def scrub(self) -> None:
+        """Leave no trace of what was erased in files that the store itself looks after."""
+        ...
+
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""
         ...

@@ -501,6 +501,10 @@ class PostgresStore:
 
         return self._database.read(find)
 
+    def scrub(self) -> None:
+        """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
+        self._database.refuse_if_closed()
+
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""
 

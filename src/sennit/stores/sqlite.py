@@ -497,6 +497,17 @@ class SQLiteStore:
             found = CommitTable(connection, number, row[0]).all().commits
             return id_from_bytes(row[1]), found[place - 1]
 
+    def scrub(self) -> None:
+        """Leave no trace of what was erased: not in the index, and not in the log beside the file.
+
+        The index notes that words are gone and drops them when it is next merged; so it is merged.
+        """
+        with self._writing() as connection:
+            sqlite_words.merge(connection)
+        with self._lock, _translated(self._path):
+            self._refuse_if_closed()
+            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""
         with self._reading() as connection:

@@ -54,6 +54,11 @@ def forget_words(connection: sqlite3.Connection, number: int, created: int, body
         connection.execute(sql.DROP_WORDS, index_words(number, created, body))
 
 
+def merge(connection: sqlite3.Connection) -> None:
+    """Leave no trace in the index of what was taken out of it."""
+    connection.execute(sql.MERGE_INDEX)
+
+
 def _mark(connection: sqlite3.Connection) -> int:
     return connection.execute(sql.MARK).fetchone()[0]
 

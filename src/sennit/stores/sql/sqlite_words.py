@@ -13,6 +13,8 @@ LOWER_MARK = """
 UNINDEXED = "SELECT no, created, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
 ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
+# What was taken out stays in the index until its parts are merged.
+MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
 
 HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
 

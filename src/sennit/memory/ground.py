@@ -1,0 +1,184 @@
+"""Nothing becomes a memory that nobody said: what a model claims is held against its evidence.
+
+A claim whose content words all stand together in what was said keeps its wording. One that is
+partly covered is replaced by the words that were said. One that is not covered, that rests on a
+question, a quotation or a supposition, or that gives orders, is refused. So examples from the
+prompt, inventions and injected commands end here, whatever the model thought of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sennit.memory.compare import Verdict, told_apart
+from sennit.memory.dates import period
+from sennit.memory.extract import candidate_of
+from sennit.memory.phrases import expanded, is_order, is_secret, stated_sentences, tidy
+from sennit.memory.reading import ToolUse, Utterance
+from sennit.memory.rules import fact_of
+from sennit.memory.terms import NEGATIONS, slug, stem, terms, words
+from sennit.memory.transcript import said_in
+from sennit.memory.values import Candidate, Category, Evidence
+
+_FRAME_WORDS = """
+    user person likes dislikes loves enjoys hates prefers wants name named called lives works uses
+    has is said mentioned stated asked decided problem solution issue fix fixed solved based located
+    tool always first
+"""
+_FRAME = frozenset(map(stem, _FRAME_WORDS.split()))
+"""Words in which facts are put; they say nothing that would have to be proved."""
+_LONGEST = 1000
+_WINDOW = 3
+_ENOUGH = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a model wants remembered."""
+
+    category: str
+    content: str
+    evidence: tuple[int, ...]
+
+    @classmethod
+    def of(cls, item: Any) -> Claim | None:
+        """The claim in an answer's item; None if it is none."""
+        match item:
+            case {"category": str(category), "content": str(content), **rest}:
+                cited = rest.get("evidence")
+                numbers = cast("list[Any]", cited if isinstance(cited, list) else [cited])
+                return cls(category, content, tuple(n for n in numbers if type(n) is int))
+            case _:
+                return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Passage:
+    """Some sentences that stand together in one message."""
+
+    source: Utterance
+    text: str
+    terms: frozenset[str]
+
+
+class Ground:
+    """What claims about one transcript can rest on."""
+
+    def __init__(self, shown: Mapping[int, Utterance | ToolUse]) -> None:
+        self._shown = shown
+        self._passages = {number: list(_passages(one)) for number, one in shown.items()}
+
+    def candidate(self, claim: Claim) -> Candidate | str:
+        """The claim as a candidate, in words that were said; or why it was refused."""
+        text = " ".join(claim.content.split())[:_LONGEST]
+        if not text or is_order(text) or is_secret(text):
+            return "it is empty, gives orders or holds a secret"
+        wanted = frozenset(terms(expanded(text))) - _FRAME
+        category = _category(claim.category, text)
+        if category is not None and category.owner == "agent":
+            return self._of_agent(category, text, wanted, claim)
+        passage, share = self._best(claim, wanted)
+        if passage is None or share < _ENOUGH:
+            return "the user did not say so"
+        category = category or _category("", passage.text)
+        if category is None:
+            return f"there is no category {claim.category!r}"
+        if share < 1 or not _same_sense(text, passage.text):
+            return _verbatim(category, passage)
+        return _candidate(category, tidy(text), passage)
+
+    def _best(self, claim: Claim, wanted: frozenset[str]) -> tuple[_Passage | None, float]:
+        """The passage of the user that covers most: among those cited, else among all."""
+        best: tuple[_Passage | None, float] = (None, 0.0)
+        for numbers in (claim.evidence, self._passages):
+            for passage in (one for n in numbers for one in self._passages.get(n, ())):
+                share = _share(wanted, passage.terms)
+                if share > best[1]:
+                    best = (passage, share)
+            if best[1] >= _ENOUGH:
+                break
+        return best
+
+    def _of_agent(
+        self, category: Category, text: str, wanted: frozenset[str], claim: Claim
+    ) -> Candidate | str:
+        """A case or pattern: every word of it must stand in the messages it cites."""
+        cited = [self._shown[n] for n in claim.evidence if n in self._shown]
+        said = [said_in(one) for one in cited]
+        if not cited or any(map(is_order, said)):
+            return "it cites nothing that could be relied on"
+        if _share(wanted, frozenset(terms(" ".join(map(expanded, said))))) < 1:
+            return "it says what its evidence does not"
+        return Candidate(
+            category=category,
+            text=tidy(text),
+            slug=slug(" ".join(text.split()[:8])),
+            evidence=tuple(Evidence(one.message_id) for one in cited),
+            said_at=cited[-1].at,
+        )
+
+
+_CATEGORIES = frozenset(map(str, Category))
+
+
+def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
+    """What the user states, one to three sentences in a row, the shortest first."""
+    if isinstance(source, ToolUse) or source.speaker != "user":
+        return
+    own = list(stated_sentences(source))
+    for size in range(1, min(_WINDOW, len(own)) + 1):
+        for first in range(len(own) - size + 1):
+            text = " ".join(own[first : first + size])
+            yield _Passage(source, text, frozenset(terms(expanded(text))))
+
+
+def _share(wanted: frozenset[str], said: frozenset[str]) -> float:
+    """How much of what would have to be proved stands there."""
+    return len(wanted & said) / len(wanted) if wanted else 0.0
+
+
+def _same_sense(claim: str, said: str) -> bool:
+    """Whether a claim does not turn what was said into its opposite."""
+    if told_apart(said, claim) is Verdict.CHANGED:
+        return False
+    return _negated(claim) == _negated(said)
+
+
+def _negated(text: str) -> bool:
+    return not NEGATIONS.isdisjoint(words(expanded(text)))
+
+
+def _category(claimed: str, said: str) -> Category | None:
+    """What a memory is about; what rules know to be the user's is never the agent's."""
+    fact = fact_of(said)
+    if claimed not in _CATEGORIES:
+        return fact and fact.category
+    category = Category(claimed)
+    if category.owner == "agent" and fact is not None and fact.category.owner == "user":
+        return fact.category
+    return category
+
+
+def _verbatim(category: Category, passage: _Passage) -> Candidate:
+    """What was said, in place of what was made of it."""
+    fact = fact_of(passage.text)
+    if fact is not None:
+        return candidate_of(fact, passage.text, passage.source)
+    return _candidate(category, tidy(passage.text), passage)
+
+
+def _candidate(category: Category, text: str, passage: _Passage) -> Candidate:
+    when = period(passage.text, passage.source.at)
+    fact = fact_of(text)
+    dated = when.start.date().isoformat() if category is Category.EVENTS and when.start else ""
+    return Candidate(
+        category=category,
+        text=text,
+        slug=slug(dated, fact.label if fact else " ".join(text.split()[:8])),
+        evidence=(Evidence(passage.source.message_id, passage.text),),
+        said_at=passage.source.at,
+        valid_from=when.start,
+        valid_to=when.end,
+    )

@@ -1,0 +1,140 @@
+"""What is remembered, was remembered, and held at some time: memories for people to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import takewhile
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.memory import profile
+from sennit.memory.entry import nothing_at
+from sennit.memory.realm import MEMORIES, Realm
+from sennit.memory.uri import Uri
+from sennit.memory.values import Category
+from sennit.stores.files import FileRecord, VersionRecord, in_order
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A message that a memory came from."""
+
+    session: UUID
+    message: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """A memory as it is, or as it was."""
+
+    uri: str
+    category: str | None
+    """None for a file that is no memory."""
+    text: str
+    version: int
+    did: str
+    """How it came to be so: created, updated, merged, confirmed, written, imported, restored."""
+    learnt_at: datetime
+    valid_from: datetime
+    valid_to: datetime | None
+    """When it ceased to hold, or another version took its place; None while it holds."""
+    evidence: tuple[Source, ...]
+    commit_id: UUID | None
+    active_count: int
+
+
+class Memories:
+    """The memories of a realm, for reading."""
+
+    def __init__(self, realm: Realm) -> None:
+        self._realm, self._store = realm, realm.store
+
+    def all(self, category: str | None = None) -> list[Remembered]:
+        """The memories there are, of one category or all."""
+        return [self._now(file) for file in self._files(category)]
+
+    def get(self, uri: str) -> Remembered:
+        """The memory at an address; raises NotFoundError."""
+        return self._now(self._file(uri))
+
+    def history(self, uri: str) -> list[Remembered]:
+        """All versions of the memory at an address, the oldest first; raises NotFoundError."""
+        file = self._file(uri)
+        versions = self._store.file_versions(file.owner, file.id)
+        return [self._told(file, version, (version,)) for version in versions]
+
+    def at(self, moment: datetime, category: str | None = None) -> list[Remembered]:
+        """What held true at some time, as far as is known today."""
+        at = clock.from_datetime(moment)
+        found = (self._held(file, at) for file in self._files(category))
+        return [one for one in found if one is not None]
+
+    def _file(self, uri: str) -> FileRecord:
+        place = Uri.parse(uri.partition("#")[0])  # what follows names a fact of the profile
+        file = self._realm.find(place)
+        if file is None:
+            raise nothing_at(place)
+        return file
+
+    def _files(self, category: str | None) -> Iterator[FileRecord]:
+        wanted = None if category is None else Category(category)
+        for owner in (self._realm.user, self._realm.agent):
+            for file in self._store.list_files(owner, MEMORIES):
+                if file.category is not None and wanted in (None, Category(file.category)):
+                    yield file
+
+    def _now(self, file: FileRecord) -> Remembered:
+        """A memory as it is; all who have said so are its evidence."""
+        said = file.latest.body
+        versions = self._store.file_versions(file.owner, file.id)
+        alike = list(takewhile(lambda one: one.body == said, reversed(versions)))
+        return self._told(file, file.latest, alike)
+
+    def _held(self, file: FileRecord, at: int) -> Remembered | None:
+        if file.category == Category.PROFILE:
+            return self._profile_at(file, at)
+        for version in reversed(self._store.file_versions(file.owner, file.id)):
+            ends = [end for end in (version.valid_to, version.replaced) if end is not None]
+            if version.valid_from <= at < min(ends, default=at + 1):
+                return self._told(file, version, (version,))
+        return None
+
+    def _profile_at(self, file: FileRecord, at: int) -> Remembered | None:
+        """The lines that held; each fact has its own time, whichever version of the file has it."""
+        facts = [
+            msgspec.structs.replace(fact, valid_to=None)
+            for fact in profile.facts_in(file.latest.info)
+            if fact.valid_from <= at and (fact.valid_to is None or at < fact.valid_to)
+        ]
+        if not facts:
+            return None
+        version = replace(
+            file.latest,
+            body=profile.lines_of(facts).encode(),
+            evidence=profile.evidence_of(facts),
+            valid_from=max(fact.valid_from for fact in facts),
+        )
+        return self._told(file, version, (version,))
+
+    def _told(
+        self, file: FileRecord, version: VersionRecord, said_by: Iterable[VersionRecord]
+    ) -> Remembered:
+        ends = [end for end in (version.valid_to, version.replaced) if end is not None]
+        evidence = in_order(one for other in said_by for one in other.evidence)
+        return Remembered(
+            uri=str(self._realm.uri(file)),
+            category=file.category,
+            text=version.body.decode(),
+            version=version.number,
+            did=str(version.info.get("did", "")),
+            learnt_at=clock.to_datetime(version.written),
+            valid_from=clock.to_datetime(version.valid_from),
+            valid_to=clock.to_datetime(min(ends)) if ends else None,
+            evidence=tuple(Source(one.session, one.message) for one in evidence),
+            commit_id=version.commit,
+            active_count=file.active,
+        )

@@ -1,0 +1,165 @@
+"""Decisions by a model: one call for all candidates, each answer checked before it counts.
+
+A model may see sooner than rules that two texts mean the same. It may not drop what is not the
+same, change what happened, or write what neither text says: where it tries, rules decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import Any, cast
+
+from sennit.memory.compare import Verdict, compare
+from sennit.memory.dedup import Batch, create, merged
+from sennit.memory.ranker import Similar, TextRanker
+from sennit.memory.rules import fact_of
+from sennit.memory.terms import terms
+from sennit.memory.values import Action, Candidate, Decision, Known
+
+_KNOWN = 4
+"""How many known memories a model is shown for each candidate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The candidates a model is asked about, with what is known."""
+
+    text: str
+    asked: dict[int, dict[str, Known]]
+    """Number of the candidate, and letter of the known memory."""
+    left_out: int = 0
+    """How many candidates did not fit; rules decide on them."""
+
+
+def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> Question:
+    """What to ask: exact repeats and what has nothing like it need no model."""
+    earlier = TextRanker()
+    blocks: list[str] = []
+    asked: dict[int, dict[str, Known]] = {}
+    left_out = 0
+    for number, candidate in enumerate(candidates, 1):
+        known = _shown(candidate, earlier, similar)
+        earlier.put(as_known(candidate))
+        repeated = any(compare(one, candidate).verdict is Verdict.SAME for one in known)
+        if not known or repeated:
+            continue
+        listed = dict(zip(ascii_uppercase, known, strict=False))
+        block = _block(number, candidate, listed)
+        if len(block) > letters:
+            left_out += 1
+            continue
+        letters -= len(block) + 1
+        blocks.append(block)
+        asked[number] = listed
+    return Question("\n".join(blocks), asked, left_out)
+
+
+def as_known(candidate: Candidate) -> Known:
+    """A candidate as those after it see it."""
+    return Known(id=candidate.id, category=candidate.category, text=candidate.text)
+
+
+def _shown(candidate: Candidate, earlier: TextRanker, similar: Similar) -> list[Known]:
+    known = [*earlier(candidate)[:_KNOWN], *similar(candidate)[:_KNOWN]]
+    fitting = (one for one in known if one.category is candidate.category and not one.valid_to)
+    return [*{one.id: one for one in fitting}.values()]
+
+
+def _block(number: int, candidate: Candidate, listed: Mapping[str, Known]) -> str:
+    known = "".join(f"\n  {letter}: {_line(one.text)}" for letter, one in listed.items())
+    return f"Candidate {number} ({candidate.category}): {_line(candidate.text)}{known}"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def decide_by_model(
+    candidates: Sequence[Candidate], similar: Similar, asked: Question, answer: Mapping[str, Any]
+) -> tuple[list[Decision], int]:
+    """A decision for each candidate, and on how many rules had to decide against the model."""
+    batch = Batch(similar)
+    told = _told(answer)
+    decisions: list[Decision] = []
+    overruled = 0
+    for number, candidate in enumerate(candidates, 1):
+        listed = asked.asked.get(number)
+        decision = _decision(candidate, batch, listed, told.get(number)) if listed else None
+        overruled += listed is not None and decision is None
+        decisions.append(batch.take(decision) if decision else batch.decide(candidate))
+    return decisions, overruled
+
+
+def _told(answer: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+    found: dict[int, Mapping[str, Any]] = {}
+    for item in cast("list[Any]", answer.get("decisions", [])):
+        match item:
+            case {"candidate": int(number), "action": str()}:
+                found.setdefault(number, cast("Mapping[str, Any]", item))
+            case _:
+                pass
+    return found
+
+
+def _decision(
+    candidate: Candidate,
+    batch: Batch,
+    listed: Mapping[str, Known],
+    told: Mapping[str, Any] | None,
+) -> Decision | None:
+    """What a model decided, if it may; None to let rules decide."""
+    if told is None or told["action"] not in list(Action):
+        return None
+    action = Action(told["action"])
+    letter = str(told.get("known") or "").strip().upper().removeprefix("KNOWN").strip(" :.")
+    shown = listed.get(letter)
+    known = None if shown is None else batch.as_it_stands(shown)
+    if action is Action.CREATE:
+        # A repeat or a contradiction that rules are sure of does not stand beside the old text.
+        sure = any(compare(one, candidate).verdict in _SURE for one in batch.known(candidate))
+        return None if sure else create(candidate, "the model finds nothing like it")
+    if known is None or not candidate.category.mergeable or not _may(action, known, candidate):
+        return None
+    decision = Decision(
+        action=action,
+        candidate=candidate,
+        target=known.id,
+        text=known.text,
+        reason=f"the model: {known.text}",
+    )
+    said = _line(str(told.get("text") or ""))
+    if action is Action.MERGE:
+        return replace(decision, text=_merged(known.text, candidate.text, said))
+    if action is Action.UPDATE:
+        text = said if _within(said, known, candidate) else candidate.text
+        return replace(decision, text=text, closed_at=candidate.valid_from or candidate.said_at)
+    return decision
+
+
+_SURE = (Verdict.SAME, Verdict.CHANGED)
+
+
+def _may(action: Action, known: Known, candidate: Candidate) -> bool:
+    """Whether two texts have enough in common to be dropped, changed or merged for one another."""
+    verdict = compare(known, candidate).verdict
+    if action is Action.SKIP and verdict is Verdict.CHANGED:
+        return False
+    new, old = frozenset(terms(candidate.text)), frozenset(terms(known.text))
+    if action is Action.SKIP:
+        return len(new & old) * 2 >= len(new)
+    one, other = fact_of(candidate.text), fact_of(known.text)
+    return bool(new & old) or bool(one and other and one.slot == other.slot)
+
+
+def _within(said: str, known: Known, candidate: Candidate) -> bool:
+    """Whether a text says the candidate, and nothing that neither text says."""
+    found, new = frozenset(terms(said)), frozenset(terms(candidate.text))
+    return bool(said) and new <= found <= new | frozenset(terms(known.text))
+
+
+def _merged(known: str, new: str, said: str) -> str:
+    """The model's text if it keeps every word of both; else one that does."""
+    wanted = frozenset(terms(known)) | frozenset(terms(new))
+    return said if frozenset(terms(said)) == wanted else merged(known, new)

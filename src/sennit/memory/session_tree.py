@@ -1,0 +1,199 @@
+"""Sessions as folders: views of what the store holds, nothing of it kept twice.
+
+    viking://session/{session}/messages.jsonl, .abstract.md, .overview.md      what is current
+    …/history/archive_NNN/messages.jsonl, .abstract.md, .overview.md           what was archived
+    …/history/archive_NNN/memory_diff.json, .done                              what came of it
+    …/tools/{tool_id}/tool.json                                                tool calls
+
+Current is what the default branch has unarchived; archives and tools are those of all branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sennit.errors import NotFoundError
+from sennit.memory import entry, jsonl, summarize
+from sennit.memory.archive import current
+from sennit.memory.entry import Entry, nothing_at
+from sennit.memory.reading import read
+from sennit.memory.realm import Realm
+from sennit.memory.result import archive_name, result_of
+from sennit.memory.uri import Uri, is_name
+from sennit.messages.codec import dumps, loads
+from sennit.messages.message import Message
+from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
+from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.records import SessionRecord
+
+Text: TypeAlias = Callable[[], str]
+
+_PAGE = 500
+
+
+class _Folder(dict[str, "_Folder | Text"]):
+    """What is in a folder, by name."""
+
+
+@dataclass(frozen=True)
+class SessionTree:
+    """The sessions of a realm, as folders."""
+
+    realm: Realm
+    open_session: Callable[[UUID], SessionCore]
+
+    def entry(self, uri: Uri) -> Entry:
+        """What is there; raises NotFoundError."""
+        if not uri.names:
+            return entry.folder(uri)
+        return _entry(uri, self._node(uri))
+
+    def children(self, uri: Uri) -> list[Entry]:
+        """What is in a folder; raises NotFoundError."""
+        if not uri.names:
+            return [entry.folder(uri / name) for name in self._names()]
+        found = self._node(uri)
+        if not isinstance(found, _Folder):
+            return []
+        return [_entry(uri / name, node) for name, node in found.items()]
+
+    def walk(self, uri: Uri) -> Iterator[tuple[Entry, Text]]:
+        """All that is below a folder of a session, read once, with what files say."""
+        waiting = [(uri, self._node(uri))]
+        while waiting:
+            place, node = waiting.pop()
+            if place != uri:
+                yield _entry(place, node), partial(_text, place, node)
+            if isinstance(node, _Folder):
+                waiting += [(place / name, node[name]) for name in reversed(node)]
+
+    def text(self, uri: Uri) -> str:
+        """What a file says; raises NotFoundError."""
+        return _text(uri, self._node(uri) if uri.names else _Folder())
+
+    def _names(self) -> list[str]:
+        before: tuple[int, UUID] | None = None
+        names: list[str] = []
+        while page := self.realm.store.list_sessions(
+            self.realm.user, contains=None, before=before, limit=_PAGE
+        ):
+            names += map(session_name, page)
+            before = (page[-1].updated, page[-1].id)
+        return sorted(names)
+
+    def _node(self, uri: Uri) -> _Folder | Text:
+        node: _Folder | Text = self._session(uri).tree()
+        for name in uri.names[1:]:
+            if not isinstance(node, _Folder) or name not in node:
+                raise nothing_at(uri)
+            node = node[name]
+        return node
+
+    def _session(self, uri: Uri) -> _Session:
+        uid = self.realm.session_id(uri.names[0])
+        try:
+            session = self.open_session(uid)
+            return _Session(session, self.realm.store.commits(self.realm.user, uid))
+        except NotFoundError:
+            raise nothing_at(uri) from None
+
+
+def _entry(uri: Uri, node: _Folder | Text) -> Entry:
+    return entry.folder(uri) if isinstance(node, _Folder) else entry.view(uri, node())
+
+
+def _text(uri: Uri, node: _Folder | Text) -> str:
+    if isinstance(node, _Folder):
+        raise nothing_at(uri)
+    return node()
+
+
+def session_name(record: SessionRecord) -> str:
+    """What a session's folder is called: its key, or its id where the key is no name."""
+    return record.key if record.key is not None and is_name(record.key) else str(record.id)
+
+
+@dataclass(frozen=True)
+class _Session:
+    """One session, as a folder."""
+
+    session: SessionCore
+    found: CommitsRecord
+
+    def tree(self) -> _Folder:
+        archives = {archive_name(one.number): self._archive(one) for one in self.found.commits}
+        calls = jsonl.tools(list(self.session.messages))
+        tools = {name: _Folder({"tool.json": partial(_json, tool)}) for name, tool in calls.items()}
+        return _Folder(
+            {
+                "messages.jsonl": lambda: jsonl.lines(self._current),
+                ".abstract.md": self._abstract,
+                ".overview.md": self._overview,
+                "history": _Folder(archives),
+                "tools": _Folder(tools),
+            }
+        )
+
+    @cached_property
+    def _current(self) -> list[Message]:
+        branches = list(self.session.branches)
+        branch = self.session.get_branch(DEFAULT_BRANCH, branches[0] if branches else None)
+        return [] if branch is None else current(self.session, branch, self.found)
+
+    def _abstract(self) -> str:
+        return self._said("abstract") or self._by_rules(summarize.abstract)
+
+    def _overview(self) -> str:
+        return self._said("overview") or self._by_rules(summarize.markdown)
+
+    def _said(self, name: str) -> str:
+        """What the last archive says, where nothing has been said since."""
+        return (
+            "" if self._current or not self.found.commits else _noted(self.found.commits[-1], name)
+        )
+
+    def _by_rules(self, how: Callable[[Any], str]) -> str:
+        return how(summarize.summary_by_rules(read(self._current))) if self._current else ""
+
+    def _archive(self, commit: CommitRecord) -> _Folder:
+        files = _Folder({"messages.jsonl": lambda: jsonl.lines(self._messages(commit))})
+        if commit.state not in ("open", "failed"):
+            files[".abstract.md"] = partial(_noted, commit, "abstract")
+            files[".overview.md"] = partial(_noted, commit, "overview")
+            files["memory_diff.json"] = partial(_diff, commit)
+            files[".done"] = lambda: _json(result_of(commit))
+        return files
+
+    def _messages(self, commit: CommitRecord) -> list[Message]:
+        return [
+            message
+            for uid in commit.entries
+            if (message := self.session.messages.get(uid, None)) is not None
+        ]
+
+
+def _noted(commit: CommitRecord, name: str) -> str:
+    body: dict[str, Any] = loads(commit.body)
+    return body.get(name, "")
+
+
+def _diff(commit: CommitRecord) -> str:
+    body: dict[str, Any] = loads(commit.body)
+    return _json(
+        {
+            "commit": str(commit.id),
+            "archive": archive_name(commit.number),
+            "status": commit.state,
+            "memories": body.get("diff", []),
+            "used": body.get("used", {}),
+            "skills": body.get("skills", []),
+        }
+    )
+
+
+def _json(value: Any) -> str:
+    return dumps(value).decode() + "\n"

@@ -1,0 +1,53 @@
+"""What tests of memory share: stores of each kind, and conversations worth remembering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from sennit import Client, Session
+from sennit.stores.base import Store
+from sennit.stores.memory import MemoryStore
+from sennit.stores.postgres import PostgresStore
+from sennit.stores.sqlite import SQLiteStore
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Store]:
+    """An empty store of each kind."""
+    made: dict[str, Callable[[], Store]] = {
+        "memory": MemoryStore,
+        "sqlite": lambda: SQLiteStore(tmp_path / "chat.db"),
+        "postgres": lambda: PostgresStore(request.getfixturevalue("emptied")),
+    }
+    opened = made[request.param]()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def client(store: Store) -> Client:
+    """A client on it."""
+    return Client(store, user="ada", agent="helper")
+
+
+def talk(session: Session, *said: str) -> None:
+    """Say these, and answer each."""
+    for text in said:
+        session.add_message("user", text)
+        session.add_message("assistant", "I see.")
+
+
+def memories(client: Client) -> dict[str, str]:
+    """What is remembered, by address."""
+    return {one.uri: one.text for one in client.memory.all()}
+
+
+TALK = (
+    "My name is Ada and I live in Lisbon.",
+    "I prefer tea to coffee.",
+    "My sister is called Grace.",
+    "Yesterday I signed the contract for the new flat.",
+)
