@@ -20,17 +20,18 @@ from sennit.api.session import Session, operation_registry
 from sennit.errors import ValidationError
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
-from sennit.sessions.session import ASSISTANT
+from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
     from sennit.memory.embed import Embedder
-    from sennit.memory.find import Match
     from sennit.memory.files import FileSystem
+    from sennit.memory.find import Match
     from sennit.memory.forget import Forgotten, Undone
     from sennit.memory.memory import Memory
+    from sennit.memory.plan import Searched
     from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
@@ -208,6 +209,24 @@ class Client(ClientCore[Session]):
         vectors = self.memory.vectors
         return find(realm, query, limits, limit=limit, explain=explain, vectors=vectors)
 
+    def search(
+        self,
+        query: str,
+        session: str | UUID | Session | None = None,
+        limit: int = 10,
+        *,
+        branch: BranchRef | None = None,
+    ) -> Searched:
+        """Plan up to five typed queries from a conversation, then find what they ask for.
+
+        What is current in the session is what a question like "When was that?" leans on, and is
+        not found again. With a model (`client.memory.use`) that makes the plan. Raises
+        ValidationError, NotFoundError.
+        """
+        if session is not None and not isinstance(session, Session):
+            session = self.session(session, create=False)
+        return self.memory.search(query, session, branch, limit)
+
     def embed(self, progress: Callable[[int], object] | None = None) -> int:
         """Embed all that is kept and has no vector yet; gives how many texts there were.
 
@@ -219,6 +238,7 @@ class Client(ClientCore[Session]):
         return self.memory.vectors.embed(progress=progress)
 
     afind = async_twin(find)
+    asearch = async_twin(search)
     aembed = async_twin(embed)
     aexport = async_twin(export)
     aimport_ = async_twin(import_)

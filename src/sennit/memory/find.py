@@ -17,6 +17,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.memory.history import Source
 from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
@@ -45,14 +46,6 @@ _Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """A message that a result rests on."""
-
-    session: UUID
-    message: UUID
-
-
-@dataclass(frozen=True, slots=True)
 class Match:
     """Something that was found."""
 
@@ -64,7 +57,7 @@ class Match:
     """What it says, in at most 256 letters."""
     score: float
     """From 0 to 1, the best of a search near 1; comparable within one search only."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Source, ...]
     """The messages it rests on; a message rests on itself."""
     created_at: datetime
     """When it was said; of a file, since when it holds."""
@@ -111,6 +104,7 @@ def where(
     since: datetime | None = None,
     until: datetime | None = None,
     at: datetime | None = None,
+    without: frozenset[UUID] = frozenset(),
 ) -> Where:
     """What to keep a search to, checked; raises ValidationError."""
     categories = _categories(category)
@@ -128,6 +122,7 @@ def where(
         since=None if since is None else clock.from_datetime(since),
         until=ends,
         at=moment,
+        without=without,
     )
 
 
@@ -289,27 +284,30 @@ class _Search:
 
     def _message_match(self, one: Placed, parts: Parts, explain: bool) -> Match:
         body = one.message.body
-        said = words.snippet(words.said(body), list(self._words))
-        speaker = words.speaker(body)
+        said, speaker = words.said(body), words.speaker(body)
+        if len(said) > ABSTRACT_LETTERS:
+            said = words.snippet(said, list(self._words))
         return Match(
             uri=message_uri(one),
             category=MESSAGE,
             abstract=shortened(f"{speaker}: {said}" if speaker else said),
             score=parts.total,
-            evidence=(Evidence(one.session, one.message.id),),
+            evidence=(Source(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
             explained=parts.shown() if explain else {},
         )
 
     def _file_match(self, file: FileRecord, parts: Parts, explain: bool) -> Match:
         version = file.latest
+        abstract: str | None = version.info.get("abstract")
         return Match(
             uri=str(self._realm.uri(file)),
             category=file.category,
-            abstract=shortened(version.body.decode(errors="replace")),
+            abstract=version.info.get("abstract")
+            or shortened(version.body.decode(errors="replace")),
             score=parts.total,
             evidence=tuple(
-                Evidence(one.session, one.message)
+                Source(one.session, one.message)
                 for one in version.evidence
                 if one.owner == self._realm.user
             ),
