@@ -18,6 +18,7 @@ from uuid import UUID
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.memory.find import MESSAGE, Match, find, where
+from sennit.memory.history import Source
 from sennit.memory.memory import Memory
 from sennit.memory.plan import plan_by_rules
 from sennit.memory.realm import PROFILE
@@ -39,6 +40,7 @@ BUDGET = 2_000
 _SHARES: dict[Kind, float] = {"profile": 0.15, "memory": 0.25, "summary": 0.15}
 _SUMMARIES = 3
 _MEMORIES = 10
+_LEAST = 0.4  # of the best score; what fits worse is noise in a prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +162,23 @@ def _profile(memory: Memory) -> list[ContextPiece]:
 
 
 def _relevant(memory: Memory, query: str, held: frozenset[UUID]) -> list[ContextPiece]:
-    """Memories and messages of elsewhere that fit, the best first; nothing for small talk."""
+    """Memories and messages of elsewhere that fit, the best first; nothing for small talk.
+
+    A message that a memory before it rests on would only say the same again.
+    """
     if not plan_by_rules(query):
         return []
     limits = where(memory.realm, without=held)
     found = find(memory.realm, query, limits, limit=_MEMORIES, vectors=memory.vectors)
-    return [
-        _piece("memory", _told(match), match.uri)
-        for match in found
-        if match.category != Category.PROFILE
-    ]
+    least = _LEAST * found[0].score if found else 0.0
+    seen: set[Source] = set()
+    pieces: list[ContextPiece] = []
+    for match in found:
+        repeats = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
+        if match.score >= least and match.category != Category.PROFILE and not repeats:
+            seen.update(match.evidence)
+            pieces.append(_piece("memory", _told(match), match.uri))
+    return pieces
 
 
 def _told(match: Match) -> str:

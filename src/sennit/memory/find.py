@@ -291,7 +291,7 @@ class _Search:
             uri=message_uri(one),
             category=MESSAGE,
             abstract=shortened(f"{speaker}: {said}" if speaker else said),
-            score=parts.total,
+            score=min(1.0, parts.total),
             evidence=(Source(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
             explained=parts.shown() if explain else {},
@@ -303,9 +303,8 @@ class _Search:
         return Match(
             uri=str(self._realm.uri(file)),
             category=file.category,
-            abstract=version.info.get("abstract")
-            or shortened(version.body.decode(errors="replace")),
-            score=parts.total,
+            abstract=abstract or shortened(version.body.decode(errors="replace")),
+            score=min(1.0, parts.total),
             evidence=tuple(
                 Source(one.session, one.message)
                 for one in version.evidence

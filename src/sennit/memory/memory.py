@@ -32,6 +32,7 @@ from sennit.memory.vectors import Vectors
 from sennit.memory.worker import Worker
 from sennit.messages.content import MessageRole
 from sennit.messages.message import Message
+from sennit.messages.parts import TextPart
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
@@ -142,7 +143,9 @@ class Memory(Memories):
         """Plan queries and find what they ask for; see `Client.search`."""
         self._refuse_a_loop()
         held = [] if session is None else self.current(session, branch)
-        said = [str(message.rendered) for message in held]
+        said = [
+            part.text for message in held for part in message.parts if isinstance(part, TextPart)
+        ]
         queries = (
             plan_by_rules(query, said)
             if self._model is None
