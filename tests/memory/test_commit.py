@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -24,8 +25,10 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
+from sennit.memory.result import CommitResult
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
+from sennit.stores.postgres import PostgresStore
 from tests.memory.remembering import TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
@@ -60,7 +63,7 @@ def test_an_empty_session_commits_to_nothing(client: Client) -> None:
         result = session.commit()
         assert (result.status, result["archived"], result.task_id) == ("committed", False, None)
     assert client.fs.ls("viking://session/chat/history") == []
-    session.default_branch
+    session.create_branch("main")
     assert session.commit()["archived"] is False
 
 
@@ -80,7 +83,7 @@ def test_messages_stay_on_the_branch_and_leave_what_is_current(client: Client) -
     session.commit()
     talk(session, "two")
     current = session.current()
-    assert [type(one.content).__name__ for one in current][0] == "SystemContent"
+    assert isinstance(current[0].content, SystemContent)
     assert texts(current)[1:] == ["two", None]
     assert len(session.default_branch) == 5
     session.commit()
@@ -343,52 +346,60 @@ def test_users_and_agents_do_not_share_what_they_remember(store: Store) -> None:
         bob.fs.ls("viking://session/chat")
 
 
+@contextmanager
+def two_clients(
+    kind: str, folder: Path, request: pytest.FixtureRequest
+) -> Generator[tuple[Client, Client]]:
+    """Clients of one user, each with a store of its own on the same data."""
+
+    def opened() -> Client:
+        if kind == "sqlite":
+            return sennit.open(folder / "a.db", user="ada")
+        return Client(PostgresStore(request.getfixturevalue("emptied")), user="ada")
+
+    with opened() as one, opened() as two:
+        yield one, two
+
+
+def commit_at_once(*work: tuple[Client, str]) -> list[CommitResult]:
+    """Commit sessions in as many threads, all at the same time."""
+    start, results = Barrier(len(work)), list[CommitResult]()
+
+    def commit(client: Client, name: str) -> None:
+        session = client.session(name)
+        start.wait()
+        results.append(session.commit())
+
+    threads = [Thread(target=commit, args=one) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_two_commits_at_once_archive_everything_once(
-    tmp_path: Path, emptied: str
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    openings: list[Callable[[], Client]] = [
-        lambda: sennit.open(tmp_path / "a.db", user="ada"),
-        lambda: sennit.open(emptied, user="ada"),
-    ]
-    for opening in openings:
-        with opening() as one, opening() as two:
-            talk(one.session("chat"), *TALK)
-            start = Barrier(2)
-            results = list[dict[str, object]]()
-
-            def commit(client: Client, start: Barrier = start) -> None:
-                session = client.session("chat")
-                start.wait()
-                results.append(session.commit())
-
-            threads = [Thread(target=commit, args=(client,)) for client in (one, two)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert {result["status"] for result in results} == {"committed"}
-            history = one.fs.ls("viking://session/chat/history")
-            assert [entry.name for entry in history] == ["archive_001"]
-            (line,) = [m for m in one.memory.all() if m.category == "profile"]
-            assert line.version == 1
+    with two_clients(kind, tmp_path, request) as (one, two):
+        talk(one.session("chat"), *TALK)
+        results = commit_at_once((one, "chat"), (two, "chat"))
+        assert {result.status for result in results} == {"committed"}
+        history = one.fs.ls("viking://session/chat/history")
+        assert [entry.name for entry in history] == ["archive_001"]
+        assert [memory.version for memory in one.memory.all("profile")] == [1]
 
 
-def test_commits_of_two_sessions_at_once_lose_no_fact(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
-    with sennit.open(path) as one, sennit.open(path) as two:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_commits_of_two_sessions_at_once_lose_no_fact(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with two_clients(kind, tmp_path, request) as (one, two):
         talk(one.session("one"), "My name is Ada.")
         talk(two.session("two"), "I live in Lisbon.")
-        start = Barrier(2)
-
-        def commit(client: Client, name: str) -> None:
-            start.wait()
-            assert client.session(name).commit().status == "committed"
-
-        threads = [Thread(target=commit, args=pair) for pair in ((one, "one"), (two, "two"))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        results = commit_at_once((one, "one"), (two, "two"))
+        assert [result.status for result in results] == ["committed", "committed"]
         profile = one.fs.read("viking://user/memories/profile.md")
         assert "Ada" in profile
         assert "Lisbon" in profile

@@ -86,12 +86,12 @@ def told_apart(known: str, new: str) -> Verdict:
 def _facts(known: Fact, new: Fact) -> Verdict:
     if "stop" in (known.slot, new.slot):
         return _stopped(known, new)
+    if new.replaces and new.replaces == known.value:
+        return Verdict.CHANGED
     if known.slot != new.slot or known.about != new.about:
         return Verdict.OTHER
     if known.value == new.value:
         return _alike(known, new)
-    if new.replaces and new.replaces == known.value:
-        return Verdict.CHANGED
     within = _within(known.value, new.value)
     if known.positive != new.positive:
         return Verdict.CHANGED if known.single and within else Verdict.OTHER

@@ -21,6 +21,7 @@ _WEEK = "monday tuesday wednesday thursday friday saturday sunday"
 _DAYS: list[str] = [*_WEEK.split()]
 _COUNTS = {**NUMBERS, "a": "1", "an": "1"}
 _MONTH = "|".join(f"{month[:3]}(?:{month[3:]})?" if month[3:] else month for month in _MONTHS)
+_NAMED = _MONTH.replace("may", "(?-i:May)")  # what one may do is no date
 _DAY = "|".join(_DAYS)
 _YEAR = r"(?:19|20)\d\d"
 _UNIT = "day|week|month|year"
@@ -28,9 +29,10 @@ _DATE = rf"""(?ix)
     \b(?:
       (?P<iso>{_YEAR}-\d\d-\d\d)
     | (?P<d1>\d{{1,2}})(?:st|nd|rd|th)?\s(?:of\s)?(?P<m1>{_MONTH})\b\.?(?:,?\s(?P<y1>{_YEAR}))?
-    | (?P<m2>{_MONTH})\.?\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s(?P<y2>{_YEAR}))?
-    | (?P<m3>{_MONTH})\.?\s(?P<y3>{_YEAR})
-    | (?:in|since|until|till|by|from|to|for|last|next|this|through)\s(?P<m4>{_MONTH})
+    | (?P<m2>{_NAMED})\.?\s(?P<d2>\d{{1,2}})(?:st|nd|rd|th)?\b(?:,?\s(?P<y2>{_YEAR}))?
+    | (?P<m3>{_NAMED})\.?\s(?P<y3>{_YEAR})
+    | (?:in|since|until|till|by|from|to|for|last|next|this|through)\s(?P<m4>{_NAMED})
+        (?!\.?,?\s(?:\d|{_YEAR}))
     | (?:in|since|until|till|by|from|to|of|before|after|during)\s(?P<y4>{_YEAR})
     | (?P<count>\d+|{"|".join(_COUNTS)})\s(?P<unit>{_UNIT})s?\sago
     | in\s(?P<count2>\d+|{"|".join(_COUNTS)})\s(?P<unit2>{_UNIT})s?

@@ -109,6 +109,8 @@ class _Thinking:
         told = [part for example in self._prompts.examples for part in example]
         letters = self._room(self._prompts.extract, *told, schema=EXTRACT_SCHEMA)
         shown = transcript(self._conversation, letters)
+        if not shown.text:
+            self._warn(f"No message fits into a prompt for {self._model.name!r}")
         answer = shown.text and await self._asked(
             self._prompts.extract, shown.text, EXTRACT_SCHEMA, self._prompts.examples
         )

@@ -73,4 +73,5 @@ def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
 
 def _is_foreign(text: str) -> bool:
     said = words(text[:2000])
-    return len(said) > 3 and STOP_WORDS.isdisjoint(said)
+    english = sum(word in STOP_WORDS for word in said)
+    return len(said) > 4 and english * 8 < len(said)

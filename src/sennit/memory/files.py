@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.memory.drafts import abstract_of
 from sennit.memory.entry import Entry
+from sennit.memory.folders import FolderImport, export_folder, import_folder
+from sennit.memory.history import Memories
 from sennit.memory.realm import Realm
 from sennit.memory.session_tree import SessionTree
 from sennit.memory.stored_tree import StoredTree
@@ -44,6 +48,7 @@ class FileSystem:
 
     def __init__(self, realm: Realm, open_session: Callable[[UUID], SessionCore]) -> None:
         self._stored = StoredTree(realm)
+        self._memories = Memories(realm)
         self._sessions = SessionTree(realm, open_session)
 
     def _tree(self, uri: Uri) -> StoredTree | SessionTree:
@@ -186,6 +191,24 @@ class FileSystem:
             if wanted.search(line)
         ]
 
+    def export(self, path: str | PathLike[str], uri: str = SCHEME) -> int:
+        """Write all below a folder to a new folder on the disk; gives how many files.
+
+        Kept Markdown begins with a front matter that tells what it rests on. Raises ExistsError if
+        the path is taken.
+        """
+        return export_folder(Path(path), uri, self._walk(uri), self._memories.get)
+
+    def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
+        """Take in a folder from the disk, below an address; what was edited is a new version.
+
+        Doing it again changes nothing. Raises ArchiveError for links, strange files and names that
+        are no addresses; nothing is imported then.
+        """
+        return import_folder(self._stored, Path(path), uri)
+
+    aexport = async_twin(export)
+    aimport_ = async_twin(import_)
     als = async_twin(ls)
     atree = async_twin(tree)
     aread = async_twin(read)

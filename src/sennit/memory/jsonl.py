@@ -13,6 +13,7 @@ from typing import Any
 
 from sennit import clock
 from sennit.errors import ValidationError
+from sennit.memory.uri import is_name
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
@@ -28,12 +29,43 @@ _ROLES = {MessageRole.USER: "user", MessageRole.SYSTEM: "system"}
 def lines(messages: Iterable[Message]) -> str:
     """The lines of these messages, in order; each ends with a newline."""
     found = list(messages)
-    results = _results(found)
+    pairs = _Pairs(found)
     return "".join(
         line + "\n"
         for _, together in groupby(found, key=_group)
-        for line in _lines(list(together), results)
+        for line in _lines(list(together), pairs)
     )
+
+
+class _Pairs:
+    """Which results belong to which calls."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._results = {
+            str(one.content.request_id): one.content
+            for one in messages
+            if isinstance(one.content, ActionResponseContent)
+        }
+        self._calls = {
+            name
+            for one in messages
+            if isinstance(one.content, ActionRequestContent)
+            for name in (str(one.id), one.content.call_id)
+        }
+
+    def is_shown_with_its_call(self, message: Message) -> bool:
+        """Whether this is a result whose call is there too."""
+        content = message.content
+        return isinstance(content, ActionResponseContent) and content.request_id in self._calls
+
+    def parts(self, message: Message) -> list[Part]:
+        """The parts of a message; a call comes with its result."""
+        parts = message.parts
+        if isinstance(message.content, ActionRequestContent) and isinstance(parts[0], ToolPart):
+            found = self._results.get(parts[0].tool_id or "") or self._results.get(str(message.id))
+            if found is not None:
+                parts[0] = replace(parts[0], output=found.result, error=found.error)
+        return parts
 
 
 def group_id(message: Message) -> str | None:
@@ -49,66 +81,41 @@ def _group(message: Message) -> str:
     return group_id(message) or str(message.id)
 
 
-def _lines(together: Sequence[Message], results: dict[str, Message]) -> Iterator[str]:
+def _lines(together: Sequence[Message], pairs: _Pairs) -> Iterator[str]:
     if group_id(together[0]) is not None:
         try:
             yield MessageGroup.of(together).to_json()
             return
         except ValidationError:  # some of them were erased, or archived with another branch
             pass
-    calls = {str(one.id) for one in together} | {
-        one.content.call_id for one in together if isinstance(one.content, ActionRequestContent)
-    }
     for message in together:
-        content = message.content
-        if isinstance(content, ActionResponseContent) and content.request_id in calls:
-            continue  # shown with its call
-        yield _line(message, results)
+        if not pairs.is_shown_with_its_call(message):
+            yield _line(message, pairs)
 
 
-def _line(message: Message, results: dict[str, Message]) -> str:
+def _line(message: Message, pairs: _Pairs) -> str:
     return dumps(
         {
             "id": f"msg_{message.id}",
             "role": _ROLES.get(message.role, "assistant"),
-            "parts": [part_to_dict(_with_result(part, message, results)) for part in message.parts],
+            "parts": [part_to_dict(part) for part in pairs.parts(message)],
             "created_at": clock.to_iso(message.created_us, "milliseconds"),
         }
     ).decode()
 
 
-def _results(messages: Iterable[Message]) -> dict[str, Message]:
-    """The results among these, by the call they belong to."""
-    return {
-        str(one.content.request_id): one
-        for one in messages
-        if isinstance(one.content, ActionResponseContent)
-    }
-
-
-def _with_result(part: Part, message: Message, results: dict[str, Message]) -> Part:
-    if not isinstance(part, ToolPart) or not isinstance(message.content, ActionRequestContent):
-        return part
-    found = results.get(part.tool_id or "") or results.get(str(message.id))
-    if found is None or not isinstance(found.content, ActionResponseContent):
-        return part
-    return replace(part, output=found.content.result, error=found.content.error)
-
-
 def tools(messages: Sequence[Message]) -> dict[str, dict[str, Any]]:
     """The tool calls among these, as `tool.json` shows them, by the name of their folder."""
-    from sennit.memory.uri import is_name
-
-    results = _results(messages)
+    pairs = _Pairs(messages)
     found: dict[str, dict[str, Any]] = {}
     for message in messages:
         if not isinstance(message.content, ActionRequestContent):
             continue
-        part = _with_result(message.parts[0], message, results)
         call = message.content.call_id
         name = call if isinstance(call, str) and is_name(call) else str(message.id)
         name = str(message.id) if name in found else name
-        fields = {key: value for key, value in part_to_dict(part).items() if key != "type"}
+        fields = part_to_dict(pairs.parts(message)[0])
+        del fields["type"]
         found[name] = {
             **fields,
             "tool_id": name,

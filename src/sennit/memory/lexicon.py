@@ -11,7 +11,8 @@ _PEOPLE = (
     "coworker co-worker boss manager mentor neighbour neighbor landlord roommate flatmate teacher "
     "doctor dentist therapist lawyer client customer assistant supervisor professor student dog "
     "cat puppy kitten rabbit bunny hamster parrot horse turtle goldfish pet tortoise bird "
-    "mother-in-law father-in-law stepmother stepfather stepson stepdaughter"
+    "eldest youngest oldest co-founder cofounder mother-in-law father-in-law stepmother "
+    " stepfather stepson stepdaughter"
 )
 PEOPLE = _PEOPLE.split()
 _THINGS = (
@@ -51,24 +52,40 @@ LANGUAGES = (
     r"basque|galician|esperanto|swahili|tamil|estonian|latvian|lithuanian)"
 )
 POINTS_BACK = re.compile(
-    r"(?:it|this|that|these|those|them|you|your|him|her|how|what|when|to (?:know|see|ask|have|get)|"
+    r"(?:it|this|that|these|those|them|you|your|him|her|how|what|when|where|why|who|"
+    r"to (?:know|see|ask|have|get)|"
     r"the (?:first|second|third|last|other|idea|way|option|answer|result|look|sound|one|new|same)|"
     r"everything|nothing|something|one|here|there|he|she|they|we|i)\b",
     re.IGNORECASE,
 )
 """What points at something said before: without it a memory would mean nothing."""
+NO_NAME = re.compile(
+    r"(?:ok|okay|done|sorry|back|here|ready|fine|happy|glad|good|well|not|sure|afraid|in|on|at|so|"
+    r"very|just|still|also|a|an|the|to|going|trying|using|[A-Z]{2})\b$",
+    re.IGNORECASE,
+)
+"""What may stand after "I am", with a capital letter, and is no name."""
+TROUBLE = re.compile(
+    r"\b(?:errors?|warnings?|fail\w*|crash\w*|issues?|problems?|questions?|bugs?|exceptions?)\b",
+    re.IGNORECASE,
+)
+"""What makes a statement one about work at hand rather than about its speaker."""
 
 MILESTONES = (
+    r"got my (?:[\w-]+ )?(?:degree|diploma|licen[cs]e|belt|visa|citizenship)|"
     r"got (?:married|divorced|engaged|promoted|fired|laid off|hired|accepted|pregnant|robbed)|"
-    r"graduated|resigned|retired|married|bought|sold|adopted|signed|launched|shipped|pass(?:ed)?|"
-    r"visited|won|published|founded|celebrated|gave birth|proposed|enrolled|was (?:promoted|fired|"
-    r"hired|laid off|diagnosed|accepted|elected)|quit|ran an?|climbed|adopted|inherited|emigrated|"
+    r"graduated|resigned|retired|married|bought|sold|won|founded|celebrated|gave birth|enrolled|"
+    r"adopted an? (?:\w+ )?(?:dog|cat|child|baby|puppy|kitten)|proposed to|inherited|emigrated|"
+    r"signed (?:the|an?|my) (?:lease|contract|deal|papers)|visited (?-i:[A-Z])\w+|climbed|"
+    r"pass(?:ed)? (?:the|my|an?) (?:\w+ )?(?:exam|bar|course|driving test)|was (?:promoted|fired|"
+    r"hired|laid off|diagnosed|accepted|elected)|ran (?:an?|my first) (?:half )?(?:marathon|race)|"
     r"became|moved (?:in|out)|broke (?:my|up)|lost my|"
     r"had (?:a baby|surgery|an accident|an operation)"
 )
 """What people tell of as something that happened, with a date or without."""
 DEEDS = (
-    r"got|had|went|started|began|finished|completed|failed|met|lost|flew|travell?ed|attended|"
+    r"closed on|passed away|"
+    r"launched|shipped|published|visited|signed|adopted|passed|got|had|went|started|began|finished|completed|failed|met|lost|flew|travell?ed|attended|"
     r"presented|booked|ran|broke|received|submitted|deployed|migrated|released|applied|took|made|"
     r"spent|came|returned|left|saw|gave|spoke|held|joined|built|fixed|drove|hiked|cycled|sent|paid|"
     r"ordered|installed|learn(?:ed|t)|planted|hosted|cancel(?:l)?ed|postponed|watched|read|wrote"

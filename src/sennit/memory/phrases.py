@@ -28,7 +28,8 @@ _CONTRACTED = [
         (r"'ve\b", " have"),
         (r"'ll\b", " will"),
         (r"'d\b", " would"),
-        (r"\b(it|he|she|that|there|what|who|here)'s\b", r"\1 is"),
+        (r"\b(it|he|she|that|there|what|who|here|name)'s\b", r"\1 is"),
+        (r"'s (called|named)\b", r" is \1"),
         (r"\bhave got\b", "have"),
         (r"\bhas got\b", "has"),
     )
@@ -53,6 +54,7 @@ _FILLER = re.compile(
     _I,
 )
 _FILLERS = re.compile(rf"^(?:{_FILLER.pattern})+", _I)
+_LAST = re.compile(r",? (?:by the way|btw|though|thanks|thank you|if that helps|you know)$", _I)
 _DATE_FIRST = re.compile(
     r"(?:yesterday|today|tonight|tomorrow|(?:last|next|this) \w+|"
     r"(?:in|since|on|until) [\w ]{2,20}?|\w+ (?:days?|weeks?|months?|years?) ago),?\s+"
@@ -63,7 +65,7 @@ _ADVERB = re.compile(
     r"\b(?:really|absolutely|actually|just|now|currently|still|also|very|truly|totally|recently|"
     r"definitely|simply|these days|nowadays|at the moment|any ?more|any longer|too|as well|please|"
     r"already|finally|after all|mostly|generally|originally|from now on|always|usually|typically|"
-    r"normally|often|rarely|quite|so much|a lot)\b[,]?\s*",
+    r"normally|often|rarely|only|quite|so much|a lot|completely|entirely|altogether)\b[,]?\s*",
     _I,
 )
 _CHANGE = re.compile(
@@ -71,7 +73,11 @@ _CHANGE = re.compile(
     r"these days|nowadays|from now on|new|joined|started|stopped|quit|gave up|given up|used to)\b",
     _I,
 )
-_HABIT = re.compile(r"\b(?:always|usually|typically|normally|often|rarely|never|every \w+)\b", _I)
+_HABIT = re.compile(
+    r"\b(?:always|usually|typically|normally|often|rarely|never|only|ever|from now on|"
+    r"in (?:the )?future|every (?:day|morning|evening|night|week|month|year|time|\w+day))\b",
+    _I,
+)
 _NOT = [
     (re.compile(pattern, _I), plain)
     for pattern, plain in (
@@ -110,12 +116,17 @@ _TASK = re.compile(
     _I,
 )
 _SECRET = re.compile(
-    r"\b(?:pass(?:word|phrase|code)|api[ _-]?key|secret key|access token|bearer|private key|"
-    r"pin(?: code| number)? is|credit card|card number|cvv|social security|ssn)\b",
+    r"\b(?:pass(?:word|phrase|code)|(?:api|access|private|secret)[ _-]?key|(?:\w+ )?token|secret|"
+    r"pin(?: code| number)?|cvv|ssn|social security number|(?:credit )?card(?: number)?)s?\s*"
+    r"(?:(?:for|of) [\w ]{1,30}? )?(?:is|are|was|to|=|:)\s*\S"
+    r"|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|-----BEGIN|\d(?:[ -]?\d){12,15}(?!\d)",
     _I,
 )
-_SECRET_HINTS = ("pass", "key", "token", "bearer", "pin", "card", "cvv", "social", "ssn")
-_LEAD = r"(?:^|[.!?:,\n]\s*|\b(?:please|now|then|and|must|should|to|you)\s+)"
+_SECRET_HINTS = (
+    "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
+    "xox", "eyj", "-----", *map(str, range(10)),
+)  # fmt: skip
+_LEAD = r"(?:^|[.!?:,\n]\s{0,4}|\b(?:please|now|then|and|must|should|to|you)\s{1,4})"
 _ORDER = re.compile(
     rf"{_LEAD}(?:ignore|disregard|forget|override)\b[^.]{{0,40}}\b(?:above|previous|prior|earlier|"
     rf"instructions?|rules|system prompt|everything before)\b"
@@ -131,9 +142,17 @@ _ORDER_HINTS = (
 """One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
     r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
-    r"(?=(?:I|my|we|our)\b)",
+    r"(?=(?:I|my|we|our)\b)(?!(?:my|our) [\w -]{2,25},)",
     _I,
 )
+_APPOSED = re.compile(r"^(\w[\w'.-]*(?: [A-Z][\w'.-]*)?), (my|our) ([\w -]{2,25}?), ")
+_ELLIPTIC = re.compile(
+    r"(?:just )?(?:turned|had|got|moved|started|bought|finished|love|hate|prefer|been)\b|"
+    r"(?P<my>name is\b)|(?P<also>(?:not )?(?:into|fond of|keen on)\b)|"
+    r"(?P<be>(?:big|huge|not an?|a (?:big|huge)) (?:\w+ )?(?:fan|lover|person)\b)",
+    _I,
+)
+"""How a clause begins whose subject goes without saying."""
 _WE = re.compile(r"\b(?:we|our)\b", _I)
 _ONE = {"we": "I", "our": "my"}
 _SPACES = re.compile(r"\s+")
@@ -167,10 +186,16 @@ def is_secret(text: str) -> bool:
     return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
 
 
+def is_request(sentence: str) -> bool:
+    """Whether a sentence asks for something: a question or a task."""
+    plain = _without_fillers(expanded(sentence))
+    return sentence.endswith("?") or bool(_QUESTION.match(plain) or _TASK.match(plain))
+
+
 def expanded(text: str) -> str:
     """A text without contractions, about the user in the first person."""
     text = text.replace("’", "'")
-    if "'" in text or "cannot" in text or "got" in text:
+    if "'" in text or "cannot" in text or "got" in text or text[:3] in ("im ", "Im "):
         for pattern, plain in _CONTRACTED:
             text = pattern.sub(plain, text)
     if "ser" in text:
@@ -217,9 +242,12 @@ _RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]
 
 def plain(clause: str) -> Plain:
     """A clause made plain, and what was taken away from it."""
-    text = _without_fillers(expanded(clause)).rstrip(" .!?,;:…")
+    text = _LAST.sub("", _without_fillers(expanded(clause)).rstrip(" .!?,;:…"))
+    text = _APPOSED.sub(r"\2 \3 \1 ", text)
+    if elliptic := _ELLIPTIC.match(text):
+        text = f"{_subject(elliptic)} {text}"
     change = _CHANGE.search(clause) is not None
-    habit = _HABIT.search(text) is not None
+    habit = _HABIT.search(clause) is not None
     positive = True
     if "not" in text or "no longer" in text or "never" in text.lower() or change:
         for pattern, replacement in _NOT:
@@ -230,9 +258,16 @@ def plain(clause: str) -> Plain:
     return Plain(text, positive, change, habit, is_dated(clause))
 
 
+def _subject(elliptic: re.Match[str]) -> str:
+    if elliptic["my"]:
+        return "my"
+    return "I am" if elliptic["be"] or elliptic["also"] else "I"
+
+
 def tidy(clause: str) -> str:
     """A clause as a memory holds it: the speaker's words, as a sentence of their own."""
     said = _SPACES.sub(" ", _FILLERS.sub("", clause.strip())).rstrip(" .,;:!")
+    said = _LAST.sub("", said)
     return f"{said[:1].upper()}{said[1:]}." if said else ""
 
 

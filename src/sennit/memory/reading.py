@@ -31,7 +31,7 @@ Speaker: TypeAlias = Literal["user", "assistant"]
 
 _CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _BLOCK = re.compile(
-    r"<(context|contexts|memory|memories|system|document|documents|quote|retrieved)\b[^>]*>"
+    r"<(context|contexts|memory|memories|system|document|documents|quote|retrieved)\b[^<>]*>"
     r".*?(?:</\1>|\Z)",
     re.DOTALL | re.IGNORECASE,
 )
@@ -160,7 +160,7 @@ def _short_quotation(found: re.Match[str]) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, with the sign they end with; endless ones are cut."""
+    """The sentences of a text, with the sign they end with; endless ones come in pieces."""
     found: list[str] = []
     for said in _END.split(text):
         if not (piece := said.strip(" \t-*•")):
@@ -169,4 +169,12 @@ def sentences(text: str) -> list[str]:
             found[-1] = f"{found[-1]} {piece}"
         else:
             found.append(piece)
-    return [one[:_LONGEST] for one in found]
+    return [piece for one in found for piece in _pieces(one)]
+
+
+def _pieces(sentence: str) -> Iterator[str]:
+    while len(sentence) > _LONGEST:
+        end = sentence.rfind(" ", 1, _LONGEST) + 1 or _LONGEST
+        yield sentence[:end].rstrip()
+        sentence = sentence[end:]
+    yield sentence

@@ -22,11 +22,13 @@ from sennit.memory.lexicon import (
     LANGUAGES,
     MILESTONES,
     NATIONS,
+    NO_NAME,
     OCCASIONS,
     PEOPLE,
     POINTS_BACK,
     STATES,
     THINGS,
+    TROUBLE,
 )
 from sennit.memory.phrases import Plain, plain
 from sennit.memory.terms import folded, terms
@@ -34,9 +36,12 @@ from sennit.memory.values import Category
 
 _BE = r"(?:am|is|are|was|were)"
 _HAVE = r"(?:have |has )?"
-_NAME = r"(?:(?-i:[^\W\d_a-z][\w'-]*)(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
+_NAME = (
+    r"(?:(?:(?:Dr|Mrs?|Ms|Prof)\. )?(?-i:[^\W\d_a-z][\w'-]*)(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
+)
 _PERSON = "|".join(sorted(PEOPLE, key=len, reverse=True))
 _OTHER = "|".join(sorted((*PEOPLE, *THINGS), key=len, reverse=True))
+_COMMON_THING = r"(?:the(?! (?-i:[A-Z]))|an?|this|that|these|those|my|your|it|another|using|line) "
 _ADJECTIVES = r"(?:(?!name\b)[\w-]+ ){0,2}?"
 
 
@@ -112,16 +117,17 @@ def _profile(slot: str, said: str, *, single: bool = True) -> Fact | None:
 
 
 @rule(
-    r"(?:my (?:full |first |real |nick)?name is|I (?:am|is) (?:called|named)|I goe?s? by|call me)"
-    r" (.+)"
+    r"(?:my (?:full |first |real |nick)?name is|I (?:am|is) (?:called|named)|I goe?s? by) "
+    r"(?!on |in |not |an? |the (?!name))(.+)",
+    rf"call me ({_NAME})",
 )
 def _named(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("name", re.sub(r"^the name ", "", found[1]))
+    return _profile("name", re.sub(r"^the name ", "", found[1] or found[2]))
 
 
 @rule(
     r"(?:my age is|I (?:am|is|turned|turn)) (\d{1,3})(?: years? old)?"
-    r"(?:$|,| (?:yesterday|today|in|on|last|this)\b)"
+    r"(?:$|,| (?:yesterday|today|in|on|last|this|and)\b)"
 )
 def _age(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("age", found[1])
@@ -145,9 +151,14 @@ def _home(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("home", found[1])
 
 
-@rule(rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)? to) (.+)")
+@rule(
+    rf"(?:my home(?: ?town)? is(?: in)?|I {_HAVE}(?:moved|relocated)(?: back)?"
+    r"(?: from (\w[\w ]*?))? to) "
+    rf"(?!{_COMMON_THING})(.+)"
+)
 def _moved(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("home", found[1])
+    fact = _profile("home", found[2])
+    return fact and replace(fact, replaces=content(found[1] or ""))
 
 
 @rule(r"I (?:(?:am|is|was) from|comes? from|grew up in|was raised in) (.+)")
@@ -157,23 +168,37 @@ def _origin(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(
     r"(?:I (?:works?|worked|am working|is working|have been working) as"
-    r"|my (?:job|profession|occupation|role|job title) is(?: being)?) (?:an? |the )?(.+)"
+    r"|my (?:job|profession|occupation|role|job title) is(?: being)?) (?:an? |the )?(.+)",
+    r"I do(?:es)? (.+?) for a living",
 )
 def _job(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("job", found[1])
+    return _profile("job", found[1] or found[2])
 
 
 @rule(
     rf"I (?:works?|worked|(?:am|is|have been) working|am employed|{_HAVE}started(?: working| work|"
-    rf" a (?:new )?job)?|{_HAVE}got a (?:new )?job) (?:for|at|by|with) ((?-i:[A-Z])\w.*|an? .+)",
+    rf" a (?:new )?job)?|{_HAVE}got a (?:new )?job) (?:for|at|by) ((?-i:[A-Z])\w.*)",
+    r"I (?:works?|(?:am|is|have been) working)(?: nights| days| part-time| full-time)?"
+    r" (?:for|at|in) (an? (?!while\b|bit\b|long\b|few\b|lot\b"
+    r"|solution\b|fix\b).+)",
     rf"I {_HAVE}joined ((?-i:[A-Z])\w.*)",
     r"my employer is (.+)",
+    r"I (?:am|is) (?:an employee|on the staff|a member of staff) (?:of|at) (.+)",
 )
 def _employer(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("employer", found[1] or found[2] or found[3])
+    return _profile("employer", next(filter(None, found.groups())))
 
 
-@rule(r"I (?:stud(?:y|ies|ied)|(?:am|is) studying|major(?:ed)? in|have a degree in) (.+)")
+@rule(rf"I {_HAVE}(?:left|resigned from|been fired by) ((?-i:[A-Z])\w.*)")
+def _left(found: re.Match[str], _: Plain) -> Fact | None:
+    fact = _profile("employer", found[1])
+    return fact and replace(fact, positive=False, change=True)
+
+
+@rule(
+    r"I (?:stud(?:y|ies|ied)|(?:am|is) studying|major(?:ed)? in|have a degree in) "
+    rf"(?!{_COMMON_THING})(.+)"
+)
 def _study(found: re.Match[str], _: Plain) -> Fact | None:
     return _profile("study", found[1], single=False)
 
@@ -184,11 +209,26 @@ def _state(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I (?:have|has|am (?:a|the) (?:mother|father|mom|mum|dad|parent) of) (\w+) "
-    r"(?:kids|children|kid|child)\b"
+    r"I (?:have|has) (?:(\w+) (?:kids|children|kid|child|sons|daughters|grand\w+)|"
+    r"(twins|triplets))\b",
+    r"I (?:am|is) (?:an? |the )?(?:\w+ )?(?:mother|father|mom|mum|dad|parent) (?:of|to) (\w+)\b",
 )
 def _children(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("children", found[1])
+    return _profile("children", found[1] or found[2] or found[3])
+
+
+@rule(r"I (?:am|are) an? (?:\w+ )?(family of \w+)")
+def _family(found: re.Match[str], _: Plain) -> Fact | None:
+    return _profile("family", found[1])
+
+
+@rule(
+    r"I (?:am|is) (?:an? )?([\w-]*(?:betic|exic|epileptic|blind|deaf|autistic|hyperactive))$",
+    r"I (?:have|has|suffers? from) (?:an? )?((?:[\w-]+ ){0,3}(?:disease|syndrome|disorder|asthma|"
+    r"diabetes|migraines?|arthritis|epilepsy))\b",
+)
+def _health(found: re.Match[str], _: Plain) -> Fact | None:
+    return _profile("health", found[1] or found[2], single=False)
 
 
 @rule(rf"I (?:am|is|have been|became|turned) (?:an? )?((?:{DIETS})\b.*)")
@@ -211,7 +251,7 @@ def _nation(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I (?:speaks?|(?:am|is) fluent in) (.+)",
+    rf"I (?:speaks?|(?:am|is) fluent in) (?:some |a little )?(?={LANGUAGES}|(?-i:[A-Z]))(.+)",
     r"my (?:native|first|mother) (?:language|tongue) is (.+)",
 )
 def _language(found: re.Match[str], _: Plain) -> Fact | None:
@@ -296,11 +336,28 @@ def _said(rest: str) -> tuple[str, Words]:
     return "", NOTHING
 
 
+@rule(r"my ([a-z-]+) ((?-i:[A-Z])[a-z]+) (\w+s (?!called).+)")
+def _anyone(found: re.Match[str], made: Plain) -> Fact | None:
+    """Somebody or something of a kind no list knows, but with a name."""
+    return None if TROUBLE.search(made.text) else _entity(found[1], found[2], found[3])
+
+
+@rule(rf"(?:my|the) ({'|'.join(THINGS)})(?:'s)? (?:code ?)?name is ({_NAME})")
+def _codename(found: re.Match[str], _: Plain) -> Fact | None:
+    return _entity(found[1], found[2])
+
+
+@rule(rf"I (?:have|has) (?:an?|\w+) ({_OTHER})s?, ({_NAME}(?: and {_NAME})?)")
+def _have_named(found: re.Match[str], _: Plain) -> Fact | None:
+    return _entity(found[1], found[2])
+
+
 # What happened, will happen or was decided.
 
 
 def _event(made: Plain) -> Fact:
-    return Fact(Category.EVENTS, "event", content(made.text), label=without_dates(made.text))
+    label = re.sub(rf"^I (?:{_BE} |{_HAVE})?", "", without_dates(made.text), flags=re.IGNORECASE)
+    return Fact(Category.EVENTS, "event", content(made.text), label=label)
 
 
 @rule(
@@ -308,18 +365,19 @@ def _event(made: Plain) -> Fact:
     r"will go with)\b",
     rf"I {_HAVE}(?:{MILESTONES})\b",
 )
-def _decided(found: re.Match[str], made: Plain) -> Fact | None:
-    return _event(made) if len(made.text) > found.end() or made.dated else None
+def _decided(_: re.Match[str], made: Plain) -> Fact | None:
+    return _event(made) if made.dated or len(made.text.split()) > 2 else None
 
 
 @rule(
-    rf"I {_HAVE}(?:{DEEDS})\b",
+    rf"(?:I|my (?:{_PERSON})) {_HAVE}(?:{DEEDS})\b",
+    r"I (?:starts?|begins?|leaves?|moves?|fl(?:y|ies)|travels?) \w+",
     r"I (?:am|are|is|will be|will|was|were) \w+",
     r"I (?:have|has|had) (?:an?|my|the|two|three|another)\b",
     rf"(?:my|the) (?:[\w-]+ ){{0,2}}?(?:{OCCASIONS})\b",
 )
 def _dated(_: re.Match[str], made: Plain) -> Fact | None:
-    return _event(made) if made.dated else None
+    return _event(made) if made.dated and not TROUBLE.search(made.text) else None
 
 
 # What somebody likes, does and wants done.
@@ -357,7 +415,12 @@ def _likes(found: re.Match[str], _: Plain) -> Fact | None:
     return _preference("like", found[1])
 
 
-@rule(r"I (?:hates?|dislikes?|detests?|loathes?|avoids?|hated|disliked) (.+)")
+@rule(r"nothing beats (.+)", r"I (?:am|is) (?:more of )?an? ([\w-]+ (?:person|lover))\b")
+def _praises(found: re.Match[str], _: Plain) -> Fact | None:
+    return _preference("like", re.sub(r" for me$", "", found[1] or found[2]))
+
+
+@rule(r"I (?:hates?|dislikes?|detests?|loathes?|avoids?|hated|disliked|have gone off) (.+)")
 def _dislikes(found: re.Match[str], _: Plain) -> Fact | None:
     return _preference("like", found[1], positive=False)
 
@@ -371,18 +434,23 @@ def _works_as(found: re.Match[str], _: Plain) -> Fact | None:
 
 @rule(rf"I (?:am|is) ({_NAME})$")
 def _is(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("name", found[1])
+    return None if NO_NAME.match(found[1]) else _profile("name", found[1])
 
 
 @rule(rf"I {_HAVE}(?:switched|changed|migrated)(?: from (.+?))? to (.+)")
 def _switched(found: re.Match[str], _: Plain) -> Fact | None:
-    fact = _preference("use", re.sub(r" for .*", "", found[2]))
+    fact = _used(found[2])
     return fact and replace(fact, replaces=content(found[1] or ""), change=True)
 
 
 @rule(r"I uses? (.+)")
 def _uses(found: re.Match[str], _: Plain) -> Fact | None:
-    return _preference("use", re.sub(r" for .*", "", found[1]))
+    return _used(found[1])
+
+
+def _used(said: str) -> Fact | None:
+    """What somebody uses, if it has a name: "a loop" or "the main branch" is used in passing."""
+    return _preference("use", re.sub(r" for .*", "", said)) if said[:1].isupper() else None
 
 
 @rule(r"I stop (.+)")
@@ -391,16 +459,20 @@ def _stopped(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @rule(
-    r"I ((?:eats?|drinks?|plays?|reads?|watch(?:es)?|listens? to|collects?|practi[cs]es?|cooks?|"
+    r"I (?:can )?((?:eats?|drinks?|plays?|reads?|watch(?:es)?|listens? to|collects?|cooks?|"
+    r"practi[cs]es?|"
     r"drives?|rides?|wears?|smokes?|paints?|sings?|meditates?|swims?|runs?)(?: .+|$))"
 )
-def _does(found: re.Match[str], _: Plain) -> Fact | None:
-    return _preference("do", found[1])
+def _does(found: re.Match[str], made: Plain) -> Fact | None:
+    if made.positive and made.text.lower().startswith("i can "):
+        return None
+    once = re.match(rf"\w+ (?:{_COMMON_THING})", found[1], re.IGNORECASE)
+    return None if once and not made.habit else _preference("do", found[1])
 
 
 @rule(rf"I (?!{_BE}\b|have\b|had\b|can\b|will\b|think\b|get (?:an?|this|the)\b|\w+ed\b)(\w+ .+)")
 def _habit(found: re.Match[str], made: Plain) -> Fact | None:
-    return _preference("do", found[1]) if made.habit else None
+    return _preference("do", found[1]) if made.habit and not TROUBLE.search(made.text) else None
 
 
 _ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:d|ses?)|speak|talk|messages?|explanations?)"
@@ -422,11 +494,19 @@ def _answer_in(found: re.Match[str], _: Plain) -> Fact | None:
     )
 
 
-@rule(rf"keep (?:all )?(?:your |the |my )?({_ANSWER}|code|comments) (.+)")
+@rule(rf"keep (?:all )?(?:your |the |my )?({_ANSWER}|code|comments|it) (.+)")
 def _keep(found: re.Match[str], _: Plain) -> Fact | None:
     return Fact(Category.PREFERENCES, "keep", content(found[2]), label=f"{found[1]} {found[2]}")
 
 
+@rule(
+    r"(?!I\b|my\b|the\b|it\b)(\w+ .*\b(?:when you (?:reply|answer|respond|write)|"
+    r"in your (?:answers|replies|responses)|when (?:replying|answering|talking) to me)\b.*)"
+)
+def _replying(found: re.Match[str], _: Plain) -> Fact | None:
+    return _preference("instruct", found[1])
+
+
 @rule(rf"(?:you should |you must |I (?:want|need) you to )?((?:{IMPERATIVES})\b.*)")
 def _instructed(found: re.Match[str], made: Plain) -> Fact | None:
-    return _preference("instruct", found[1]) if made.habit or made.change else None
+    return _preference("instruct", found[1]) if made.habit else None

@@ -95,7 +95,7 @@ class StoredTree:
         if len(body.encode()) > MAX_TEXT:
             raise ValidationError(f"A file holds at most {MAX_TEXT:,} bytes of text.")
         for _ in range(_TRIES):
-            self._refuse_place(uri)
+            self.refuse_place(uri)
             file = self.realm.find(uri)
             if file is not None and file.latest.body.decode() == body:
                 return entry.stored(uri, file)
@@ -134,7 +134,7 @@ class StoredTree:
         found = category_at(owner, path)
         return None if found is None else str(found)
 
-    def _refuse_place(self, uri: Uri) -> None:
+    def refuse_place(self, uri: Uri) -> None:
         """A file stands in folders, not in files, and not where a folder is."""
         self.realm.owner(uri.scope)
         if not uri.names or self.is_folder(uri):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 from sennit.memory.cases import is_problem, is_solution
-from sennit.memory.phrases import expanded
+from sennit.memory.phrases import expanded, is_order, is_request, is_secret
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import folded, stem, terms, words
 from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
@@ -22,6 +22,7 @@ from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
 _NOTHING = "Nothing was said"
 _STEPS = 12
 _CONCEPTS = 10
+_FEW_CONCEPTS = 4
 _PENDING = 8
 _STEP_LETTERS = 160
 _READ = 20_000
@@ -32,7 +33,8 @@ _TODO = re.compile(
     re.IGNORECASE,
 )
 _SMALL_TALK = re.compile(
-    r"(?:hi|hello|hey|thanks|thank you|ok|okay|great|sure|yes|no|good \w+)\b[\w ,]{0,20}[.!]*",
+    r"(?:hi|hello|hey|welcome|thanks|thank you|ok|okay|great|sure|yes|no|good \w+)\b"
+    r"[\w ,]{0,20}[.!]*",
     re.IGNORECASE,
 )
 
@@ -43,7 +45,8 @@ def summary_by_rules(conversation: Conversation) -> Summary:
     told = [one for one in conversation.utterances if one.speaker == "assistant"]
     concepts = _concepts(conversation)
     pending = _pending(conversation)
-    intents = [line for one in asked if (line := _gist(one))]
+    said = [line for one in asked if (line := _gist(one))]
+    intents = [line for line in said if is_request(line) or is_problem(line)] or said
     intent = intents[0] if intents else _gist(told[0]) if told else _NOTHING
     result = _gist(told[-1]) if told else "No answer yet"
     return Summary(
@@ -59,7 +62,7 @@ def summary_by_rules(conversation: Conversation) -> Summary:
 
 
 def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
-    """The summary in a model's answer; concepts nobody mentioned are left out."""
+    """The summary in a model's answer, without secrets, orders and concepts nobody mentioned."""
     said = {stem(word) for one in conversation.utterances for word in words(one.text)}
 
     def mentioned(concept: str) -> bool:
@@ -67,12 +70,12 @@ def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
         return bool(found) and all(word in said for word in found)
 
     return Summary(
-        topic=_line(answer["topic"]) or "Conversation",
-        intent=_line(answer["intent"]) or _NOTHING,
-        result=_line(answer["result"]) or "No answer yet",
-        status=_line(answer["status"]) or "Open",
+        topic=_safe(answer["topic"]) or "Conversation",
+        intent=_safe(answer["intent"]) or _NOTHING,
+        result=_safe(answer["result"]) or "No answer yet",
+        status=_safe(answer["status"]) or "Open",
         analysis=_lines(answer["analysis"]),
-        request=_line(answer["request"]),
+        request=_safe(answer["request"]),
         concepts=tuple(filter(mentioned, _lines(answer["concepts"]))),
         pending=_lines(answer["pending"]),
     )
@@ -149,17 +152,28 @@ def _concepts(conversation: Conversation) -> list[str]:
     written: dict[str, str] = {}
     for one in conversation.utterances:
         seen: set[str] = set()
-        for quoted, bare in _TERM.findall(" ".join(one.sentences)[:_READ]):
-            term = quoted or bare
+        for term, weight in _named(one):
             key = _key(term)
             if key and key not in seen:
                 seen.add(key)
                 written.setdefault(key, term)
-                counted[key] += 3 if quoted or not term.islower() else 1
+                counted[key] += weight
     best = sorted(counted, key=lambda key: -counted[key])
-    return [written[key] for key in best[:_CONCEPTS] if counted[key] > 1] or [
-        written[key] for key in best[:3]
-    ]
+    often = sum(counted[key] > 1 for key in best)
+    return [written[key] for key in best[: min(_CONCEPTS, max(often, _FEW_CONCEPTS))]]
+
+
+def _named(utterance: Utterance) -> Iterator[tuple[str, int]]:
+    """The terms of an utterance; what is in code or written like a name weighs more."""
+    read = 0
+    for sentence in utterance.sentences:
+        if is_secret(sentence) or read > _READ:
+            continue
+        read += len(sentence)
+        for found in _TERM.finditer(sentence):
+            term = found[1] or found[2]
+            first = found.start() == 0 and term[1:].islower()
+            yield term, 3 if found[1] or not (first or term.islower()) else 1
 
 
 _COMMON_WORDS = """
@@ -167,6 +181,8 @@ _COMMON_WORDS = """
     should there their about which where when what this that with from have just some more than then
     your yours mine them they been were will well much many very also into over only even most such
     here sure yes okay first last next going used using does done it's that's i'm don't can't let's
+    welcome worked moved
+    actually remind noted nice give take look find show number part thing things
     name call called today tomorrow yesterday because while after before still
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
@@ -183,7 +199,7 @@ def _pending(conversation: Conversation) -> list[str]:
     open_: dict[str, None] = {}
     problem = ""
     for one in conversation.utterances:
-        for sentence in one.sentences:
+        for sentence in _told(one):
             plain = expanded(sentence)
             if one.speaker == "user" and is_solution(plain):
                 problem = ""
@@ -195,19 +211,25 @@ def _pending(conversation: Conversation) -> list[str]:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
     said = conversation.said
     if said and isinstance(last := said[-1], Utterance) and last.speaker == "user":
-        gist = _gist(last)
-        if gist and not is_solution(gist):
+        gist = next(filter(is_request, _told(last)), "")
+        if gist:
             open_[_short(gist, _STEP_LETTERS)] = None
     return list(open_)[-_PENDING:]
 
 
 def _gist(utterance: Utterance) -> str:
     """The first sentence that says something, other than small talk."""
-    for sentence in utterance.sentences:
+    for sentence in _told(utterance):
         line = _line(sentence)
         if line and line != "…" and not _SMALL_TALK.fullmatch(line):
             return line
     return ""
+
+
+def _told(utterance: Utterance) -> Iterator[str]:
+    """The sentences a summary may repeat: no secrets, and nothing of a text that gives orders."""
+    if not is_order(utterance.text):
+        yield from (one for one in utterance.sentences if not is_secret(one))
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:
@@ -218,8 +240,14 @@ def _spread(items: list[Any], most: int) -> list[Any]:
     return [items[round(number * step)] for number in range(most)]
 
 
+def _safe(text: Any) -> str:
+    """A line of a model's, unless it holds what a summary must not."""
+    line = _line(text)
+    return "" if is_secret(line) or is_order(line) else line
+
+
 def _lines(given: Iterable[Any]) -> tuple[str, ...]:
-    return tuple(line for one in given if (line := _line(one)))
+    return tuple(line for one in given if (line := _safe(one)))
 
 
 def _line(text: Any) -> str:

@@ -17,6 +17,8 @@ from sennit.stores.words import STOP_WORDS
 _WORD = re.compile(r"\w+(?:[.@+-]\w+)*", re.UNICODE)
 _COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"
 NUMBERS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
+_ORDERED = "third fourth fifth sixth seventh eighth ninth tenth"  # "first" and "second" mean more
+_ORDINALS = {word: str(number) for number, word in enumerate(_ORDERED.split(), 3)}
 _SAME = {
     "kid": "child", "children": "child", "mom": "mother", "mum": "mother",
     "dad": "father", "went": "go", "gone": "go", "bought": "buy", "sold": "sell", "ran": "run",
@@ -25,6 +27,7 @@ _SAME = {
     "ate": "eat", "eaten": "eat", "drank": "drink", "chose": "choose", "chosen": "choose",
     "wrote": "write", "written": "write", "began": "begin", "got": "get", "made": "make",
     "uses": "use", "used": "use", "using": "use", "movies": "film", "movie": "film",
+    "news": "news",
 }  # fmt: skip
 _SMALL = """
     am being s t m re ve ll d here very really quite also only still already please because
@@ -55,8 +58,8 @@ def words(text: str) -> list[str]:
 @lru_cache(maxsize=8192)
 def stem(word: str) -> str:
     """A folded word without its ending, about."""
-    if word in NUMBERS:
-        return NUMBERS[word]
+    if word in NUMBERS or word in _ORDINALS:
+        return NUMBERS.get(word) or _ORDINALS[word]
     if word in _SAME:
         return _SAME[word]
     if len(word) < 4 or not word.isalpha() or not word.isascii():

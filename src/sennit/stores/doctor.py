@@ -6,7 +6,8 @@ the same order, inside one transaction, and mends as it goes, so that each check
 before have mended.
 
 Nothing that can be read is ever deleted. What points nowhere is cut off, what nobody needs is
-dropped, what was counted wrong is counted again, and messages without a session get a new one.
+dropped, what was counted wrong is counted again, messages without a session get a new one, and so
+do versions without a file.
 
 The checks and the thinking are here, for every kind of store; how to ask and tell one kind is a
 `Patient`.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import chain
@@ -27,6 +28,7 @@ from uuid import UUID
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
+from sennit.stores import doctor_files
 from sennit.stores.base import Store
 from sennit.stores.files import KeptFile
 from sennit.stores.records import Whole
@@ -105,6 +107,8 @@ class Patient(ABC):
     sql: ModuleType
     """Questions and statements, by names that are the same for all kinds; the first column of a
     question is what to call the row."""
+    dialect: Mapping[str, str]
+    """What statements about files say differently: `at` before tables, `new_id`, `given`."""
 
     @abstractmethod
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -315,9 +319,12 @@ def is_readable(uid: UUID, created: int, body: bytes) -> bool:
 
 def _unreadable_columns(patient: Patient) -> Iterator[str]:
     sql = patient.sql
-    for name, metadata, *grants in chain(
-        patient.ask(sql.SESSION_COLUMNS), patient.ask(sql.BRANCH_COLUMNS)
-    ):
+    rows: Iterable[tuple[Any, ...]] = chain(
+        patient.ask(sql.SESSION_COLUMNS),
+        patient.ask(sql.BRANCH_COLUMNS),
+        doctor_files.asked(patient, doctor_files.VERSION_COLUMNS),
+    )
+    for name, metadata, *grants in rows:
         try:
             sound = isinstance(loads(metadata), dict) and all(map(_is_names, grants))
         except SennitError:
@@ -392,6 +399,42 @@ _CHECKS = (
         "Events belong to no run.",
         asking("STRAY_EVENTS"),
         telling("DROP_STRAY_EVENTS"),
+    ),
+    Check(
+        "commits",
+        "Commits or uses belong to no session.",
+        doctor_files.finding(doctor_files.LOST_COMMITS),
+        doctor_files.mending(doctor_files.DROP_LOST_COMMITS),
+    ),
+    Check(
+        "archived",
+        "Commits cover messages that are gone.",
+        doctor_files.finding(doctor_files.STRAY_ARCHIVED),
+        doctor_files.mending(doctor_files.DROP_STRAY_ARCHIVED),
+    ),
+    Check(
+        "versions",
+        "Versions have lost their file.",
+        doctor_files.finding(doctor_files.LOST_VERSIONS),
+        doctor_files.mending(doctor_files.RECOVER_FILES),
+    ),
+    Check(
+        "files",
+        "Files have lost all they said.",
+        doctor_files.finding(doctor_files.EMPTY_FILES),
+        doctor_files.mending(doctor_files.DROP_EMPTY_FILES),
+    ),
+    Check(
+        "latest",
+        "Files name another version than their last.",
+        doctor_files.finding(doctor_files.WRONG_LATEST),
+        doctor_files.mending(doctor_files.SET_LATEST),
+    ),
+    Check(
+        "evidence",
+        "Evidence belongs to no version.",
+        doctor_files.finding(doctor_files.STRAY_EVIDENCE),
+        doctor_files.mending(doctor_files.DROP_STRAY_EVIDENCE),
     ),
     Check(
         "lengths",

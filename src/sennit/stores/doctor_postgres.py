@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,9 @@ class DatabasePatient(Patient):
     """A PostgreSQL database, inside one transaction."""
 
     sql = sql
+    dialect = MappingProxyType(
+        {"at": "sennit.", "new_id": "gen_random_uuid()", "given": "OVERRIDING SYSTEM VALUE"}
+    )
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

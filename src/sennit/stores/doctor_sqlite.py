@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +31,7 @@ class FilePatient(Patient):
     """A SQLite file, on one connection."""
 
     sql = sql
+    dialect = MappingProxyType({"at": "", "new_id": "randomblob(16)", "given": ""})
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection

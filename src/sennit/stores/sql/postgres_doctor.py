@@ -1,7 +1,7 @@
 """What the doctor asks a PostgreSQL database, and how it mends it; a question names each row."""
 
 # Nobody writes while it is mended, and everybody may read.
-LOCK = "LOCK TABLE sennit.sessions IN EXCLUSIVE MODE"
+LOCK = "LOCK TABLE sennit.sessions, sennit.owners IN EXCLUSIVE MODE"
 
 NOBODYS = """
     SELECT 'message ' || no FROM sennit.messages
@@ -33,6 +33,9 @@ MOVE_ROWS = (
     "UPDATE sennit.leases SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.journals SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.words SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.commits SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.archived SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.uses SET session = %s WHERE owner = %s AND session = %s",
 )
 
 LOST_SYSTEMS = """

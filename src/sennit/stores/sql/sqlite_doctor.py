@@ -18,7 +18,16 @@ ADD_SESSION = """
     VALUES (?, ?, NULL, 'user', ?, ?, '{"recovered":true}') RETURNING no"""
 MOVE_ROWS = tuple(
     f"UPDATE {table} SET session = ? WHERE owner = ? AND session = ?"
-    for table in ("messages", "segments", "branches", "leases", "journals")
+    for table in (
+        "messages",
+        "segments",
+        "branches",
+        "leases",
+        "journals",
+        "commits",
+        "archived",
+        "uses",
+    )
 )
 
 LOST_SYSTEMS = """
