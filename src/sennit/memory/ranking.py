@@ -121,19 +121,21 @@ def used(times: int) -> float:
 class Fused(Generic[_K]):
     """What was found, brought to the range from 0 to 1; what `meaning` says counts half of it.
 
-    Without any meaning the words are all there is.
+    Where there is no meaning, as of what has no vector yet, the words are all there is.
     """
 
     def __init__(self, found: Mapping[_K, Parts], meaning: Mapping[_K, float]) -> None:
         self._found, self._meaning = found, meaning
         totals = {key: parts.total for key, parts in found.items()}
-        best = max(totals.values(), default=0.0)
-        self._by = (0.5 if meaning else 1.0) / best if best else 0.0
+        self._best = max(totals.values(), default=0.0) or 1.0
         self._low = min(meaning.values(), default=0.0)
         self._spread = max(meaning.values(), default=0.0) - self._low
         if meaning:
-            totals = {key: one * self._by + self._part(key) for key, one in totals.items()}
+            totals = {key: one * self._share(key) + self._part(key) for key, one in totals.items()}
         self._totals = totals
+
+    def _share(self, key: _K) -> float:
+        return (0.5 if key in self._meaning else 1.0) / self._best
 
     def _part(self, key: _K) -> float:
         if key not in self._meaning:
@@ -148,6 +150,6 @@ class Fused(Generic[_K]):
     def parts(self, key: _K) -> Parts:
         """What the score of one is made of."""
         parts = replace(self._found[key])
-        parts.scale(self._by)
+        parts.scale(self._share(key))
         parts.meaning = self._part(key)
         return parts

@@ -17,7 +17,7 @@ PREPARE: Final = (
         UNIQUE (owner, model, message),
         UNIQUE (owner, model, version),
         FOREIGN KEY (owner, session, message)
-            REFERENCES sennit.messages (owner, session, no) ON DELETE CASCADE,
+            REFERENCES sennit.messages (owner, session, no) ON DELETE CASCADE ON UPDATE CASCADE,
         FOREIGN KEY (owner, version) REFERENCES sennit.versions (owner, no) ON DELETE CASCADE
     )""",
     """CREATE INDEX IF NOT EXISTS vectors_message
