@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
+from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
 from sennit.errors import ValidationError
 from sennit.sessions.client import ClientCore
@@ -66,6 +67,7 @@ class Client(ClientCore[Session]):
             services=services,
         )
         self._embedder = embedder
+        self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
@@ -77,12 +79,15 @@ class Client(ClientCore[Session]):
         opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
-        opened.bind_memory(lambda: self.memory)
+        opened.share_memory(self._memory)
         return opened
 
-    @cached_property
+    @property
     def memory(self) -> Memory:
         """What is remembered for this user and agent."""
+        return self._memory.get()
+
+    def _new_memory(self) -> Memory:
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
@@ -133,8 +138,7 @@ class Client(ClientCore[Session]):
 
     def close(self) -> None:
         """Finish what is under way, then close the store."""
-        if "memory" in self.__dict__:
-            self.memory.close()
+        self._memory.close()
         super().close()
 
     def export(

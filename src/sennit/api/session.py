@@ -6,7 +6,7 @@ on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from os import PathLike
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from sennit.api.home import Home
+from sennit.api.late import LateMemory
 from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from sennit.operations.registry import OperationRegistry
     from sennit.services.model import Model
     from sennit.services.registry import ServiceRegistry
+    from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
     from sennit.sessions.tree import BranchTree
     from sennit.turns.conversation import ConversationSession
@@ -76,8 +78,7 @@ class Session(SessionCore):
             metadata=metadata,
         )
         self._operations = None if operations is None else operation_registry(operations)
-        self._memory: Memory | None = None
-        self._shared_memory: Callable[[], Memory] | None = None
+        self._memory = LateMemory(self._own_memory)
         self._home = None if store is None else self._move_into(Home(store), conversations)
 
     def _move_into(self, home: Home, conversations: Flow[Message, Progression] | None) -> Home:
@@ -105,8 +106,7 @@ class Session(SessionCore):
         Any other session has nothing to close: it lives in memory, or its client is closed.
         """
         if self._home is not None:
-            if self._memory is not None:
-                self._memory.close()
+            self._memory.close()
             self._home.close()
 
     aclose = async_twin(close)
@@ -180,18 +180,20 @@ class Session(SessionCore):
     @property
     def memory(self) -> Memory:
         """What is remembered of it: its client's memory, or its own."""
-        if self._shared_memory is not None:
-            return self._shared_memory()
+        return self._memory.get()
+
+    def _own_memory(self) -> Memory:
         from sennit.memory.memory import memory_of
 
-        with self.lock:
-            if self._memory is None:
-                self._memory = memory_of(self)
-            return self._memory
+        return memory_of(self)
 
-    def bind_memory(self, shared: Callable[[], Memory]) -> None:
-        """Use the memory of its client; for the client."""
-        self._shared_memory = shared
+    def share_memory(self, memory: LateMemory) -> None:
+        """Remember together with others; for the client."""
+        self._memory = memory
+
+    def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        if self._memory.made is not None:
+            self._memory.made.noticed(self, messages, branches)
 
     def used(
         self,

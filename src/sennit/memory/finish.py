@@ -22,13 +22,14 @@ from sennit.memory.drafts import Drafts, Written
 from sennit.memory.ranker import TextRanker
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, archive_name, result_of
+from sennit.memory.uri import Uri
 from sennit.memory.used import counted, counting
 from sennit.memory.values import Candidate, Category, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.messages.parts import ContextPart
+from sennit.messages.parts import contexts_of
 from sennit.sessions.keeper import message_from
-from sennit.stores.commits import CommitRecord, PutCommit, UseRecord, no_commit
+from sennit.stores.commits import CommitRecord, PutCommit, UseRecord, changed, no_commit
 from sennit.stores.files import EndCommit
 
 _TRIES = 5
@@ -64,11 +65,11 @@ class Finishing:
             if record.state != "open":
                 return result_of(record)
             try:
-                self._finish(session, record, messages)
+                done = self._finish(session, record, messages)
             except ConflictError:  # a file or the commit was changed meanwhile: look again
                 continue
             failpoints.reach("memory.commit: finished")
-            return result_of(self.found(commit)[1])
+            return result_of(done)
         session, record = self.found(commit)
         if record.state == "open":
             return self.fail(commit, "Others change the same memories all the time; try again.")
@@ -100,7 +101,10 @@ class Finishing:
             change = PutCommit(commit, "open", dumps(body), record.version)
             self._store.write(self._realm.user, session, [change])
 
-    def _finish(self, session: UUID, record: CommitRecord, given: Sequence[Message]) -> None:
+    def _finish(
+        self, session: UUID, record: CommitRecord, given: Sequence[Message]
+    ) -> CommitRecord:
+        """Think and write; gives the commit as it is then. Raises ConflictError."""
         failpoints.reach("memory.commit: read")
         messages = self._messages(session, record, given)
         uses = [
@@ -127,6 +131,7 @@ class Finishing:
         self._store.change_files(
             [*drafts.changes(), *counts], EndCommit(self._realm.user, session, change)
         )
+        return changed(record, change)
 
     def _messages(
         self, session: UUID, record: CommitRecord, given: Sequence[Message]
@@ -162,9 +167,7 @@ class Finishing:
 
     def _injected(self, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
         """What the contexts that were used say."""
-        parts = [
-            part for message in messages for part in message.parts if isinstance(part, ContextPart)
-        ]
+        parts = [part for message in messages for part in contexts_of(message)]
         texts = [part.abstract for part in parts if part.abstract]
         uris = [part.uri for part in parts] + [loads(use.body)["uri"] for use in uses]
         for uri in dict.fromkeys(uris):
@@ -189,8 +192,6 @@ class _Similar:
 
 
 def _text_at(realm: Realm, uri: str) -> str | None:
-    from sennit.memory.uri import Uri
-
     try:
         file = realm.find(Uri.parse(uri))
     except SennitError:

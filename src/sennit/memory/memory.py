@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit import failpoints
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
 from sennit.memory.archive import archive, checked_recent, current
+from sennit.memory.auto import AutoCommit, Counting
 from sennit.memory.digest import digest, digest_by_rules
 from sennit.memory.embed import Embedder
 from sennit.memory.find import where
@@ -52,12 +53,35 @@ class Memory(Memories):
         self._finishing = Finishing(realm, self._think)
         self._one = Lock()  # commits of one client are finished one after another
         self._worker = Worker("sennit-memory")
+        self._counting: Counting | None = None
 
     def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
         """Let a model do the thinking, or none; and say what it is told."""
         self._model = model
         if prompts is not None:
             self._prompts = prompts
+
+    def auto(self, policy: AutoCommit | None) -> None:
+        """Commit without being asked, as the policy says, or no longer."""
+        self._counting = None if policy is None else Counting(policy)
+
+    def noticed(
+        self, session: SessionCore, messages: Sequence[Message], branches: Sequence[Branch]
+    ) -> None:
+        """Take note of what was said; a commit that is due is made by the worker."""
+        counting = self._counting
+        if counting is None:
+            return
+        for branch in branches:
+            commit = partial(self._commit_by_itself, session, branch, counting.policy)
+            if counting.is_due(branch.id, messages):
+                self._worker.submit(commit)
+            elif counting.policy.idle is not None:
+                self._worker.put_off(branch.id, counting.policy.idle, commit)
+
+    def _commit_by_itself(self, session: SessionCore, branch: Branch, policy: AutoCommit) -> None:
+        recent = policy.keep_recent
+        self.commit(session, branch=branch.id, wait=True, keep_recent=recent)
 
     def used(
         self,

@@ -19,7 +19,7 @@ from sennit.memory.realm import Realm
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.messages.parts import ContextPart
+from sennit.messages.parts import contexts_of
 from sennit.messages.plain import plain_dict
 from sennit.sessions.branch import Branch
 from sennit.stores.commits import CommitsRecord, UseRecord
@@ -96,7 +96,7 @@ def counted(
         if body.pop("skill", False):
             skills.append(body)
     for message in messages:
-        times.update(part.uri for part in message.parts if isinstance(part, ContextPart))
+        times.update(part.uri for part in contexts_of(message))
     return times, skills
 
 

@@ -1,14 +1,24 @@
 """Who finishes commits that nobody waits for: one thread of this process.
 
 A commit that waits here is in the store already, open. If the process ends first, the next client
-of that user finds it there and goes on.
+of that user finds it there and goes on. What is to be done when nothing has happened for a while
+waits here too, and is put off whenever something happens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from queue import Queue
-from threading import Lock, Thread
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from threading import Condition, Thread
+from typing import TypeAlias
+
+from sennit import clock
+from sennit.errors import NotFoundError, SennitError
+
+_log = logging.getLogger(__name__)
+
+Job: TypeAlias = Callable[[], object]
 
 
 class Worker:
@@ -16,31 +26,61 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: Queue[Callable[[], object] | None] = Queue()
-        self._lock = Lock()
+        self._changed = Condition()
+        self._jobs: deque[Job] = deque()
+        self._later: dict[Hashable, tuple[float, Job]] = {}
         self._thread: Thread | None = None
         self._closed = False
 
-    def submit(self, job: Callable[[], object]) -> bool:
-        """Have a job done; False if the worker was closed. A job says itself how it went."""
-        with self._lock:
-            if self._closed:
-                return False
-            if self._thread is None:
-                self._thread = Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
-            self._jobs.put(job)
-            return True
+    def submit(self, job: Job) -> None:
+        """Have a job done; a closed worker takes none, as what it is about is in the store."""
+        with self._changed:
+            self._jobs.append(job)
+            self._start()
+
+    def put_off(self, key: Hashable, seconds: float, job: Job) -> None:
+        """Have a job done in a while, in place of the one that waits under this key."""
+        with self._changed:
+            self._later[key] = (clock.monotonic() + seconds, job)
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._changed.notify()
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        while (job := self._next()) is not None:
+            try:
+                job()
+            except NotFoundError:
+                pass  # its session was deleted meanwhile: there is nothing left to do
+            except SennitError:
+                _log.exception("A commit in the background failed; it stays open in the store.")
+
+    def _next(self) -> Job | None:
+        with self._changed:
+            while True:
+                if self._jobs:
+                    return self._jobs.popleft()
+                if self._closed:
+                    return None
+                if not self._later:
+                    self._changed.wait()
+                    continue
+                key, (moment, job) = min(self._later.items(), key=lambda one: one[1][0])
+                left = moment - clock.monotonic()
+                if left <= 0:
+                    del self._later[key]
+                    return job
+                self._changed.wait(left)
 
     def close(self) -> None:
-        """Finish all that is waiting; then take nothing more."""
-        with self._lock:
+        """Finish all that was submitted; what was put off is left. Then take nothing more."""
+        with self._changed:
             self._closed = True
             thread, self._thread = self._thread, None
+            self._changed.notify()
         if thread is not None:
-            self._jobs.put(None)
             thread.join()

@@ -254,7 +254,7 @@ def parts_of(message: Message) -> list[Part]:
             said.append(ToolPart("", {}, content.result, content.error, content.request_id or None))
         case _:
             pass
-    return said + _contexts(message)
+    return said + contexts_of(message)
 
 
 @dataclass(slots=True)
@@ -303,9 +303,9 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
     raise ValidationError(f"Message {message.id} was not stored as part of a group.")
 
 
-def _contexts(message: Message) -> list[Part]:
+def contexts_of(message: Message) -> list[ContextPart]:
     """The contexts recorded with a message; what someone else may have put there is passed over."""
-    found: list[Part] = []
+    found: list[ContextPart] = []
     match message.metadata.get("group"):
         case {"contexts": [*noted]}:
             for context in noted:

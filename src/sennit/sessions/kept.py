@@ -102,6 +102,10 @@ class Kept(Element):
             self.refresh()
             raise
         self._apply(placement, heads)
+        self._was_kept(messages, branches)
+
+    def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
+        """Called when messages have been kept in a store at the end of branches."""
 
     def _place_in_memory(self, message: Message, branches: Sequence[Branch]) -> None:
         self._messages._insert(message)
@@ -137,6 +141,7 @@ class Kept(Element):
         except ConflictError:
             await self.arefresh()
             raise
+        self._was_kept(messages, branches)
 
     def _apply(self, placement: Placement, heads: list[Head]) -> None:
         """Have in memory what the store has; what others put there meanwhile comes along."""
@@ -254,6 +259,8 @@ class Kept(Element):
             self._messages._insert(message)
         self._branches._insert(branch)
         self._named[name] = branch
+        if said and self._keeper is not None:
+            self._was_kept(said, [branch])
         return branch
 
     def _keep_new_branch(self, keeper: Keeper, branch: Branch, new: Sequence[Message]) -> None:

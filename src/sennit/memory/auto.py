@@ -1,0 +1,69 @@
+"""Commits that nobody asks for: after so many messages, so many tokens, or a pause.
+
+What is said is counted as it is said, which costs next to nothing; the commit itself is made by the
+worker. A count begins anew with each commit it has caused, and with each program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from uuid import UUID
+
+from sennit.errors import ValidationError, shown
+from sennit.messages.message import Message
+from sennit.services.usage import tokens_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoCommit:
+    """When to commit a branch without being asked; what is None never does."""
+
+    messages: int | None = None
+    """After so many messages."""
+    tokens: int | None = None
+    """After about so many tokens."""
+    idle: float | None = None
+    """When nothing was said for so many seconds."""
+    keep_recent: int = 0
+    """How many messages stay current."""
+
+    def __post_init__(self) -> None:
+        for name in ("messages", "tokens", "idle"):
+            value = getattr(self, name)
+            if value is not None and not (isfinite(value) and value > 0):
+                raise ValidationError(f"{name} must be greater than 0, got {shown(value)}.")
+        if self.keep_recent < 0:
+            raise ValidationError(f"keep_recent must be at least 0, got {self.keep_recent}.")
+
+
+@dataclass(slots=True)
+class _Said:
+    messages: int = 0
+    letters: int = 0
+
+
+@dataclass(slots=True)
+class Counting:
+    """What was said on branches since they were last committed by themselves."""
+
+    policy: AutoCommit
+    _said: dict[UUID, _Said] = field(default_factory=dict[UUID, _Said])
+
+    def is_due(self, branch: UUID, messages: Sequence[Message]) -> bool:
+        """Count messages; whether it is time to commit now. Then the count begins anew."""
+        said = self._said.setdefault(branch, _Said())
+        said.messages += len(messages)
+        if self.policy.tokens is not None:
+            said.letters += sum(len(message.rendered) for message in messages)
+        due = _reached(said.messages, self.policy.messages) or _reached(
+            tokens_in(said.letters), self.policy.tokens
+        )
+        if due:
+            del self._said[branch]
+        return due
+
+
+def _reached(count: int, limit: int | None) -> bool:
+    return limit is not None and count >= limit

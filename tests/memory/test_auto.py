@@ -1,0 +1,95 @@
+"""Commits that nobody asks for: by messages, by tokens, after a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import Client, ValidationError
+from sennit.memory.auto import AutoCommit
+from sennit.stores.memory import MemoryStore
+from sennit.testing import faults
+
+
+def archives(client: Client) -> list[str]:
+    return [one.name for one in client.fs.ls("viking://session/chat/history")]
+
+
+def committed(path: Path, policy: AutoCommit, talk: Callable[[Client], object]) -> list[str]:
+    """The archives there are when a client that was told a policy has closed."""
+    with sennit.open(path) as client:
+        client.memory.auto(policy)
+        talk(client)
+    with sennit.open(path) as client:
+        return archives(client)
+
+
+def say(client: Client, count: int, text: str = "hello") -> None:
+    for _ in range(count):
+        client.session("chat").add_message("user", text)
+
+
+def test_so_many_messages_are_committed_by_themselves(tmp_path: Path) -> None:
+    found = committed(tmp_path / "a.db", AutoCommit(messages=4), lambda client: say(client, 9))
+    assert found
+    with sennit.open(tmp_path / "a.db") as client:
+        assert 1 <= len(client.session("chat").current()) <= 5
+
+
+def test_fewer_are_not(tmp_path: Path) -> None:
+    assert committed(tmp_path / "a.db", AutoCommit(messages=4), lambda c: say(c, 3)) == []
+
+
+def test_so_many_tokens_are_committed_by_themselves(tmp_path: Path) -> None:
+    policy = AutoCommit(tokens=100)
+    assert committed(tmp_path / "few.db", policy, lambda c: say(c, 3)) == []
+    long = "a rope " * 100
+    assert committed(tmp_path / "many.db", policy, lambda c: say(c, 1, long)) == ["archive_001"]
+
+
+def test_the_last_messages_can_stay(tmp_path: Path) -> None:
+    policy = AutoCommit(messages=4, keep_recent=2)
+    committed(tmp_path / "a.db", policy, lambda client: say(client, 4))
+    with sennit.open(tmp_path / "a.db") as client:
+        assert len(client.session("chat").current()) == 2
+
+
+def test_a_pause_commits(tmp_path: Path) -> None:
+    done = Event()
+
+    def notice(_: str) -> Any:
+        done.set()
+
+    with faults.arm("memory.commit: finished", notice), sennit.open(tmp_path / "a.db") as client:
+        client.memory.auto(AutoCommit(idle=0.01))
+        say(client, 1)
+        assert done.wait(30)
+        assert archives(client)[0] == "archive_001"
+
+
+def test_a_pause_that_is_not_over_when_the_client_closes_commits_nothing(tmp_path: Path) -> None:
+    assert committed(tmp_path / "a.db", AutoCommit(idle=3600), lambda c: say(c, 1)) == []
+
+
+def test_a_session_deleted_meanwhile_is_no_trouble() -> None:
+    client = Client(MemoryStore())
+    client.memory.auto(AutoCommit(messages=1))
+    for _ in range(20):
+        client.session("chat").add_message("user", "hello")
+        client.delete_session("chat")
+    client.memory.auto(None)
+    say(client, 5)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"messages": 0}, {"tokens": -1}, {"idle": float("nan")}, {"keep_recent": -1}]
+)
+def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        AutoCommit(**wrong)
