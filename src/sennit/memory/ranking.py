@@ -31,7 +31,7 @@ LEADING = (0.4, 0.3)
 TOGETHER = 0.3
 """What a group adds: this share of the mean of its best scores."""
 BEST = 5
-DISTILLED = 0.5
+DISTILLED = 1.0
 """What a memory gets on top of its own score: it says in a line what messages say in many."""
 RECENT = 0.05
 """What something new gets on top; half of it after `HALF_LIFE`, and so on."""

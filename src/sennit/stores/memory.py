@@ -197,7 +197,8 @@ class MemoryStore:
                 if (asked.since is None or message.created >= asked.since)
                 and (asked.until is None or message.created < asked.until)
             ]
-            found = scored(texts, asked.words)
+            files = [one.text for one in self._texts(owner) if one.place < 0]
+            found = scored(texts, asked.words, files)
             found.sort(key=lambda one: (one[0], one[1][:2]), reverse=True)
             best = found[: max(0, asked.limit)]
             return [kept.hit(at, score) for score, (_, _, kept, at) in best]
@@ -228,13 +229,15 @@ class MemoryStore:
                 for version in kept.versions
                 if is_asked_for(asked, kept.file, version)
             ]
+            every = [one.text for owner in asked.owners for one in self._texts(owner)]
         places = [file_place(file) for file, _ in texts]
         found = {
             place: FileHit(file, place, 0.0)
             for place, (file, _) in zip(places, texts, strict=True)
             if place in asked.places
         }
-        hits = [FileHit(one, file_place(one), score) for score, one in scored(texts, asked.words)]
+        ranked = scored(texts, asked.words, every)
+        hits = [FileHit(one, file_place(one), score) for score, one in ranked]
         hits.sort(key=lambda hit: (hit.score, hit.file.created), reverse=True)
         found |= {hit.place: hit for hit in hits[: max(0, asked.limit)]}
         return list(found.values())

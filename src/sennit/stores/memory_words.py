@@ -21,23 +21,25 @@ _SATURATION = 1.2
 _BY_LENGTH = 0.75
 
 
-def scored(texts: Sequence[tuple[_T, str]], wanted: Sequence[str]) -> list[tuple[float, _T]]:
-    """Those of the texts that hold a wanted word, with their score, in their order."""
+def scored(
+    texts: Sequence[tuple[_T, str]], wanted: Sequence[str], others: Sequence[str] = ()
+) -> list[tuple[float, _T]]:
+    """Those of the texts that hold a wanted word, with their score, in their order.
+
+    How rare a word is, and how long a text is usually, is counted over `others` too, so that scores
+    of different kinds of texts can be compared.
+    """
     spoken = [(one, _WORD.findall(text.lower())) for one, text in texts]
-    average = sum(len(said) for _, said in spoken) / max(1, len(spoken))
-    counts = [(one, [_said(said, word) for word in wanted], len(said)) for one, said in spoken]
-    rarities = [_rarity(len(counts), sum(1 for _, n, _ in counts if n[at])) for at in _all(wanted)]
+    every = [said for _, said in spoken] + [_WORD.findall(text.lower()) for text in others]
+    average = sum(map(len, every)) / max(1, len(every))
+    rarities = [_rarity(len(every), sum(1 for said in every if _said(said, w))) for w in wanted]
 
-    def score(one: _T, times: list[int], length: int) -> tuple[float, _T]:
-        damped = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * length / max(1.0, average))
-        pairs = zip(times, rarities, strict=True)
-        return sum(r * n * (_SATURATION + 1) / (n + damped) for n, r in pairs), one
+    def score(one: _T, said: Sequence[str]) -> tuple[float, _T]:
+        damped = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * len(said) / max(1.0, average))
+        times = [(_said(said, word), rarity) for word, rarity in zip(wanted, rarities, strict=True)]
+        return sum(r * n * (_SATURATION + 1) / (n + damped) for n, r in times), one
 
-    return [found for found in starmap(score, counts) if found[0] > 0]
-
-
-def _all(wanted: Sequence[str]) -> range:
-    return range(len(wanted))
+    return [found for found in starmap(score, spoken) if found[0] > 0]
 
 
 def _rarity(texts: int, holding: int) -> float:
