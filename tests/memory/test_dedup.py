@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sennit.memory.dedup import LONGEST, decide_by_rules
 from sennit.memory.ranker import RANKED, TextRanker
 from sennit.memory.values import Action, Candidate, Decision, Known
-from tests.memory.saying import AT, Pair, candidate, known, pairs
+from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user
 
 DISTRACTIONS = {
     "profile": ["I own a bicycle.", "My shoe size is 43."],
@@ -169,6 +171,21 @@ def test_what_no_longer_holds_is_not_known() -> None:
     assert decision.action is Action.CREATE
 
 
+@pytest.mark.parametrize(
+    "past", ["I lived in Rome until 2019.", "I lived in Rome.", "I used to live in Rome."]
+)
+def test_what_was_once_does_not_change_what_is_now(past: str) -> None:
+    [said] = found(user(past))
+    [decision] = decided(said, known=[known("profile", "I live in Lisbon.")])
+    assert decision.action is Action.CREATE
+
+
+def test_what_was_once_is_not_written_twice() -> None:
+    [said] = found(user("I lived in Rome until 2019."))
+    closed = replace(known("profile", said.text), valid_to=said.valid_to)
+    assert [one.action for one in decided(said, known=[closed])] == [Action.SKIP]
+
+
 def test_memories_of_another_category_are_not_compared() -> None:
     other = known("preferences", "I like tea.")
     decisions = decide_by_rules([candidate("patterns", "I like tea.")], lambda _: [other])
@@ -197,3 +214,34 @@ def test_the_ranker_forgets_what_was_replaced() -> None:
     assert [one.text for one in ranker(candidate("preferences", "I hate jazz."))] == [
         "I like jazz."
     ]
+
+
+_TOLD = st.sampled_from(
+    [(pair.category, text) for pair in pairs("dedup.psv") for text in (pair.known, pair.new)]
+)
+
+
+@given(st.lists(_TOLD, max_size=8), st.lists(_TOLD, max_size=8))
+def test_whatever_is_known_and_new_nothing_is_lost(
+    old: list[tuple[str, str]], new: list[tuple[str, str]]
+) -> None:
+    stored = [known(category, text, f"v://{n}") for n, (category, text) in enumerate(old)]
+    candidates = [candidate(category, text) for category, text in new]
+    says = {one.id: one for one in stored}
+    for one, decision in zip(candidates, decided(*candidates, known=stored), strict=True):
+        assert decision.candidate is one
+        if decision.action is Action.CREATE:
+            says[one.id] = Known(id=one.id, category=one.category, text=decision.text)
+            assert decision.text == one.text
+            continue
+        target = says[decision.target or ""]
+        assert target.category is one.category
+        if decision.action is Action.SKIP:
+            assert decision.text == target.text
+            continue
+        assert one.category.mergeable
+        assert one.text in decision.text
+        assert (decision.closed_at is not None) == (decision.action is Action.UPDATE)
+        if decision.action is Action.MERGE:
+            assert target.text.rstrip(".") in decision.text
+        says[target.id] = replace(target, text=decision.text)

@@ -144,6 +144,26 @@ def test_dates_come_from_what_was_said() -> None:
     assert one.slug.startswith("2024-05-03-")
 
 
+@pytest.mark.parametrize(
+    ("said", "claimed", "stored"),
+    [
+        ("Ich wohne in Graz.", "Ich wohne in Graz.", "Ich wohne in Graz."),
+        (
+            "Ich wohne seit Mai in Graz.",
+            "Der Benutzer wohne seit Mai in Graz.",
+            "Ich wohne seit Mai in Graz.",
+        ),
+        ("東京に住んでいます。猫が好きです。", "東京に住んでいる", "東京に住んでいます。"),
+        ("Я живу в Москве.", "Я живу в Москве.", "Я живу в Москве."),
+    ],
+)
+def test_a_claim_in_any_language_is_held_against_the_words(
+    said: str, claimed: str, stored: str
+) -> None:
+    assert kept(("profile", claimed, [1]), user(said)).text.rstrip(".") == stored.rstrip(".")
+    assert isinstance(grounded(("profile", "Benutzer 大阪 Париж", [1]), user(said)), str)
+
+
 @given(json_values)
 def test_any_item_of_an_answer_is_a_claim_or_none(item: Any) -> None:
     claim = Claim.of(item)

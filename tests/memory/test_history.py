@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +13,7 @@ import sennit
 from sennit import AccessError, Client, NotFoundError, ValidationError, clock
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
+from sennit.stores.records import Owner
 from tests.memory.remembering import TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
@@ -58,12 +60,14 @@ def test_history_tells_each_version_and_what_it_rests_on(client: Client) -> None
 
 
 def test_a_preference_has_its_time(client: Client) -> None:
-    said_on(client, SPRING, "one", "I use vim as my editor.")
-    said_on(client, SPRING + 10 * DAY, "two", "I switched from vim to emacs as my editor.")
-    held = [one.text for one in client.memory.at(SPRING + DAY) if one.category == "preferences"]
-    now = [one.text for one in client.memory.at(SPRING + 11 * DAY)]
-    assert any("vim" in text for text in held)
-    assert any("emacs" in text for text in now)
+    said_on(client, SPRING, "one", "My favourite drink is tea.")
+    said_on(client, SPRING + 10 * DAY, "two", "My favourite drink is coffee now.")
+    for day, drink in ((SPRING + DAY, "tea"), (SPRING + 11 * DAY, "coffee")):
+        (held,) = client.memory.at(day, "preferences")
+        assert drink in held.text
+    first, second = client.memory.history(held.uri)
+    assert first.valid_to == second.valid_from >= SPRING + 10 * DAY
+    assert second.valid_to is None
 
 
 def test_memories_are_listed_by_category(client: Client) -> None:
@@ -224,3 +228,17 @@ def test_a_commit_that_was_forgotten_meanwhile_is_not_found() -> None:
     for ask in (client.get_task, client.undo_commit, client.retry_task):
         with pytest.raises(NotFoundError):
             ask(task)
+
+
+def test_a_commit_that_ends_while_its_session_is_forgotten_leaves_nothing() -> None:
+    class Late(MemoryStore):
+        """Lets a commit end just before the session is deleted."""
+
+        def delete_session(self, owner: Owner, session: UUID) -> bool:
+            other.session("one").commit()
+            return super().delete_session(owner, session)
+
+    other = Client(Late())
+    talk(other.session("one"), "My name is Ada.")
+    other.forget(session="one")
+    assert memories(other) == {}

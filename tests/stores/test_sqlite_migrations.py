@@ -199,3 +199,12 @@ def test_a_migration_that_fails_changes_nothing(written: Path) -> None:
     connection.close()
     with sennit.open(written, user="ada") as client:
         assert len(client.search_messages("rope")) == 2
+
+
+def test_what_matters_in_a_file_of_version_1_can_be_remembered(written: Path) -> None:
+    with sennit.open(written, user="ada") as client:
+        session = client.session("chat")
+        session.add_message("user", "My name is Ada.")
+        assert session.commit()["archived"] is True
+        assert "Ada" in client.fs.read("viking://user/memories/profile.md")
+        assert client.doctor() == []

@@ -248,7 +248,9 @@ ACTS = {
         Act("undo a commit", _undo),
         Act("write a file", lambda c, _: c.fs.write("viking://user/notes/knot.md", "knot")),
         Act("write a file again", lambda c, _: c.fs.write("viking://resources/knot.md", "knot 3")),
-        Act("move a file", lambda c, _: c.fs.mv("viking://resources/knot.md", "viking://user/k.md")),
+        Act(
+            "move a file", lambda c, _: c.fs.mv("viking://resources/knot.md", "viking://user/k.md")
+        ),
         Act("remove a file", lambda client, _: client.fs.rm("viking://resources/knot.md")),
         # What came from the session goes first, then the session.
         Act("forget a session", lambda client, _: client.forget(session="other"), steps=2),

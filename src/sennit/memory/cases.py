@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import filterfalse
 
-from sennit.memory.phrases import expanded, is_order, is_secret, tidy
+from sennit.memory.phrases import expanded, is_order, is_unfit, tidy
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import slug
 from sennit.memory.values import Candidate, Category, Evidence
@@ -48,11 +50,13 @@ class _Said:
         return Evidence(self.utterance.message_id, self.sentence)
 
 
+@lru_cache(maxsize=4096)
 def is_problem(sentence: str) -> bool:
     """Whether a sentence says that something does not work."""
     return _PROBLEM.search(expanded(sentence)) is not None
 
 
+@lru_cache(maxsize=4096)
 def is_solution(sentence: str) -> bool:
     """Whether a sentence says how something was mended, or that it was."""
     said = expanded(sentence)
@@ -69,30 +73,28 @@ def cases(conversation: Conversation) -> Iterator[Candidate]:
         if isinstance(one, ToolUse) or is_order(one.text):
             continue
         if one.speaker == "assistant":
-            proposed = _proposal(one) or proposed
+            proposed = (problem and _proposal(one)) or proposed
             continue
-        for sentence in one.sentences:
-            solution = _solution(_Said(one, sentence), proposed)
+        for sentence in filterfalse(is_unfit, one.sentences):
+            solved = problem is not None and is_solution(sentence)
+            solution = _solution(_Said(one, sentence), proposed) if solved else None
             if problem and solution:
                 yield _case(problem, solution, _Said(one, sentence))
                 problem = proposed = None
-            elif is_problem(sentence) and not is_secret(sentence):
+            elif is_problem(sentence):
                 problem, proposed = _Said(one, sentence), None
 
 
 def _solution(said: _Said, proposed: _Said | None) -> _Said | None:
-    plain = expanded(said.sentence)
-    if _MENDED.search(plain):
-        return said
-    worked = _WORKED.search(plain) and not _DOUBT.search(plain)
-    return proposed if worked else None
+    """What solved it, once somebody says that it is solved: they say how, or it was proposed."""
+    return said if _MENDED.search(expanded(said.sentence)) else proposed
 
 
 def _proposal(utterance: Utterance) -> _Said | None:
     """What the assistant advises: its first sentences that are no question."""
     told = [one for one in utterance.sentences if not one.endswith("?")]
     advice = " ".join(told[:3])[:_LONGEST]
-    return _Said(utterance, advice) if advice and not is_secret(advice) else None
+    return _Said(utterance, advice) if advice and not is_unfit(advice) else None
 
 
 def _case(problem: _Said, solution: _Said, confirmed: _Said) -> Candidate:

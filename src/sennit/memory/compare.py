@@ -52,6 +52,9 @@ def compare(known: Known, candidate: Candidate) -> Comparison:
     if not candidate.category.mergeable or known.category is not candidate.category:
         return Comparison(Verdict.OTHER)
     found = [Comparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
+    if candidate.valid_to is not None and candidate.valid_to <= candidate.said_at:
+        # What held until some day says nothing about what holds now.
+        found = [one for one in found if one.verdict is not Verdict.CHANGED]
     return min(found, key=lambda one: _ORDER.index(one.verdict), default=Comparison(Verdict.OTHER))
 
 

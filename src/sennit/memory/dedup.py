@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sennit.memory.compare import Comparison, Verdict, compare
+from sennit.memory.compare import Comparison, Verdict, compare, is_repeat
 from sennit.memory.ranker import RANKED, Similar, TextRanker
 from sennit.memory.values import Action, Candidate, Decision, Known
 
@@ -44,16 +44,9 @@ class Batch:
         """The memory that a candidate became part of, if it did not become one of its own."""
 
     def known(self, candidate: Candidate) -> list[Known]:
-        """What may be about the same thing, as it stands now: own candidates first, then by rank.
-
-        What ceased to hold is left out: that it was known once does not make it known now.
-        """
+        """What may be about the same thing, as it stands now: own candidates, then by rank."""
         stored = [self._now.get(one.id, one) for one in self._similar(candidate)[:RANKED]]
-        return [
-            one
-            for one in (*self._own(candidate), *stored)
-            if one.category is candidate.category and one.valid_to is None
-        ]
+        return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
 
     def as_it_stands(self, known: Known) -> Known:
         """A memory, or what became of a candidate, after the decisions so far."""
@@ -94,6 +87,17 @@ class Batch:
             self._own.put(changed)
         else:
             self._now[target] = changed
+
+
+def comparable(known: Known, candidate: Candidate) -> bool:
+    """Whether a memory can decide on a candidate: of its category, and about the same time.
+
+    What ceased to hold is not known now, unless the candidate speaks of the past in the same words.
+    """
+    if known.category is not candidate.category:
+        return False
+    past = candidate.valid_to is not None and is_repeat(known, candidate)
+    return known.valid_to is None or past
 
 
 def create(candidate: Candidate, reason: str = "nothing like it is known") -> Decision:

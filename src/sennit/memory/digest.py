@@ -8,6 +8,7 @@ A digest is a pure value: what it says to write is written by somebody else, or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sennit.errors import OutputError, SennitError
@@ -26,7 +27,7 @@ from sennit.memory.prompts import (
 from sennit.memory.ranker import Similar
 from sennit.memory.reading import Conversation, read
 from sennit.memory.summarize import summary_by_rules, summary_from
-from sennit.memory.transcript import budget, transcript
+from sennit.memory.transcript import Transcript, budget, transcript
 from sennit.memory.values import Candidate, Decision, Digest, Extraction, Method, Summary
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
@@ -119,24 +120,23 @@ class _Thinking:
         found, refused = _grounded(answer["memories"], Ground(shown.shown))
         if refused and not found:
             self._warn(f"Nobody said any of what {self._model.name!r} wanted remembered")
-            by_rules = extract_by_rules(self._conversation)
-            return Extraction(
-                candidates=by_rules.candidates, refused=refused, warnings=by_rules.warnings
-            )
-        rest = Conversation(shown.left_out)
-        missed = extract_by_rules(rest)
-        known = {(one.category, one.text) for one in found}
-        found += [one for one in missed.candidates if (one.category, one.text) not in known]
-        if rest.said:
-            self._warnings.append(
-                f"{len(rest.said)} of {len(self._conversation.said)} messages did not fit into the "
-                f"prompt, whole; rules read them instead."
-            )
+            return replace(extract_by_rules(self._conversation), refused=refused)
         if refused:
             self._warnings.append(f"{refused} memories were refused: nobody had said them.")
-        return Extraction(
-            candidates=tuple(found), method="model", refused=refused, warnings=missed.warnings
-        )
+        rest = self._rest(shown)
+        known = {(one.category, one.text) for one in found}
+        found += [one for one in rest.candidates if (one.category, one.text) not in known]
+        return replace(rest, candidates=tuple(found), method="model", refused=refused)
+
+    def _rest(self, shown: Transcript) -> Extraction:
+        """What rules find in that which the model was not shown, or only in part."""
+        left_out = len(shown.left_out)
+        if left_out:
+            self._warnings.append(
+                f"{left_out} of {len(self._conversation.said)} messages did not fit into the "
+                f"prompt, whole; rules read them instead."
+            )
+        return extract_by_rules(Conversation(shown.left_out))
 
     async def _decided(self, candidates: Sequence[Candidate]) -> tuple[list[Decision], Method]:
         letters = self._room(self._prompts.decide, schema=DECIDE_SCHEMA)

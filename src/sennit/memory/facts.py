@@ -46,19 +46,41 @@ class Fact:
 
 
 Maker: TypeAlias = Callable[[re.Match[str], Plain], Fact | None]
-RULES: list[tuple[re.Pattern[str], Maker]] = []
-"""All rules, in the order in which they are tried."""
+
+BE = r"(?:am|is|are|was|were)"
+HAVE = r"(?:have |has )?"
+NAME = (
+    r"(?:(?:(?:Dr|Mrs?|Ms|Prof)\. )?(?-i:[^\W\d_a-z][\w'-]*)"
+    r"(?: (?-i:[^\W\d_a-z][\w'.-]*)){0,2})"
+)
+COMMON_THING = r"(?:the(?! (?-i:[A-Z]))|an?|this|that|these|those|my|your|it|another|using|line) "
+"""How a thing begins that has no name of its own."""
 
 
-def rule(*patterns: str) -> Callable[[Maker], Maker]:
-    """Register a function that makes a fact of a plain clause which one of the patterns begins."""
-    compiled = re.compile("|".join(patterns), re.IGNORECASE)
+class Rules:
+    """A table of rules, tried in the order in which they were added."""
 
-    def add(maker: Maker) -> Maker:
-        RULES.append((compiled, maker))
-        return maker
+    def __init__(self) -> None:
+        self._rules: list[tuple[re.Pattern[str], Maker]] = []
 
-    return add
+    def add(self, *patterns: str) -> Callable[[Maker], Maker]:
+        """Add a function that makes a fact of a plain clause which one of the patterns begins."""
+        compiled = re.compile("|".join(patterns), re.IGNORECASE)
+
+        def added(maker: Maker) -> Maker:
+            self._rules.append((compiled, maker))
+            return maker
+
+        return added
+
+    def fact(self, clause: Plain) -> Fact | None:
+        """What the first rule makes of a clause that makes anything of it."""
+        for pattern, maker in self._rules:
+            found = pattern.match(clause.text)
+            fact = found and maker(found, clause)
+            if fact:
+                return fact
+        return None
 
 
 _CUT = re.compile(

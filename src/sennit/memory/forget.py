@@ -150,6 +150,7 @@ def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) 
     """Erase a session and all that rests on it; NotFoundError if there is neither."""
     files = _forget_derived(realm, session)
     sessions = int(delete(session))
+    files += _forget_derived(realm, session)  # a commit may have ended in between; no more can now
     if not sessions and not files:
         raise NotFoundError(f"There is no session {session} here, and nothing came from it.")
     realm.store.scrub()
@@ -162,6 +163,7 @@ def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
     own = realm.store.list_files(realm.user, "")
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in own])
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
+    files += _forget_derived(realm, None)  # a commit may have ended in between; no more can now
     realm.store.scrub()
     return Forgotten(gone, files + len(own))
 
@@ -213,7 +215,8 @@ def _forget_derived(realm: Realm, session: UUID | None) -> int:
             changes += _rebuilt(file, versions, numbers, facts)
         else:
             changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
-    realm.store.change_files(changes)
+    if changes:
+        realm.store.change_files(changes)
     return len(found)
 
 

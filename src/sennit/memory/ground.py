@@ -15,7 +15,7 @@ from typing import Any, cast
 from sennit.memory.compare import Verdict, told_apart
 from sennit.memory.dates import period
 from sennit.memory.extract import candidate_of
-from sennit.memory.phrases import expanded, is_order, is_secret, stated_sentences, tidy
+from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, tidy
 from sennit.memory.reading import ToolUse, Utterance
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import NEGATIONS, slug, stem, terms, words
@@ -73,7 +73,7 @@ class Ground:
     def candidate(self, claim: Claim) -> Candidate | str:
         """The claim as a candidate, in words that were said; or why it was refused."""
         text = " ".join(claim.content.split())[:_LONGEST]
-        if not text or is_order(text) or is_secret(text):
+        if not text or is_order(text) or is_unfit(text):
             return "it is empty, gives orders or holds a secret"
         wanted = frozenset(terms(expanded(text))) - _FRAME
         category = _category(claim.category, text)

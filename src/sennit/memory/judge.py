@@ -12,7 +12,7 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from sennit.memory.compare import Verdict, compare
-from sennit.memory.dedup import Batch, create, merged
+from sennit.memory.dedup import Batch, comparable, create, merged
 from sennit.memory.ranker import Similar, TextRanker
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import terms
@@ -63,7 +63,7 @@ def as_known(candidate: Candidate) -> Known:
 
 def _shown(candidate: Candidate, earlier: TextRanker, similar: Similar) -> list[Known]:
     known = [*earlier(candidate)[:_KNOWN], *similar(candidate)[:_KNOWN]]
-    fitting = (one for one in known if one.category is candidate.category and not one.valid_to)
+    fitting = (one for one in known if comparable(one, candidate))
     return [*{one.id: one for one in fitting}.values()]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from sennit.memory.phrases import is_order, is_secret
+from sennit.memory.phrases import is_order, is_unfit
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import slug
 from sennit.memory.values import Candidate, Category, Evidence
@@ -21,7 +21,7 @@ _LONGEST = 160
 def patterns(conversation: Conversation) -> Iterator[Candidate]:
     """What the tools of a conversation have taught."""
     for candidate in (*_made_good(conversation.tool_uses), *_together(conversation)):
-        if not is_secret(candidate.text) and not is_order(candidate.text):
+        if not is_unfit(candidate.text) and not is_order(candidate.text):
             yield candidate
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sennit.memory.dates import is_dated
 from sennit.memory.reading import Utterance
@@ -108,6 +109,7 @@ _REPORTED = re.compile(
     r"writes|asked|believes?|joked)\b(?! hi)",
     _I,
 )
+_REPORTING = ("sa", "told", "tell", "think", "claim", "wrote", "writes", "ask", "believe", "joke")
 _TASK = re.compile(
     r"(?:please )?(?:translate|write|rewrite|summari[sz]e|proofread|correct|generate|create|draft|"
     r"compose|fix|explain|give|tell|act|show|make|help|find|list|describe|convert|analy[sz]e|check|"
@@ -115,16 +117,18 @@ _TASK = re.compile(
     r"read|tell|let|go|run|open|search|implement|add|remove|delete|update|refactor)\b",
     _I,
 )
-_SECRET = re.compile(
+_UNFIT = re.compile(
     r"\b(?:pass(?:word|phrase|code)|(?:api|access|private|secret)[ _-]?key|(?:\w+ )?token|secret|"
     r"pin(?: code| number)?|cvv|ssn|social security number|(?:credit )?card(?: number)?)s?\s*"
     r"(?:(?:for|of) [\w ]{1,30}? )?(?:is|are|was|to|=|:)\s*\S"
-    r"|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|-----BEGIN|\d(?:[ -]?\d){12,15}(?!\d)",
+    r"|\.\.[/\\]|%2e%2e|\bsk-\w|\bghp_\w|\bAKIA\w|\bxox[abp]-|\beyJ\w+\.|"
+    r"-----BEGIN",
     _I,
 )
-_SECRET_HINTS = (
+_CARD = re.compile(r"\d(?:[ -]?\d){12,15}(?!\d)")
+_UNFIT_HINTS = (
     "pass", "key", "token", "secret", "pin", "cvv", "ssn", "social", "card", "sk-", "ghp_", "akia",
-    "xox", "eyj", "-----", *map(str, range(10)),
+    "xox", "eyj", "-----", "..", "%2e",
 )  # fmt: skip
 _LEAD = r"(?:^|[.!?:,\n]\s{0,4}|\b(?:please|now|then|and|must|should|to|you)\s{1,4})"
 _ORDER = re.compile(
@@ -132,12 +136,12 @@ _ORDER = re.compile(
     rf"instructions?|rules|system prompt|everything before)\b"
     rf"|{_LEAD}(?:store|save|write|insert|add|record|remember)\b[^.]{{0,40}}\bthe user "
     r"(?:is|has|wants|likes|must)\b|\b(?:reveal|print|repeat)\b[^.]{0,20}\bsystem prompt\b|"
-    r"\bdeveloper mode\b|\.\./|\.\.\\|<\|",
+    r"\bdeveloper mode\b|<\|",
     _I,
 )
 _ORDER_HINTS = (
     "ignore", "disregard", "forget", "override", "the user ", "system prompt", "developer mode",
-    "../", "..\\", "<|",
+    "<|",
 )  # fmt: skip
 """One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
@@ -155,6 +159,10 @@ _ELLIPTIC = re.compile(
 """How a clause begins whose subject goes without saying."""
 _WE = re.compile(r"\b(?:we|our)\b", _I)
 _ONE = {"we": "I", "our": "my"}
+_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
+"""How a way of working begins; it is no supposition although it may begin with "if"."""
+_SHORT = 1000
+"""The longest text of which it is worth noting what it was found to be."""
 _SPACES = re.compile(r"\s+")
 
 
@@ -176,14 +184,21 @@ class Plain:
 
 def is_order(text: str) -> bool:
     """Whether a text tries to tell the memory, rather than the assistant, what to do."""
+    return _is_order(text) if len(text) <= _SHORT else _is_order.__wrapped__(text)
+
+
+@lru_cache(maxsize=1024)
+def _is_order(text: str) -> bool:
     hinted = text.lower()
     return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
-def is_secret(text: str) -> bool:
-    """Whether a text speaks of something that must never be stored, such as a password."""
+@lru_cache(maxsize=4096)
+def is_unfit(text: str) -> bool:
+    """Whether a text holds what must never be stored: a password, a key, a path that climbs."""
     hinted = text.lower()
-    return any(hint in hinted for hint in _SECRET_HINTS) and _SECRET.search(text) is not None
+    hinted_at = any(hint in hinted for hint in _UNFIT_HINTS)
+    return (hinted_at and _UNFIT.search(text) is not None) or _CARD.search(text) is not None
 
 
 def is_request(sentence: str) -> bool:
@@ -228,16 +243,17 @@ def own_statements(utterance: Utterance) -> Iterator[str]:
 
 def _is_statement(sentence: str, plain: str) -> bool:
     """Whether a sentence says how things are: no question, supposition, report or secret."""
-    if sentence.rstrip("\"') ").endswith("?") or _QUESTION.match(plain):
+    if sentence.rstrip("\"') ").endswith(("?", "？")) or _QUESTION.match(plain):
         return False
     return not (
         (_SUPPOSED.search(plain) and not _RULE.match(plain))
-        or _REPORTED.search(plain)
-        or is_secret(plain)
+        or _is_reported(plain)
+        or is_unfit(plain)
     )
 
 
-_RULE = re.compile(r"(?:if|when|whenever|before|after|every time|each time) [^,]+, (?!I\b)", _I)
+def _is_reported(plain: str) -> bool:
+    return any(verb in plain for verb in _REPORTING) and _REPORTED.search(plain) is not None
 
 
 def plain(clause: str) -> Plain:

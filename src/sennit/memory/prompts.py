@@ -127,7 +127,8 @@ Categories:
 
 Rules:
 - Use only what the user states. Cases and patterns may also use what the assistant and tools did.
-- Stay as close to the speaker's words as you can. One fact for each memory, one sentence each.
+- Stay as close to the speaker's words as you can, in the speaker's language.
+- One fact for each memory, one sentence each.
 - `evidence` holds the numbers of the messages in which it was said.
 - Questions, suppositions, quotations, jokes, small talk and general knowledge are no memories.
 - Never keep passwords, keys or card numbers.

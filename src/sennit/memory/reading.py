@@ -37,7 +37,7 @@ _BLOCK = re.compile(
 )
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»\n]*)[\"”»]")
-_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|\n+|;\s+")
+_END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+|;\s+")
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|st|prof|e\.g|i\.e|vs|no|approx|etc)\.$", re.IGNORECASE)
 _LONGEST = 1000
 

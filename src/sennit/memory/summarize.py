@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from sennit.memory.cases import is_problem, is_solution
-from sennit.memory.phrases import expanded, is_order, is_request, is_secret
+from sennit.memory.phrases import expanded, is_order, is_request, is_unfit
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import folded, stem, terms, words
 from sennit.memory.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
@@ -167,7 +167,7 @@ def _named(utterance: Utterance) -> Iterator[tuple[str, int]]:
     """The terms of an utterance; what is in code or written like a name weighs more."""
     read = 0
     for sentence in utterance.sentences:
-        if is_secret(sentence) or read > _READ:
+        if is_unfit(sentence) or read > _READ:
             continue
         read += len(sentence)
         for found in _TERM.finditer(sentence):
@@ -200,12 +200,11 @@ def _pending(conversation: Conversation) -> list[str]:
     problem = ""
     for one in conversation.utterances:
         for sentence in _told(one):
-            plain = expanded(sentence)
-            if one.speaker == "user" and is_solution(plain):
+            if one.speaker == "user" and is_solution(sentence):
                 problem = ""
-            elif one.speaker == "user" and is_problem(plain):
+            elif one.speaker == "user" and is_problem(sentence):
                 problem = sentence
-            elif _TODO.search(plain) and not sentence.endswith("?"):
+            elif _TODO.search(expanded(sentence)) and not sentence.endswith("?"):
                 open_[_short(_line(sentence), _STEP_LETTERS)] = None
     if problem:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
@@ -229,7 +228,7 @@ def _gist(utterance: Utterance) -> str:
 def _told(utterance: Utterance) -> Iterator[str]:
     """The sentences a summary may repeat: no secrets, and nothing of a text that gives orders."""
     if not is_order(utterance.text):
-        yield from (one for one in utterance.sentences if not is_secret(one))
+        yield from (one for one in utterance.sentences if not is_unfit(one))
 
 
 def _spread(items: list[Any], most: int) -> list[Any]:
@@ -243,7 +242,7 @@ def _spread(items: list[Any], most: int) -> list[Any]:
 def _safe(text: Any) -> str:
     """A line of a model's, unless it holds what a summary must not."""
     line = _line(text)
-    return "" if is_secret(line) or is_order(line) else line
+    return "" if is_unfit(line) or is_order(line) else line
 
 
 def _lines(given: Iterable[Any]) -> tuple[str, ...]:

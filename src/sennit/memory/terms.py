@@ -11,6 +11,7 @@ import re
 import unicodedata
 from functools import lru_cache
 from hashlib import sha256
+from itertools import pairwise
 
 from sennit.stores.words import STOP_WORDS
 
@@ -38,6 +39,7 @@ _LITTLE = STOP_WORDS | set(_SMALL.split())
 NEGATIONS = frozenset({"not", "no", "never", "nor", "without", "none", "cannot"})
 _LONGEST_SLUG = 60
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)")
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]")
 _VOWEL = re.compile(r"[aeiouy]")
 
 
@@ -88,7 +90,15 @@ def _without_ending(word: str) -> str:
 
 def terms(text: str) -> list[str]:
     """The stems of a text's content words, in order; those that say "not" are left out."""
-    return [stem(w) for w in words(text) if w not in _LITTLE and w not in NEGATIONS]
+    found = [stem(w) for w in words(text) if w not in _LITTLE and w not in NEGATIONS]
+    return found if text.isascii() else [piece for term in found for piece in _pieces(term)]
+
+
+def _pieces(term: str) -> list[str]:
+    """A term; of a script that puts no spaces between words, each two signs side by side."""
+    if len(term) < 3 or not _UNSPACED.search(term):
+        return [term]
+    return [one + two for one, two in pairwise(term)]
 
 
 def is_number(term: str) -> bool:

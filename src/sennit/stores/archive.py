@@ -68,6 +68,8 @@ class Limits:
 LIMITS = Limits()
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+# The years 1 to 9999, in microseconds: what a datetime can show.
+Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_800_000_000)]
 
 
 class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,7 +1,8 @@
 """A session as lines of JSON, and back.
 
-First the session, then its messages, segments and branches; each line says its kind, and whatever a
-line refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
+First the session, then its messages, segments and branches, then its commits and what was used;
+each line says its kind, and whatever a line refers to stands before it. So a base cannot build on
+itself, and one pass writes or reads.
 
 Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
 be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
@@ -14,7 +15,7 @@ archive grants nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -26,7 +27,10 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, party
 from sennit.messages.plain import plain_dict, text
-from sennit.stores.archive import Count
+from sennit.stores import commit_lines
+from sennit.stores.archive import Count, Moment
+from sennit.stores.commit_lines import CommitLine, CommitReader, UseLine
+from sennit.stores.commits import CommitsRecord
 from sennit.stores.keys import session_id
 from sennit.stores.records import (
     BranchRecord,
@@ -37,21 +41,18 @@ from sennit.stores.records import (
     Snapshot,
 )
 
-# The years 1 to 9999, in microseconds: what a datetime can show.
-_Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_800_000_000)]
-
 
 class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
     id: UUID
     key: str | None
     user: str
-    created: _Moment
+    created: Moment
     metadata: dict[str, Any]
 
 
 class _MessageLine(msgspec.Struct, tag_field="kind", tag="message", forbid_unknown_fields=True):
     id: UUID
-    created: _Moment
+    created: Moment
     body: dict[str, Any]
 
 
@@ -65,7 +66,7 @@ class _SegmentLine(msgspec.Struct, tag_field="kind", tag="segment", forbid_unkno
 class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown_fields=True):
     id: UUID
     name: str
-    created: _Moment
+    created: Moment
     system: UUID | None
     segment: UUID
     resources: list[str]
@@ -73,11 +74,11 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
     metadata: dict[str, Any]
 
 
-_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine
-_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine)
+_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine | CommitLine | UseLine
+_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, CommitLine, UseLine)
 
 
-def written(snapshot: Snapshot) -> Iterator[bytes]:
+def written(snapshot: Snapshot, commits: CommitsRecord) -> Iterator[bytes]:
     """The lines of a session; the segments must stand after their bases."""
     one = snapshot.session
     yield _line(_SessionLine(one.id, one.key, one.user, one.created, one.metadata))
@@ -88,6 +89,8 @@ def written(snapshot: Snapshot) -> Iterator[bytes]:
         yield _line(_SegmentLine(segment.id, segment.base, segment.offset, entries))
     for branch in snapshot.branches:
         yield _line(_branch_line(branch))
+    for line in commit_lines.written(commits):
+        yield _line(line)
 
 
 def _branch_line(branch: BranchRecord) -> _BranchLine:
@@ -107,7 +110,7 @@ def _line(line: _Line) -> bytes:
     return dumps(line) + b"\n"
 
 
-def read(lines: Iterable[bytes], owner: Owner) -> Snapshot:
+def read(lines: Iterable[bytes], owner: Owner) -> tuple[Snapshot, CommitsRecord]:
     """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
     reader = _Reader(owner)
     number = 0
@@ -135,12 +138,15 @@ class _Reader:
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: set[str] = set()
         self._tails: set[UUID] = set()
+        self._commits = CommitReader()
 
     def take(self, line: _Line) -> None:
         """Add what a line says; raises ValidationError."""
         kind = _ORDER.index(type(line))
         if kind < self._kind or (kind > 0) == (self._session is None):
-            raise ValidationError("Lines come in the order session, messages, segments, branches.")
+            raise ValidationError(
+                "Lines come in the order session, messages, segments, branches, commits, uses."
+            )
         self._kind = kind
         match line:
             case _SessionLine():
@@ -151,17 +157,21 @@ class _Reader:
                 self._take_segment(line)
             case _BranchLine():
                 self._take_branch(line)
+            case CommitLine():
+                self._commits.take_commit(line, self._messages)
+            case UseLine():
+                self._commits.take_use(line)
 
-    def finished(self) -> Snapshot:
+    def finished(self) -> tuple[Snapshot, CommitsRecord]:
         """The whole session, when no more lines come; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
         segments = list(self._segments.values())
         _refuse_unused(segments, self._tails)
         _refuse_repeats(segments)
-        return Snapshot(
-            self._session, list(self._messages.values()), segments, list(self._branches.values())
-        )
+        messages, branches = list(self._messages.values()), list(self._branches.values())
+        snapshot = Snapshot(self._session, messages, segments, branches)
+        return snapshot, self._commits.finished()
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
         uid = line.id if line.key is None else session_id(self._owner, _key(line.key))

@@ -32,6 +32,8 @@ from sennit.stores.archive import (
     writing,
 )
 from sennit.stores.base import Store
+from sennit.stores.commit_lines import new_commits
+from sennit.stores.commits import CommitChange, CommitsRecord
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -97,7 +99,9 @@ def export_sessions(
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
-                _export_session(archive, store.load(owner, uid))
+                # What was committed first is among the messages that are read next.
+                commits = store.commits(owner, uid)
+                _export_session(archive, store.load(owner, uid), commits)
             except NotFoundError:
                 if sessions is not None:
                     raise  # else it was deleted meanwhile
@@ -129,7 +133,7 @@ def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
         before = (page[-1].updated, page[-1].id)
 
 
-def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
+def _export_session(archive: ArchiveWriter, found: Snapshot, commits: CommitsRecord) -> None:
     ordered = replace(found, segments=needed_segments(found))
     archive.add(
         ArchivedSession(
@@ -139,7 +143,7 @@ def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
             len(ordered.segments),
             len(ordered.branches),
         ),
-        lines.written(ordered),
+        lines.written(ordered, commits),
     )
 
 
@@ -170,8 +174,8 @@ def import_sessions(
         total = len(archive.manifest.sessions)
         _check(store, owner, archive)
         new_sessions = new_messages = 0
-        for done, wanted in enumerate(_snapshots(archive, owner), 1):
-            is_new, added = _import_session(store, owner, wanted)
+        for done, (wanted, commits) in enumerate(_snapshots(archive, owner), 1):
+            is_new, added = _import_session(store, owner, wanted, commits)
             new_sessions += is_new
             new_messages += added
             if progress is not None:
@@ -179,10 +183,10 @@ def import_sessions(
     return ImportSummary(total, new_sessions, new_messages)
 
 
-def _snapshots(archive: Archive, owner: Owner) -> Iterator[Snapshot]:
+def _snapshots(archive: Archive, owner: Owner) -> Iterator[tuple[Snapshot, CommitsRecord]]:
     for file, said in zip(archive.manifest.files, archive.manifest.sessions, strict=True):
         try:
-            found = lines.read(archive.lines(file), owner)
+            found, commits = lines.read(archive.lines(file), owner)
         except ArchiveError as error:
             raise ArchiveError(f"{file.name!r} cannot be imported. {error}") from error
         counts = len(found.messages), len(found.segments), len(found.branches)
@@ -190,17 +194,19 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[Snapshot]:
             raise ArchiveError(f"{file.name!r} is not as the manifest says.")
         if said.key is None and said.id != found.session.id:
             raise ArchiveError(f"{file.name!r} holds another session than its name says.")
-        yield found
+        yield found, commits
 
 
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """All is sound, and nothing that is here already differs."""
     seen: set[UUID] = set()
-    for wanted in _snapshots(archive, owner):
+    for wanted, commits in _snapshots(archive, owner):
         if wanted.session.id in seen:
             raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
         seen.add(wanted.session.id)
-        additions(wanted, _there(store, owner, wanted))
+        there = _there(store, owner, wanted)
+        additions(wanted, there)
+        _new_commits(store, owner, wanted, there, commits)
 
 
 def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
@@ -209,10 +215,25 @@ def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
     return store.load(owner, wanted.session.id)
 
 
-def _import_session(store: Store, owner: Owner, wanted: Snapshot) -> tuple[bool, int]:
+def _new_commits(
+    store: Store,
+    owner: Owner,
+    wanted: Snapshot,
+    there: Snapshot | None,
+    commits: CommitsRecord,
+) -> list[CommitChange]:
+    nothing = CommitsRecord([], [])
+    known = nothing if there is None else store.commits(owner, wanted.session.id)
+    return new_commits(commits, known)
+
+
+def _import_session(
+    store: Store, owner: Owner, wanted: Snapshot, commits: CommitsRecord
+) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
     there = _there(store, owner, wanted)
     changes = additions(wanted, there)
+    changes += _new_commits(store, owner, wanted, there, commits)
     uid = wanted.session.id
     if there is None:
         store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
