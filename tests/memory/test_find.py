@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -211,16 +212,14 @@ def test_a_target_outside_is_refused(wrong: str, tmp_path: Path) -> None:
         client.find("kiln", wrong)
 
 
-def test_wrong_limits_kinds_and_times_are_refused(tmp_path: Path) -> None:
-    with sennit.open(tmp_path / "chat.db") as client:
-        for wrong in (
-            {"limit": 0},
-            {"limit": True},
-            {"category": "secrets"},
-            {"since": datetime(2025, 1, 1)},
-        ):
-            with pytest.raises(ValidationError):
-                client.find("kiln", **wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [{"limit": 0}, {"limit": True}, {"category": "secrets"}, {"since": datetime(2025, 1, 1)}],
+    ids=str,
+)
+def test_wrong_limits_kinds_and_times_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "chat.db") as client, pytest.raises(ValidationError):
+        client.find("kiln", **wrong)
 
 
 HOSTILE = (
