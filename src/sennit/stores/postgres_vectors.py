@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
-
 from sennit.errors import StoreError
 from sennit.stores import words
 from sennit.stores.postgres_session import Connection, one
@@ -22,16 +20,13 @@ def prepare(connection: Connection) -> None:
     """Make the table, if it is not there; raises StoreError if the server cannot have it."""
     if one(connection.execute(sql.IS_PREPARED))[0]:
         return
-    try:
-        for statement in sql.PREPARE:
-            connection.execute(statement)
-    except psycopg.OperationalError:
-        raise
-    except psycopg.Error as error:
+    if not one(connection.execute(sql.IS_AVAILABLE))[0]:
         raise StoreError(
-            f"This PostgreSQL cannot keep vectors ({str(error).strip()}); install the extension "
-            f"pgvector, and let an administrator run CREATE EXTENSION vector."
-        ) from error
+            "This PostgreSQL cannot keep vectors: install the extension pgvector on the server, or "
+            "open the store without an embedder."
+        )
+    for statement in sql.PREPARE:
+        connection.execute(statement)
 
 
 def unembedded(connection: Connection, owner: int, model: str, limit: int) -> list[Unembedded]:

@@ -25,6 +25,7 @@ PREPARE: Final = (
     """CREATE INDEX IF NOT EXISTS vectors_version
        ON sennit.vectors (owner, version) WHERE version IS NOT NULL""",
 )
+IS_AVAILABLE: Final = "SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = 'vector')"
 IS_PREPARED: Final = "SELECT to_regclass('sennit.vectors') IS NOT NULL"
 
 # Numbers are given before commits, so a lower one may appear after a higher one: the last thousand
