@@ -77,6 +77,10 @@ torture: setup ## Kill, cut off, crash, crowd and fill up the stores, and look a
 bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
+.PHONY: bench-retrieval
+bench-retrieval: setup ## Ask what is in six long conversations, and count what is found
+	$(BIN)/python -m benchmarks.retrieval
+
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores beside ours
 	$(BIN)/python -m benchmarks.peers

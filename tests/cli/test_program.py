@@ -193,3 +193,27 @@ def test_the_chat_refuses_a_tool_that_is_not_there_in_one_line() -> None:
     ran = run("chat", "--tool", "nowhere.py:f")
     assert ran.exit_code == 1
     assert ran.stderr.startswith("sennit: Tool 'nowhere.py:f' could not be loaded")
+
+
+def test_find_shows_what_fits_and_where_it_stands(store: str) -> None:
+    ran = run("find", "which knots", "--store", store)
+    assert ran.exit_code == 0
+    assert "Name a knot" in ran.stdout
+    assert "viking://session/rope/messages.jsonl" in ran.stdout
+
+
+def test_find_tells_programs_everything(store: str) -> None:
+    found = told("find", "bowlines", "--store", store, "--explain", "--limit", "1")
+    assert found[0]["abstract"].endswith("A bowline.")
+    assert found[0]["category"] == "message"
+    assert found[0]["evidence"][0].keys() == {"session", "message"}
+    assert sum(found[0]["explained"].values()) == pytest.approx(found[0]["score"])
+
+
+def test_find_keeps_to_what_it_is_told(store: str) -> None:
+    for options in (["--until", "2001-01-01"], ["--category", "events"], ["--in", "viking://user"]):
+        assert told("find", "knot", "--store", store, *options) == []
+    assert told("find", "knot", "--store", store, "--since", "2001-01-01")
+    assert run("find", "knot", "--store", store, "--category", "secrets").exit_code == 1
+    nothing = run("find", "zeppelin", "--store", store)
+    assert (nothing.exit_code, nothing.stdout) == (0, "")

@@ -174,7 +174,7 @@ def test_removed_history_leaves_no_rows_behind(tmp_path: Path) -> None:
 def test_indexing_catches_up_in_batches_and_after_deletes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.sqlite._BATCH", 3)
+    monkeypatch.setattr("sennit.stores.sqlite_words._BATCH", 3)
     client = sennit.open(tmp_path / "sennit.db")
     session = client.session("chat")
     groups = [session.add_message("user", f"needle number {n}") for n in range(10)]

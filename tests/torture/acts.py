@@ -25,6 +25,8 @@ from sennit import (
     clock,
     ids,
 )
+from sennit.memory.embed import WordEmbedder
+from sennit.memory.vectors import Vectors
 from sennit.messages.codec import loads
 from sennit.sessions import segments
 from sennit.sessions.keeper import message_record
@@ -261,6 +263,7 @@ ACTS = {
         Act("remove a branch", lambda _, session: session.remove_branch("main")),
         Act("delete a session", lambda client, _: client.delete_session("chat")),
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),
+        Act("embed", lambda c, _: Vectors(c.memory.realm, WordEmbedder()).embed(), steps=0),
         Act("write a group", _write_group),
         Act("write a group with a refused one", _write_group_with_a_refused_one),
         Act("acquire a lease", _acquire),

@@ -6,7 +6,7 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property
 from os import PathLike
@@ -18,17 +18,21 @@ from uuid import UUID
 from sennit.api.home import DEFAULT
 from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
+from sennit.errors import ValidationError
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
-from sennit.sessions.session import ASSISTANT
+from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.memory.embed import Embedder
     from sennit.memory.files import FileSystem
+    from sennit.memory.find import Match
     from sennit.memory.forget import Forgotten, Undone
     from sennit.memory.memory import Memory
+    from sennit.memory.plan import Searched
     from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
@@ -48,8 +52,12 @@ class Client(ClientCore[Session]):
         agent: str | None = None,
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
+        embedder: Embedder | None = None,
     ) -> None:
-        """`services` and `operations` are those of all its sessions, by default its own."""
+        """`services` and `operations` are those of all its sessions, by default its own.
+
+        With an `embedder`, `find` goes by meaning too.
+        """
         super().__init__(
             store,
             session_type=Session,
@@ -58,6 +66,7 @@ class Client(ClientCore[Session]):
             agent=agent or ASSISTANT,
             services=services,
         )
+        self._embedder = embedder
         self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
@@ -82,7 +91,7 @@ class Client(ClientCore[Session]):
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
-        return Memory(Realm(self._store, self._owner, self.agent))
+        return Memory(Realm(self._store, self._owner, self.agent), self._embedder)
 
     @cached_property
     def fs(self) -> FileSystem:
@@ -179,6 +188,62 @@ class Client(ClientCore[Session]):
         old = expired(self._store, self._owner, older_than)
         return sum(self.delete_session(session) for session in old)
 
+    def find(
+        self,
+        query: str,
+        target_uri: str | None = None,
+        limit: int = 10,
+        at: datetime | None = None,
+        explain: bool = False,
+        *,
+        category: str | Iterable[str] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[Match]:
+        """Memories and messages that fit a question, the best first.
+
+        `target_uri` keeps it to a folder, a file, a session or an archive; `category` to kinds of
+        memories, or "message"; `since` and `until` to a time; `at` to what was known to hold then.
+        `explain` says of each what its score is made of. Raises ValidationError.
+        """
+        from sennit.memory.find import find, where
+
+        realm = self.memory.realm
+        limits = where(realm, target_uri, category=category, since=since, until=until, at=at)
+        vectors = self.memory.vectors
+        return find(realm, query, limits, limit=limit, explain=explain, vectors=vectors)
+
+    def search(
+        self,
+        query: str,
+        session: str | UUID | Session | None = None,
+        limit: int = 10,
+        *,
+        branch: BranchRef | None = None,
+    ) -> Searched:
+        """Plan up to five typed queries from a conversation, then find what they ask for.
+
+        What is current in the session is what a question like "When was that?" leans on, and is
+        not found again. With a model (`client.memory.use`) that makes the plan. Raises
+        ValidationError, NotFoundError.
+        """
+        if session is not None and not isinstance(session, Session):
+            session = self.session(session, create=False)
+        return self.memory.search(query, session, branch, limit)
+
+    def embed(self, progress: Callable[[int], object] | None = None) -> int:
+        """Embed all that is kept and has no vector yet; gives how many texts there were.
+
+        A search does a little of it by itself. `progress` is told the number so far. Raises
+        ValidationError without an embedder.
+        """
+        if self.memory.vectors is None:
+            raise ValidationError("There is no embedder; give one: sennit.open(embedder=...).")
+        return self.memory.vectors.embed(progress=progress)
+
+    afind = async_twin(find)
+    asearch = async_twin(search)
+    aembed = async_twin(embed)
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)

@@ -9,6 +9,7 @@ from sennit.api.address import store_at
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
+    from sennit.memory.embed import Embedder
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.sqlite_file import Durability
 
@@ -21,6 +22,7 @@ def open(
     agent: str | None = None,
     durability: Durability = "full",
     services: ServiceRegistry | None = None,
+    embedder: Embedder | None = None,
 ) -> Client:
     """A client for one user's sessions in a store.
 
@@ -29,10 +31,13 @@ def open(
     folder. `agent` is the name that what the assistant says is sent under, by default "assistant".
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
-    clients of several users that share them.
+    clients of several users that share them. With an `embedder`, such as
+    `sennit.memory.minilm.MiniLM()`, `client.find` goes by meaning too.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind.
     """
     from sennit.api.client import Client
 
     store = store_at(url, durability)
-    return Client(store, tenant=tenant, user=user, agent=agent, services=services)
+    return Client(
+        store, tenant=tenant, user=user, agent=agent, services=services, embedder=embedder
+    )

@@ -24,6 +24,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
+    from sennit.memory.context import Context
     from sennit.memory.memory import Memory
     from sennit.memory.result import CommitResult
     from sennit.operations.ipu import IPU
@@ -236,6 +237,27 @@ class Session(SessionCore):
         """The messages of a branch that are not archived, its system message first."""
         return self.memory.current(self, branch)
 
+    def context(
+        self,
+        branch: BranchRef | None = None,
+        budget_tokens: int = 2_000,
+        *,
+        query: str | None = None,
+        record: bool = True,
+    ) -> Context:
+        """What the next prompt should hold: profile, relevant memories, summaries, messages.
+
+        All of it together takes about `budget_tokens` at most, and each piece says how many. It is
+        made for the newest instruction, or for `query`. What is in it is recorded as used, unless
+        `record` is False. Raises ValidationError.
+        """
+        from sennit.memory.context import context
+
+        return context(
+            self.memory, self, branch, budget_tokens=budget_tokens, query=query, record=record
+        )
+
+    acontext = async_twin(context)
     aused = async_twin(used)
     acommit = async_twin(commit)
     acurrent = async_twin(current)

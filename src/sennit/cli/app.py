@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from sennit.cli import doctor, models, sessions
 from sennit.cli.chat import chat
+from sennit.cli.find import find
 from sennit.cli.words import clean
 from sennit.errors import SennitError
 
@@ -52,6 +53,7 @@ app.command()(chat)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
+app.command("find")(find)
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 

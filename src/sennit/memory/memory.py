@@ -18,17 +18,22 @@ from sennit.errors import NotFoundError, StoreError, ValidationError, shown
 from sennit.memory.archive import archive, checked_recent, current
 from sennit.memory.auto import AutoCommit, Counting
 from sennit.memory.digest import digest, digest_by_rules
+from sennit.memory.embed import Embedder
+from sennit.memory.find import where
 from sennit.memory.finish import Archived, Finishing
 from sennit.memory.forget import Undone, undo
 from sennit.memory.history import Memories
+from sennit.memory.plan import Searched, plan, plan_by_rules, search
 from sennit.memory.prompts import PROMPTS, Prompts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, failed, nothing_done, result_of
 from sennit.memory.used import uses
 from sennit.memory.values import Digest
+from sennit.memory.vectors import Vectors
 from sennit.memory.worker import Worker
 from sennit.messages.content import MessageRole
 from sennit.messages.message import Message
+from sennit.messages.parts import TextPart
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
@@ -39,9 +44,10 @@ from sennit.stores.commits import AddUses
 class Memory(Memories):
     """What one user, with one agent, has for good."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: Realm, embedder: Embedder | None = None) -> None:
         super().__init__(realm)
         self.realm = realm
+        self.vectors = None if embedder is None else Vectors(realm, embedder)
         self._model: Model | None = None
         self._prompts: Prompts = PROMPTS
         self._finishing = Finishing(realm, self._think)
@@ -155,6 +161,23 @@ class Memory(Memories):
         with self._one:
             return undo(self.realm, commit_id(task_id))
 
+    def search(
+        self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
+    ) -> Searched:
+        """Plan queries and find what they ask for; see `Client.search`."""
+        self._refuse_a_loop()
+        held = [] if session is None else self.current(session, branch)
+        said = [
+            part.text for message in held for part in message.parts if isinstance(part, TextPart)
+        ]
+        queries = (
+            plan_by_rules(query, said)
+            if self._model is None
+            else asyncio.run(plan(query, said, self._model, self._prompts))
+        )
+        limits = where(self.realm, without=frozenset(message.id for message in held))
+        return search(self.realm, queries, limits, limit=limit, vectors=self.vectors)
+
     def _think(self, archived: Archived) -> Digest:
         if self._model is None:
             return digest_by_rules(archived.messages, archived.similar, injected=archived.injected)
@@ -176,7 +199,9 @@ class Memory(Memories):
             asyncio.get_running_loop()
         except RuntimeError:
             return
-        raise ValidationError("An event loop is running here; use acommit() or aretry_task().")
+        raise ValidationError(
+            "An event loop is running here; use acommit(), aretry_task() or asearch()."
+        )
 
     def close(self) -> None:
         """Finish what the worker has to do."""

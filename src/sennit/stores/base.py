@@ -30,6 +30,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.stores.files import FileStore
+from sennit.stores.hits import WordStore
 from sennit.stores.records import (
     BranchRecord,
     Change,
@@ -44,12 +45,13 @@ from sennit.stores.records import (
     Snapshot,
     Write,
 )
+from sennit.stores.vectors import VectorStore
 
 AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id past those of every session: what a list that begins anew is `before`."""
 
 
-class Store(FileStore, Protocol):
+class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:

@@ -21,9 +21,11 @@ from sennit.ids import id_from_bytes, new_id
 from sennit.stores.doctor import Check, Finding, Home, Patient, finding, findings, is_readable
 from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
+from sennit.stores.sql.sqlite_words import ADD_WORDS
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import translated
-from sennit.stores.sqlite_session import index_words
+from sennit.stores.sqlite_files import file_words
+from sennit.stores.sqlite_words import index_words
 
 
 class FilePatient(Patient):
@@ -104,14 +106,16 @@ class FilePatient(Patient):
     def mend_index(self) -> None:
         """Make the index anew."""
         self.tell(sql.EMPTY_INDEX)
-        self._connection.executemany(store_sql.ADD_WORDS, self._all_words())
+        self._connection.executemany(ADD_WORDS, self._all_words())
         self.tell(sql.DROP_MARKS)
         self.tell(sql.ADD_MARK)
 
-    def _all_words(self) -> Iterator[tuple[int, str, str]]:
-        for number, owner, body in self._connection.execute(sql.ALL_BODIES):
+    def _all_words(self) -> Iterator[tuple[int, str]]:
+        for number, created, body in self._connection.execute(sql.ALL_BODIES):
             if is_readable(UUID(int=0), 0, body):
-                yield index_words(number, owner, body)
+                yield index_words(number, created, body)
+        for version, body in self._connection.execute(sql.ALL_FILES):
+            yield file_words(version, body)
 
     def checks(self) -> Iterable[Check]:
         """All checks; the first is whether keys are to be trusted."""

@@ -6,9 +6,9 @@ step; what a session is made of and takes is in `memory_session`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import RLock
 from typing import TypeVar
 from uuid import UUID
@@ -26,8 +26,19 @@ from sennit.stores.files import (
     KeptFile,
     VersionRecord,
 )
+from sennit.stores.hits import (
+    Asked,
+    AskedFiles,
+    FileHit,
+    Hit,
+    Placed,
+    file_place,
+    in_order_of,
+    is_asked_for,
+)
 from sennit.stores.memory_files import FileLog
 from sennit.stores.memory_session import MemorySession, copied
+from sennit.stores.memory_words import scored
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -41,11 +52,9 @@ from sennit.stores.records import (
     Whole,
     Write,
 )
+from sennit.stores.vectors import Embedded, Unembedded, unit
 
 _T = TypeVar("_T")
-
-_WORD = re.compile(r"\w+")
-_STEM = 4
 
 
 class MemoryStore:
@@ -55,6 +64,7 @@ class MemoryStore:
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, MemorySession]] = {}
         self._files = FileLog()
+        self._vectors: dict[tuple[Owner, str], dict[int, list[float]]] = {}
         self._closed = False
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -123,19 +133,119 @@ class MemoryStore:
             return [self._tried(write) for write in writes]
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
-        wanted = list(dict.fromkeys(words.asked(text)))
-        with self._step():
-            found = [
-                (_score(said, wanted), message.created, message.id, uid, said)
-                for uid, kept in self._of(owner).items()
-                if session is None or uid == session
-                for message in kept.messages.values()
-                for said in [words.said(message.body)]
-            ]
-        best = sorted((hit for hit in found if hit[0]), key=lambda hit: hit[:3], reverse=True)
+        wanted = words.asked(text)
+        scores = {hit.place: hit.score for hit in self.hits(owner, _asked(wanted, session, limit))}
         return [
-            Found(uid, message, words.snippet(said, wanted), float(score))
-            for score, _, message, uid, said in best[: max(0, limit)]
+            Found(
+                one.session,
+                one.message.id,
+                words.snippet(words.said(one.message.body), wanted),
+                scores[one.place],
+            )
+            for one in self.at_places(owner, list(scores))
+        ]
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        with self._step():
+            texts = [
+                (
+                    (message.created, message.id, kept, at),
+                    words.indexed(message.body, message.created),
+                )
+                for kept in self._of(owner).values()
+                if asked.session in (None, kept.session.id)
+                for at, message in enumerate(kept.messages.values())
+                if (asked.since is None or message.created >= asked.since)
+                and (asked.until is None or message.created < asked.until)
+            ]
+            files = [one.text for one in self._texts(owner) if one.place < 0]
+            found = scored(texts, asked.words, files)
+            found.sort(key=lambda one: (one[0], one[1][:2]), reverse=True)
+            best = found[: max(0, asked.limit)]
+            return [kept.hit(at, score) for score, (_, _, kept, at) in best]
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        with self._step():
+            wanted = set(places)
+            found = [
+                Placed(
+                    place,
+                    kept.session.id,
+                    kept.session.key,
+                    kept.archives().get(message.id),
+                    message,
+                )
+                for kept in self._of(owner).values()
+                for message in kept.messages.values()
+                if (place := kept.place(message.id)) in wanted
+            ]
+        return in_order_of(places, found)
+
+    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+        with self._step():
+            texts = [
+                (replace(kept.file, latest=version), version.body.decode(errors="replace"))
+                for owner in asked.owners
+                for kept in self._files.of(owner)
+                for version in kept.versions
+                if is_asked_for(asked, kept.file, version)
+            ]
+            every = [one.text for owner in asked.owners for one in self._texts(owner)]
+        places = [file_place(file) for file, _ in texts]
+        found = {
+            place: FileHit(file, place, 0.0)
+            for place, (file, _) in zip(places, texts, strict=True)
+            if place in asked.places
+        }
+        ranked = scored(texts, asked.words, every)
+        hits = [FileHit(one, file_place(one), score) for score, one in ranked]
+        hits.sort(key=lambda hit: (hit.score, hit.file.created), reverse=True)
+        found |= {hit.place: hit for hit in hits[: max(0, asked.limit)]}
+        return list(found.values())
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        with self._step():
+            known = self._vectors.get((owner, model), {})
+            found = [one for one in self._texts(owner) if one.place not in known]
+        return found[: max(0, limit)]
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        with self._step():
+            there = {(one.place, one.id) for one in self._texts(owner)}
+            kept = self._vectors.setdefault((owner, model), {})
+            for one in embedded:
+                if (one.place, one.id) in there:
+                    kept[one.place] = unit(one.vector)
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        with self._step():
+            kept, wanted = self._vectors.get((owner, model), {}), unit(vector)
+            there = {one.place for one in self._texts(owner)}
+            cosines = {
+                place: sum(a * b for a, b in zip(wanted, other, strict=True))
+                for place, other in kept.items()
+                if place in there
+            }
+        best = sorted(cosines, key=lambda place: cosines[place], reverse=True)[: max(0, limit)]
+        return {place: cosines[place] for place in {*best, *also} & cosines.keys()}
+
+    def _texts(self, owner: Owner) -> list[Unembedded]:
+        """All that could have a vector."""
+        messages = [
+            Unembedded(kept.place(one.id), one.id, words.told(one.body, one.created))
+            for kept in self._of(owner).values()
+            for one in kept.messages.values()
+        ]
+        return messages + [
+            Unembedded(
+                file_place(replace(kept.file, latest=version)),
+                kept.file.id,
+                version.body.decode(errors="replace"),
+            )
+            for kept in self._files.of(owner)
+            for version in kept.versions
         ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
@@ -276,13 +386,5 @@ def _contains(key: str | None, part: str | None) -> bool:
     return part is None or (key is not None and part.lower() in key.lower())
 
 
-def _score(said: str, wanted: list[str]) -> int:
-    """How many of the wanted words are said."""
-    spoken = set(_WORD.findall(said.lower()))
-    return sum(word in spoken or any(_is_stem(word, other) for other in spoken) for word in wanted)
-
-
-def _is_stem(one: str, other: str) -> bool:
-    """Whether the shorter word begins the longer one, and is long enough to mean something."""
-    short, long = sorted((one, other), key=len)
-    return len(short) >= _STEM and long.startswith(short)
+def _asked(wanted: list[str], session: UUID | None, limit: int) -> Asked:
+    return Asked(tuple(wanted), session, limit=limit)

@@ -29,6 +29,7 @@ from sennit.stores.base import (
     other_content,
 )
 from sennit.stores.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
+from sennit.stores.hits import Hit, near, part_of
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -111,6 +112,23 @@ class MemorySession:
         segments = [segment.record() for segment in self.needed()]
         messages = list(self.messages.values())
         return Snapshot(copied(self.session), messages, segments, self.listed())
+
+    def place(self, message: UUID) -> int:
+        """The number of a message among those of all sessions."""
+        return self.session.id.int << 128 | message.int
+
+    def archives(self) -> dict[UUID, int]:
+        """By which commit each message was archived."""
+        commits = self.commits.commits.values()
+        return {entry: one.number for one in commits for entry in one.entries}
+
+    def hit(self, at: int, score: float) -> Hit:
+        """What a search says of the message that was added at that place."""
+        messages = list(self.messages.values())
+        message, archive = messages[at], self.archives().get(messages[at].id)
+        before, after = near([self.place(one.id) for one in messages], at)
+        group = (self.session.id.int, part_of(archive, message.created))
+        return Hit(self.place(message.id), group, message.created, score, before, after)
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""

@@ -11,7 +11,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -19,7 +19,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
-from sennit.stores import leases, words
+from sennit.stores import leases, postgres_vectors, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.columns import text_of
 from sennit.stores.commits import CommitRecord, CommitsRecord
@@ -32,11 +32,12 @@ from sennit.stores.files import (
     PutFile,
     VersionRecord,
 )
+from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader, FileWriter
-from sennit.stores.postgres_index import Question
+from sennit.stores.postgres_index import Question, at_places, file_hits, index_files, lexemes
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_runs import JournalReader, journals
 from sennit.stores.postgres_session import (
@@ -62,6 +63,8 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
+from sennit.stores.sql import postgres_words as word_sql
+from sennit.stores.vectors import Embedded, Unembedded
 
 _T = TypeVar("_T")
 
@@ -81,6 +84,7 @@ class PostgresStore:
         """
         self._database = Database(url, pool_size=pool_size)
         self._owners: dict[Owner, int] = {}
+        self._has_vectors = False
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._database.name!r})"
@@ -278,13 +282,87 @@ class PostgresStore:
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
+        asked = words.asked(text)
+        found = self.hits(owner, Asked(tuple(asked), session, limit=limit))
+        scores = {hit.place: hit.score for hit in found}
+        return [
+            Found(
+                one.session,
+                one.message.id,
+                words.snippet(words.said(one.message.body), asked),
+                scores[one.place],
+            )
+            for one in self.at_places(owner, list(scores))
+        ]
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        """The best places for words, the best first."""
         number = self._database.run(lambda connection: self._owner(connection, owner))
-        question = Question(number, session, words.asked(text), limit)
-        if not question.query:
+        question = Question(number, asked)
+        if not lexemes(asked.words):
             return []
         while self._database.run(question.is_unindexed):
             self._database.change(question.index_more)
-        return self._database.run(question.answer)
+        return self._database.run(question.hits)
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        """The messages at places that `hits` named, in their order."""
+        return self._database.run(
+            lambda connection: at_places(connection, self._owner(connection, owner), places)
+        )
+
+    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+        """The best files for words, the best first."""
+
+        def numbers(connection: Connection) -> list[int]:
+            return [self._owner(connection, owner) for owner in asked.owners]
+
+        def is_unindexed(connection: Connection) -> bool:
+            return one(connection.execute(word_sql.HAS_UNINDEXED_FILES, (numbers(connection),)))[0]
+
+        if not lexemes(asked.words) and not asked.places:
+            return []
+        while self._database.run(is_unindexed):
+            self._database.change(lambda connection: index_files(connection, numbers(connection)))
+        return self._database.run(
+            lambda connection: file_hits(connection, partial(self._owner, connection), asked)
+        )
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """What has no vector of this embedder yet, the oldest first."""
+        self._prepare_vectors()
+        return self._database.run(
+            lambda connection: postgres_vectors.unembedded(
+                connection, self._owner(connection, owner), model, limit
+            )
+        )
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Keep vectors of things that are still there."""
+        self._prepare_vectors()
+        self._database.change(
+            lambda connection: postgres_vectors.put(
+                connection, self._owner(connection, owner), model, embedded
+            )
+        )
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        self._prepare_vectors()
+        wanted = list(also)
+        return self._database.run(
+            lambda connection: postgres_vectors.nearest(
+                connection, self._owner(connection, owner), model, vector, limit, wanted
+            )
+        )
+
+    def _prepare_vectors(self) -> None:
+        """Make their tables when they are first needed: not every server has the extension."""
+        if not self._has_vectors:
+            self._database.change(postgres_vectors.prepare)
+            self._has_vectors = True
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""

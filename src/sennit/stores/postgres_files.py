@@ -63,7 +63,10 @@ class FileReader:
 
     def _files(self, owner: Owner, statement: Any, key: object) -> list[FileRecord]:
         number = self._number(owner)
-        rows = self._rows(statement, number, key)
+        return self.files(owner, number, self._rows(statement, number, key))
+
+    def files(self, owner: Owner, number: int, rows: Sequence[Any]) -> list[FileRecord]:
+        """The files in rows, each with the version that is in its row too."""
         latest = self._versions(number, [row[6:] for row in rows])
         return [_file(owner, row, version) for row, version in zip(rows, latest, strict=True)]
 

@@ -8,15 +8,16 @@ one may appear after a higher one. In one session they appear in order, as its w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 from sennit.stores import words
+from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed, in_order_of, part_of
+from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_session import Connection, one
-from sennit.stores.records import Found
-from sennit.stores.sql import postgres as sql
+from sennit.stores.records import MessageRecord, Owner
+from sennit.stores.sql import postgres_words as sql
 
 _SESSIONS = 100
 _BATCH = 200
@@ -25,18 +26,10 @@ _PIECE = 50_000  # of a text; what becomes of it fits a tsvector (one megabyte)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is searched for: words, of one owner, in one session or in all."""
+    """What is searched for among the messages of one owner."""
 
     owner: int
-    session: UUID | None
-    asked: Sequence[str]
-    limit: int
-
-    @property
-    def query(self) -> str:
-        """The words as a tsquery, "" if none can be searched for."""
-        plain = (" & ".join(words.plain(word).split()) for word in self.asked)
-        return " | ".join(filter(None, plain))
+    asked: Asked
 
     def is_unindexed(self, connection: Connection) -> bool:
         """Whether words may be missing where it looks."""
@@ -60,8 +53,8 @@ class Question:
     def _add_words(self, connection: Connection, rows: Sequence[Any]) -> None:
         pieces = [
             (session, number, f"{owner_mark(self.owner)} {piece}")
-            for session, number, body in rows
-            for piece in words.pieces(words.plain(words.said(body)), _PIECE)
+            for session, number, created, body in rows
+            for piece in words.pieces(words.plain(words.indexed(body, created)), _PIECE)
         ]
         if pieces:
             sessions, messages, said = map(list, zip(*pieces, strict=True))
@@ -71,7 +64,7 @@ class Question:
     def _move_marks(
         self, connection: Connection, sessions: dict[int, int], rows: Sequence[Any]
     ) -> None:
-        marks = {session: number for session, number, _ in rows}
+        marks = {session: number for session, number, *_ in rows}
         full = len(rows) == _BATCH
         last = rows[-1][0] if full else None
         # A full batch may have ended within its last session, and says nothing of those after it.
@@ -84,22 +77,78 @@ class Question:
         }
         connection.execute(sql.SET_MARKS, named)
 
-    def answer(self, connection: Connection) -> list[Found]:
-        """The messages found, the best first."""
+    def hits(self, connection: Connection) -> list[Hit]:
+        """The best places for the words, the best first."""
         named = {
             **self._where(),
-            "query": self.query,
+            "words": lexemes(self.asked.words),
             "mark": f"'{owner_mark(self.owner)}'",
-            "limit": self.limit,
+            "since": self.asked.since,
+            "until": self.asked.until,
+            "limit": self.asked.limit,
         }
-        asked = list(self.asked)
-        return [
-            Found(session, message, words.snippet(words.said(body), asked), score)
-            for session, message, body, score in connection.execute(sql.SEARCH, named)
-        ]
+        return [_hit(row) for row in connection.execute(sql.HITS, named)]
 
     def _where(self) -> dict[str, Any]:
-        return {"owner": self.owner, "session": self.session}
+        return {"owner": self.owner, "session": self.asked.session}
+
+
+def lexemes(asked: Sequence[str]) -> list[str]:
+    """Words as tsqueries, less those that cannot be searched for."""
+    return list(filter(None, (" & ".join(words.plain(word).split()) for word in asked)))
+
+
+def _hit(row: Any) -> Hit:
+    place, session, archive, created, score, before, after = row
+    group = (session, part_of(archive, created))
+    return Hit(place, group, created, score, tuple(before), tuple(after))
+
+
+def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[Placed]:
+    """The messages at these places, in their order."""
+    named = {"owner": owner, "places": list(places)}
+    rows = connection.execute(sql.AT_PLACES, named, binary=True)
+    found = (
+        Placed(no, session, key, archive, MessageRecord(uid, created, body))
+        for no, session, key, archive, uid, created, body in rows
+    )
+    return in_order_of(places, found)
+
+
+def index_files(connection: Connection, owners: Sequence[int]) -> bool:
+    """Write the words of the next files that have none; gives whether there were any."""
+    rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
+    if rows:
+        texts = [words.plain(body.decode(errors="replace")) for _, _, body in rows]
+        whose, versions, _ = map(list, zip(*rows, strict=True))
+        said = [words.pieces(text, _PIECE)[0] for text in texts]
+        connection.execute(sql.SET_FILE_WORDS, (whose, versions, said))
+    return bool(rows)
+
+
+def file_hits(
+    connection: Connection, number: Callable[[Owner], int], asked: AskedFiles
+) -> list[FileHit]:
+    """The best files for the words, the best first."""
+    owners = {number(owner): owner for owner in asked.owners}
+    named = {
+        "owners": list(owners),
+        "words": lexemes(asked.words),
+        "under": asked.under,
+        "categories": list(asked.categories),
+        "since": asked.since,
+        "until": asked.until,
+        "at": asked.at,
+        "limit": asked.limit,
+        "places": [-place for place in asked.places],
+    }
+    rows = connection.execute(sql.FILE_HITS, named, binary=True).fetchall()
+    reader = FileReader(connection, number)
+    found: dict[int, FileHit] = {}
+    for owner, place, score, *row in rows:  # the best first: what a place alone gives comes last
+        if place not in found:
+            found[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
+    return list(found.values())
 
 
 def owner_mark(owner: int) -> str:

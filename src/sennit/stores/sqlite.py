@@ -25,11 +25,13 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
-from sennit.stores import leases, words
+from sennit.stores import leases, sqlite_vectors, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, no_branch
 from sennit.stores.columns import text_of
 from sennit.stores.commits import CommitRecord, CommitsRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
+from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.matrix import Matrix
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -54,11 +56,11 @@ from sennit.stores.sqlite_file import (
 )
 from sennit.stores.sqlite_files import FileReader, FileWriter
 from sennit.stores.sqlite_runs import JournalReader
-from sennit.stores.sqlite_session import SessionWriter, index_words
+from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
+from sennit.stores.vectors import Embedded, Unembedded
 from sennit.stores.whole import whole
 
-_BATCH = 500
 _REMEMBERED = 64
 
 
@@ -72,6 +74,8 @@ class SQLiteStore:
         self._path = Path(path)
         self._durability: Durability = durability
         self._lock = Lock()
+        self._matrix_lock = Lock()
+        self._matrices: dict[tuple[Owner, str], Matrix] = {}
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
         self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
@@ -319,45 +323,64 @@ class SQLiteStore:
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
-        asked = words.asked(text)
-        if not asked:
+        asked = Asked(tuple(words.asked(text)), session, limit=limit)
+        if not asked.words:
             return []
         self._index_the_rest()
         with self._reading() as connection:
+            return sqlite_words.search(connection, self._owner(connection, owner), asked)
+
+    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+        """The best places for words, the best first."""
+        if not asked.words:
+            return []
+        self._index_the_rest()
+        with self._reading() as connection:
+            return sqlite_words.hits(connection, self._owner(connection, owner), asked)
+
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+        """The messages at places that `hits` named, in their order."""
+        with self._reading() as connection:
+            return sqlite_words.at_places(connection, self._owner(connection, owner), places)
+
+    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+        """The best files for words, the best first."""
+        if not asked.words and not asked.places:
+            return []
+        with self._reading() as connection:
+            return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
+
+    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
+        """What has no vector of this embedder yet, the oldest first."""
+        with self._reading() as connection:
             number = self._owner(connection, owner)
-            quoted = " OR ".join(f'"{word}"' for word in asked)
-            rows = connection.execute(
-                sql.SEARCH,
-                {
-                    "query": f'owner : "o{number}" AND said : ({quoted})',
-                    "owner": number,
-                    "session": session.bytes if session else None,
-                    "limit": limit,
-                },
-            )
-            return [
-                Found(
-                    id_from_bytes(row[0]),
-                    id_from_bytes(row[1]),
-                    words.snippet(words.said(row[2]), asked),
-                    row[3],
-                )
-                for row in rows
-            ]
+            return sqlite_vectors.unembedded(connection, number, model, limit)
+
+    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
+        """Keep vectors of things that are still there."""
+        with self._writing() as connection:
+            sqlite_vectors.put(connection, self._owner(connection, owner), model, embedded)
+
+    def nearest(
+        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
+    ) -> dict[int, float]:
+        """The cosines of the nearest places, and of those in `also` that have a vector."""
+        key = (owner, model)
+        with self._matrix_lock, self._reading() as connection:
+            number = self._owner(connection, owner)
+            had = self._matrices.get(key) or Matrix()
+            matrix = sqlite_vectors.continued(connection, number, model, had)
+            self._matrices[key] = matrix
+            return matrix.nearest(vector, limit, also)
 
     def _index_the_rest(self) -> None:
         """Bring the index up to date, in batches, so that no writer waits long."""
         while True:
             with self._reading() as connection:
-                mark = connection.execute(sql.MARK).fetchone()[0]
-                if not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone():
+                if sqlite_words.is_complete(connection):
                     return
             with self._writing() as connection:
-                mark = connection.execute(sql.MARK).fetchone()[0]
-                rows = connection.execute(sql.UNINDEXED, (mark, _BATCH)).fetchall()
-                connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
-                if rows:
-                    connection.execute(sql.SET_MARK, (rows[-1][0],))
+                sqlite_words.index_more(connection)
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
@@ -478,7 +501,7 @@ class SQLiteStore:
         The index notes that words are gone and drops them when it is next merged; so it is merged.
         """
         with self._writing() as connection:
-            connection.execute(sql.MERGE_INDEX)
+            sqlite_words.merge(connection)
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

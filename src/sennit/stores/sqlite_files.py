@@ -28,6 +28,7 @@ from sennit.stores.files import (
 )
 from sennit.stores.records import Owner
 from sennit.stores.sql import sqlite_files as sql
+from sennit.stores.sql.sqlite_words import ADD_WORDS, DROP_WORDS
 
 
 class FileReader:
@@ -48,13 +49,13 @@ class FileReader:
     def _one(self, owner: Owner, statement: str, key: object) -> FileRecord | None:
         number = self._number(owner)
         row = self._run(statement, (number, key)).fetchone()
-        return None if row is None else self._file(owner, number, row)
+        return None if row is None else self.file(owner, number, row)
 
     def under(self, owner: Owner, path: str) -> list[FileRecord]:
         """The files whose path begins so."""
         number = self._number(owner)
         rows = self._run(sql.LIST_FILES, (number, path, path)).fetchall()
-        return [self._file(owner, number, row) for row in rows]
+        return [self.file(owner, number, row) for row in rows]
 
     def versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         """All versions of a file."""
@@ -79,7 +80,8 @@ class FileReader:
         """Versions that a commit has written."""
         return _derived(self._run(sql.WRITTEN_BY, (tenant, commit.bytes)))
 
-    def _file(self, owner: Owner, number: int, row: Any) -> FileRecord:
+    def file(self, owner: Owner, number: int, row: Any) -> FileRecord:
+        """The file in a row, with the version that is in it too."""
         _, uid, path, category, created, active, *version = row
         latest = self._version(number, version)
         return FileRecord(owner, id_from_bytes(uid), path, category, created, active, latest)
@@ -161,6 +163,7 @@ class FileWriter(FileReader):
         values = (version.number, version.written, version.valid_from, version.body)
         more = (version.valid_to, commit, dumps(version.info).decode())
         no = self._run(sql.ADD_VERSION, (owner, file, *values, *more)).fetchone()[0]
+        self._run(ADD_WORDS, file_words(no, version.body))
         rows = [
             (owner, no, self._number(one.owner), one.session.bytes, one.message.bytes)
             for one in version.evidence
@@ -181,11 +184,12 @@ class FileWriter(FileReader):
     def _remove_versions(self, change: RemoveVersions) -> None:
         owner = self._number(change.owner)
         rows = self._run(sql.VERSIONS, (owner, change.id.bytes)).fetchall()
-        gone = [row[0] for row in rows if row[1] in change.numbers]
+        gone = {row[0]: row[4] for row in rows if row[1] in change.numbers}
         if not gone:
             return
         file = self._no(owner, change.id)
-        for no in gone:
+        for no, body in gone.items():
+            self._run(DROP_WORDS, file_words(no, body))
             self._run(sql.DELETE_EVIDENCE, (owner, no))
             self._run(sql.DELETE_VERSION, (owner, no))
         if len(gone) == len(rows):
@@ -205,6 +209,11 @@ class FileWriter(FileReader):
         self._run(sql.SET_LATEST, (file.latest.number, file.category, owner, no))
         self._run(sql.SET_REPLACED, (owner, no))
         self._run(sql.COUNT_USES, (file.active, owner, file.path))
+
+
+def file_words(version: int, body: bytes) -> tuple[int, str]:
+    """A version's row in the index of words."""
+    return -version, body.decode(errors="replace")
 
 
 def _derived(rows: Iterable[Any]) -> list[Derived]:

@@ -16,7 +16,6 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
-from sennit.stores import words
 from sennit.stores.base import (
     changed_meanwhile,
     check_fit,
@@ -46,8 +45,10 @@ from sennit.stores.records import (
     usual,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_runs import JournalWriter
+from sennit.stores.sqlite_words import forget_words
 
 
 @dataclass(slots=True)
@@ -72,6 +73,7 @@ class SessionWriter:
     def __init__(
         self, connection: sqlite3.Connection, owner: int, session: int, numbers: Iterator[int]
     ) -> None:
+        self._connection = connection
         self._run = connection.execute
         self._many = connection.executemany
         self._owner, self._session, self._numbers = owner, session, numbers
@@ -380,14 +382,14 @@ class SessionWriter:
         row = self._run(sql.FIND_MESSAGE, (*key, uid.bytes)).fetchone()
         if row is None:
             return
-        number, _, body = row
+        number, created, body = row
         self._run(sql.FORGET_SYSTEM, (*key, number))
         for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
             self._close_gap(segment, place)
-        self._forget_words(number, body)
+        forget_words(self._connection, number, created, body)
         self._commits.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
-        self._run(sql.LOWER_MARK)
+        self._run(LOWER_MARK)
 
     def _close_gap(self, segment: int, place: int) -> None:
         """Take out one entry and move what comes after it, here and in all that builds on it."""
@@ -402,15 +404,11 @@ class SessionWriter:
         for (number,) in self._run(sql.MOVE_STARTS, named).fetchall():
             self._run(sql.TOUCH_BRANCHES, (*key, number))
 
-    def _forget_words(self, number: int, body: bytes) -> None:
-        if number <= self._run(sql.MARK).fetchone()[0]:
-            self._run(sql.DROP_WORDS, index_words(number, self._owner, body))
-
     def erase_all(self) -> None:
         """Erase the session with all that is in it."""
         key = (self._owner, self._session)
-        for number, _, _, body in self._run(sql.ALL_MESSAGES, key).fetchall():
-            self._forget_words(number, body)
+        for number, _, created, body in self._run(sql.ALL_MESSAGES, key).fetchall():
+            forget_words(self._connection, number, created, body)
         self._journals.forget_all()
         self._commits.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
@@ -419,9 +417,4 @@ class SessionWriter:
         self._drop_unused_segments()
         self._run(sql.DELETE_MESSAGES, key)
         self._run(sql.DELETE_SESSION, key)
-        self._run(sql.LOWER_MARK)
-
-
-def index_words(number: int, owner: int, body: bytes) -> tuple[int, str, str]:
-    """A message's row in the full-text index."""
-    return number, f"o{owner}", words.said(body)
+        self._run(LOWER_MARK)

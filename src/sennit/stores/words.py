@@ -1,8 +1,12 @@
 """What is searched: the words of a message, and the words of a question.
 
 One place decides what of a message is text, for every store: what was said, asked, found and
-called, not ids or settings. Words too common to tell messages apart are left out of questions. For
-an index that would split words by rules of its own, `plain` leaves nothing to split.
+called, not ids or settings, and who said it on which day, as people ask for both. Words too common
+to tell messages apart are left out of questions. For an index that would split words by rules of
+its own, `plain` leaves nothing to split.
+
+An index takes back a row by the text it was given, so that text must not change: whoever changes
+`indexed` writes a migration that empties the index and its marks.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any, cast
 
+from sennit import clock
 from sennit.errors import CodecError
 from sennit.messages.codec import loads
 
@@ -27,12 +32,22 @@ _SAID = (
     "error",
 )
 _STOP = """
-    a about an and any are as at be been but by can could did do does for from had has have he
-    her his how i if in into is it its just me my no not of on or our she so some than that the
-    their them then there these they this to too up us was we were what when where which who why
-    will with would you your
+    a about an and any are aren as at be been but by can could d did didn do does doesn don for
+    from get got had has have he her his how i if in into is isn it its just ll m many me much my
+    no not of on or our re s she so some t than that the their them then there these they this to
+    too up us ve was wasn we were what when where which who whom whose why will with won would you
+    your
 """
 STOP_WORDS = frozenset(_STOP.split())
+MOST_WORDS = 64
+"""Of a question; more than people ask, and few enough for every index."""
+_ROLES = frozenset({"user", "assistant", "system", "tool"})
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
+    *("October", "November", "December"),
+)
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _AROUND = 8
 _LONGEST_WORD = 500
 _SIGNS = re.compile(r"[\W_]+")
@@ -41,14 +56,59 @@ _ASCII = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)
 
 def said(body: bytes) -> str:
     """All the text in a stored message; none if it cannot be read: a search goes on."""
-    try:
-        content = loads(body)["content"]
-    except (CodecError, KeyError, TypeError):
+    return _said(_read(body))
+
+
+def speaker(body: bytes) -> str:
+    """The name of who said it; "" for a mere role or id, which tells no message from another."""
+    return _speaker(_read(body))
+
+
+def indexed(body: bytes, created: int) -> str:
+    """What an index holds of a message: who said it, on which day, and all its text."""
+    message = _read(body)
+    return f"{_speaker(message)} {day(created)}\n{_said(message)}"
+
+
+def told(body: bytes, created: int) -> str:
+    """What is embedded of a message: who said it, on which day, and its text; "" if it has none."""
+    message = _read(body)
+    if not (text := _said(message).strip()):
         return ""
+    name = _speaker(message)
+    return f"{name} ({day(created)}): {text}" if name else f"{day(created)}: {text}"
+
+
+def day(created: int) -> str:
+    """The day of a moment in words, such as "Tuesday 14 January 2025"; in UTC for everyone."""
+    try:
+        moment = clock.to_datetime(created)
+    except OverflowError:
+        return ""
+    return f"{_DAYS[moment.weekday()]} {moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    try:
+        message = loads(body)
+    except CodecError:
+        return {}
+    return cast("dict[str, Any]", message) if isinstance(message, dict) else {}
+
+
+def _said(message: dict[str, Any]) -> str:
+    content = message.get("content")
     if not isinstance(content, dict):
         return ""
     content = cast("dict[str, Any]", content)
     return "\n".join(piece for name in _SAID for piece in _texts(content.get(name)))
+
+
+def _speaker(message: dict[str, Any]) -> str:
+    sender = message.get("sender")
+    if not isinstance(sender, str) or sender in _ROLES or _UUID.fullmatch(sender):
+        return ""
+    return sender
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -66,9 +126,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def asked(text: str) -> list[str]:
-    """The words of a question that can tell messages apart; all of them if none can."""
-    words = [word.lower() for word in _WORD.findall(text)]
-    return [word for word in words if word not in STOP_WORDS] or words
+    """The words of a question that can tell messages apart, each once; all if none can."""
+    words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    return ([word for word in words if word not in STOP_WORDS] or list(words))[:MOST_WORDS]
 
 
 def plain(text: str) -> str:

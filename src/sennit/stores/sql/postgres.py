@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -313,49 +313,3 @@ ERASE_SESSION: Final = (
 
 # Words are written behind a mark of each session, whose row is locked meanwhile, and which is only
 # moved together with them.
-IS_UNINDEXED: Final = """
-    SELECT EXISTS (SELECT FROM sennit.sessions
-                   WHERE owner = %(owner)s AND unindexed
-                     AND (%(session)s::uuid IS NULL OR id = %(session)s::uuid))"""
-LOCK_UNINDEXED: Final = """
-    SELECT no, indexed FROM sennit.sessions
-    WHERE owner = %(owner)s AND unindexed
-      AND (%(session)s::uuid IS NULL OR id = %(session)s::uuid)
-    ORDER BY no LIMIT %(limit)s FOR UPDATE"""
-UNINDEXED: Final = """
-    SELECT m.session, m.no, m.body
-    FROM unnest(%(sessions)s::bigint[], %(marks)s::bigint[]) AS given (session, mark)
-    CROSS JOIN LATERAL (
-        SELECT session, no, body FROM sennit.messages
-        WHERE owner = %(owner)s AND session = given.session AND no > given.mark
-        ORDER BY no LIMIT %(limit)s
-    ) m ORDER BY m.session, m.no LIMIT %(limit)s"""
-ADD_WORDS: Final = """
-    INSERT INTO sennit.words (owner, session, message, words)
-    SELECT %(owner)s, g.session, g.message, to_tsvector('sennit.words', g.said)
-    FROM unnest(%(sessions)s::bigint[], %(messages)s::bigint[], %(said)s::text[])
-    AS g (session, message, said)"""
-SET_MARKS: Final = """
-    UPDATE sennit.sessions s SET indexed = given.mark, unindexed = given.unindexed
-    FROM unnest(%(sessions)s::bigint[], %(marks)s::bigint[], %(unindexed)s::boolean[])
-    AS given (no, mark, unindexed)
-    WHERE s.owner = %(owner)s AND s.no = given.no"""
-
-# The mark of the owner is a word of each of their messages, so that the index itself keeps owners
-# apart; only the words asked for count in the score.
-SEARCH: Final = """
-    WITH asked AS (
-        SELECT to_tsquery('sennit.words', %(query)s) AS words, %(mark)s::tsquery AS mark
-    ), hits AS (
-        SELECT w.session, w.message AS no, ts_rank(w.words, asked.words, 1) AS score
-        FROM asked, sennit.words w
-        WHERE w.owner = %(owner)s AND w.words @@ (asked.mark && asked.words)
-    ), found AS (
-        SELECT h.session, h.no, s.id, max(h.score) AS score FROM hits h
-        JOIN sennit.sessions s ON s.owner = %(owner)s AND s.no = h.session
-        WHERE %(session)s::uuid IS NULL OR s.id = %(session)s::uuid
-        GROUP BY h.session, h.no, s.id ORDER BY 4 DESC, 2 DESC LIMIT %(limit)s
-    )
-    SELECT f.id, m.id, m.body, f.score FROM found f
-    JOIN sennit.messages m ON m.owner = %(owner)s AND m.session = f.session AND m.no = f.no
-    ORDER BY f.score DESC, f.no DESC"""

@@ -1,6 +1,6 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
@@ -147,19 +147,3 @@ DELETE_EVENTS_ABOUT = """
     WHERE owner = ? AND journal IN (SELECT no FROM journals WHERE owner = ? AND session = ?)
       AND hex(message) IN (SELECT value FROM json_each(?))"""
 DELETE_EVENTS = "DELETE FROM events WHERE owner = ? AND journal = ?"
-
-MARK = "SELECT mark FROM indexed"
-SET_MARK = "UPDATE indexed SET mark = ?"
-LOWER_MARK = """
-    UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
-UNINDEXED = "SELECT no, owner, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
-ADD_WORDS = "INSERT INTO words (rowid, owner, said) VALUES (?, ?, ?)"
-DROP_WORDS = "INSERT INTO words (words, rowid, owner, said) VALUES ('delete', ?, ?, ?)"
-MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
-SEARCH = """
-    SELECT s.id, m.id, m.body, -bm25(words, 0.0, 1.0) AS score
-    FROM words JOIN messages m ON m.no = words.rowid
-    JOIN sessions s ON s.no = m.session
-    WHERE words MATCH :query AND m.owner = :owner AND s.owner = :owner
-      AND (:session IS NULL OR s.id = :session)
-    ORDER BY bm25(words, 0.0, 1.0), m.no DESC LIMIT :limit"""

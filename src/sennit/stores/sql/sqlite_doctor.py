@@ -126,12 +126,17 @@ UNINDEXED = """
       AND no NOT IN (SELECT id FROM words_docsize)"""
 WRONGLY_INDEXED = """
     SELECT 'index row ' || id FROM words_docsize
-    WHERE id > (SELECT mark FROM indexed) OR id NOT IN (SELECT no FROM messages)"""
+    WHERE id > (SELECT mark FROM indexed)
+       OR (id >= 0 AND id NOT IN (SELECT no FROM messages))
+       OR (id < 0 AND -id NOT IN (SELECT no FROM versions))
+    UNION ALL
+    SELECT 'version ' || no FROM versions WHERE -no NOT IN (SELECT id FROM words_docsize)"""
 MARKS = "SELECT count(*) FROM indexed"
 DROP_MARKS = "DELETE FROM indexed"
 ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
 EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
-ALL_BODIES = "SELECT no, owner, body FROM messages ORDER BY no"
+ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
+ALL_BODIES = "SELECT no, created, body FROM messages ORDER BY no"
 
 BODIES = "SELECT id, created, body FROM messages ORDER BY no"
 SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sessions"

@@ -2,7 +2,8 @@
 
 _VERSION = """
     v.no, v.number, v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced"""
-_FILE = f"SELECT f.no, f.id, f.path, f.category, f.created, f.active, {_VERSION}"
+FILE_COLUMNS = f"f.no, f.id, f.path, f.category, f.created, f.active, {_VERSION}"
+_FILE = f"SELECT {FILE_COLUMNS}"
 _LATEST = "JOIN versions v ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest"
 
 FIND_FILE = f"{_FILE} FROM files f {_LATEST} WHERE f.owner = ? AND f.path = ?"

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
 from sennit.errors import ExistsError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.base import Store
+from sennit.stores.files import PutFile, RemoveFile, VersionRecord
+from sennit.stores.hits import Asked, AskedFiles
 from sennit.stores.records import AddMessages, Found, MessageRecord, RemoveBranch
-from sennit.testing.conformance.scene import NOON, OWNER, Scene, empty, message, raises, same
+from sennit.testing.conformance.scene import (
+    NOON,
+    OWNER,
+    STRANGER,
+    Scene,
+    empty,
+    message,
+    raises,
+    same,
+)
 
 
 def _search(store: Store, text: str, session: UUID | None = None, limit: int = 50) -> list[Found]:
@@ -184,3 +197,65 @@ def a_refused_write_leaves_nothing_to_find(store: Store) -> None:
     bad = AddMessages((message("a parrot"), message("a dog", kept.id)))
     raises(ExistsError, lambda: scene.write(bad), "A taken message id")
     same(_search(store, "parrot"), [], "Messages of a refused write")
+
+
+def a_hit_names_the_messages_around_it(store: Store) -> None:
+    scene = Scene(store)
+    Scene(store).say("elsewhere")
+    said = scene.say("one", "two", "the parrot sleeps", "four", "five", "six")
+    (hit,) = store.hits(OWNER, Asked(("parrot",)))
+    around = store.at_places(OWNER, [*hit.before, *hit.after])
+    same(
+        [one.message.id for one in around],
+        [said[at].id for at in (1, 0, 3, 4)],
+        "The messages before and after, the nearest first",
+    )
+
+
+def places_lead_to_messages_in_their_order(store: Store) -> None:
+    scene = Scene(store)
+    scene.say("a parrot", "a parrot and a parrot")
+    places = [hit.place for hit in store.hits(OWNER, Asked(("parrot",)))]
+    for wanted in (places, places[::-1]):
+        found = store.at_places(OWNER, wanted)
+        same([one.place for one in found], wanted, "Places in the order they were asked for")
+    same(store.at_places(OWNER, []), [], "Nothing asked for")
+
+
+def a_place_is_nothing_to_someone_else(store: Store) -> None:
+    Scene(store).say("my parrot")
+    places = [hit.place for hit in store.hits(OWNER, Asked(("parrot",)))]
+    same(len(places), 1, "Places of one's own")
+    empty("Places of someone else", store.at_places(STRANGER, places))
+    empty("Hits of someone else", store.hits(STRANGER, Asked(("parrot",))))
+
+
+def hits_can_be_kept_to_a_time(store: Store) -> None:
+    Scene(store).say("a parrot")
+    same(len(store.hits(OWNER, Asked(("parrot",), since=NOON, until=NOON + 1))), 1, "Within")
+    empty("Too early", store.hits(OWNER, Asked(("parrot",), until=NOON)))
+    empty("Too late", store.hits(OWNER, Asked(("parrot",), since=NOON + 1)))
+
+
+def an_erased_message_has_no_place(store: Store) -> None:
+    scene = Scene(store)
+    gone = scene.say("a parrot")[0]
+    (hit,) = store.hits(OWNER, Asked(("parrot",)))
+    scene.forget(gone)
+    empty("An erased message", store.at_places(OWNER, [hit.place]))
+    empty("Hits on it", store.hits(OWNER, Asked(("parrot",))))
+
+
+def a_file_is_found_by_what_it_says_now_or_said_then(store: Store) -> None:
+    uid = new_id()
+    for number, text in enumerate((b"a green parrot", b"a blue parrot"), 1):
+        version = VersionRecord(number=number, written=NOON, valid_from=NOON + number, body=text)
+        store.change_files([PutFile(OWNER, uid, "birds/parrot.md", None, version)])
+    asked = AskedFiles(("parrot", "green"), (OWNER,))
+    same([hit.file.latest.number for hit in store.file_hits(asked)], [2], "What it says now")
+    then = msgspec.structs.replace(asked, at=NOON + 1)
+    same([hit.file.latest.number for hit in store.file_hits(then)], [1], "What it said then")
+    empty("Elsewhere", store.file_hits(msgspec.structs.replace(asked, under="fish/")))
+    empty("Someone else", store.file_hits(msgspec.structs.replace(asked, owners=(STRANGER,))))
+    store.change_files([RemoveFile(OWNER, uid)])
+    empty("An erased file", store.file_hits(asked), store.file_hits(then))

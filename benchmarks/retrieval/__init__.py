@@ -1,0 +1,1 @@
+"""How well things are found: our own long conversations, with questions whose answers are known."""

@@ -1,0 +1,89 @@
+"""The conversations and their questions, and how they are put into a store.
+
+Six made-up conversations between two people, each over a dozen or so sittings and most of a year.
+Each question names the turns that one needs to answer it, as "sitting.turn" from 1. Half of the
+conversations are for trying things out; the other half is held out: whoever changes how things are
+ranked looks at the first half alone.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from sennit import AssistantResponseContent, Client, InstructionContent, Message
+
+FOLDER = Path(__file__).parent / "conversations"
+HALVES = ("dev", "held-out")
+_A_TURN = timedelta(seconds=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Something that was said."""
+
+    name: str
+    """Its sitting and its place in it."""
+    at: datetime
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question, and the turns that one needs to answer it."""
+
+    kind: str
+    text: str
+    evidence: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """All turns of two people, and questions about them."""
+
+    name: str
+    half: str
+    turns: list[Turn]
+    questions: list[Question]
+
+
+def conversations(half: str) -> list[Conversation]:
+    """Those of one half, in the order of their names."""
+    found = [_read(path) for path in sorted(FOLDER.glob("*.json"))]
+    return [one for one in found if one.half == half]
+
+
+def _read(path: Path) -> Conversation:
+    data = json.loads(path.read_text())
+    turns: list[Turn] = []
+    for sitting, one in enumerate(data["sittings"], 1):
+        begins = datetime.fromisoformat(one["at"])
+        for number, (speaker, text) in enumerate(one["turns"], 1):
+            at = begins + number * _A_TURN
+            turns.append(Turn(f"{sitting}.{number}", at, speaker, text))
+    questions = [
+        Question(one["kind"], one["question"], frozenset(one["evidence"]))
+        for one in data["questions"]
+    ]
+    return Conversation(data["name"], data["half"], turns, questions)
+
+
+def fill(client: Client, conversation: Conversation) -> dict[str, str]:
+    """Put a conversation into a session of its own; gives the turn of each message id."""
+    session = client.session(conversation.name)
+    branch = session.default_branch
+    first = conversation.turns[0].speaker
+    names: dict[str, str] = {}
+    for turn in conversation.turns:
+        said = (
+            InstructionContent(instruction=turn.text)
+            if turn.speaker == first
+            else AssistantResponseContent(turn.text)
+        )
+        message = Message(said, sender=turn.speaker, created_at=turn.at)
+        session.add_message(message, branches=branch)
+        names[str(message.id)] = turn.name
+    return names

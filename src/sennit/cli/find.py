@@ -1,0 +1,62 @@
+"""`sennit find`: search memories and messages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from sennit.cli.opening import JsonOption, StoreOption, existing
+from sennit.cli.sessions import print_json
+from sennit.cli.words import clean
+
+_DAYS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+
+
+def find(
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What to look for.")],
+    inside: Annotated[
+        str | None,
+        typer.Option("--in", metavar="URI", help="Only here, such as viking://user/memories."),
+    ] = None,
+    category: Annotated[
+        list[str] | None,
+        typer.Option("--category", help='Only this kind of memory, or "message"; may be repeated.'),
+    ] = None,
+    since: Annotated[datetime | None, typer.Option(formats=_DAYS, help="From then on.")] = None,
+    until: Annotated[datetime | None, typer.Option(formats=_DAYS, help="Before then.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
+    explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find memories and messages, the best first."""
+    with existing(store) as client:
+        found = client.find(
+            query,
+            inside,
+            limit,
+            explain=explain,
+            category=category or None,
+            since=_utc(since),
+            until=_utc(until),
+        )
+    if as_json:
+        print_json([one.to_dict() for one in found])
+        return
+    for one in found:
+        typer.echo(
+            f"{one.score:.2f}  {one.created_at.astimezone():%Y-%m-%d}  {clean(one.abstract)}"
+        )
+        typer.echo(f"      {clean(one.uri)}")
+        if one.explained:
+            parts = ", ".join(f"{name} {value:.2f}" for name, value in one.explained.items())
+            typer.echo(f"      {parts}")
+    if not found:
+        typer.echo("Nothing found.", err=True)
+
+
+def _utc(given: datetime | None) -> datetime | None:
+    """A moment on the command line is one of this machine's time zone."""
+    return None if given is None else given.astimezone(UTC)

@@ -1,0 +1,267 @@
+"""What the next prompt should know: who the user is, what is relevant, what went before.
+
+A budget is shared out: the profile, memories that fit the newest instruction and the last summaries
+each get a part, and all that is left is for the messages that are current, the newest first. What
+was put in is recorded as used, once at each place of a branch, so that a commit counts it and never
+takes it for something the user has said.
+
+`MemoryContext` gives the same to turns, less the messages, which a turn holds already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.memory.find import MESSAGE, Match, find, where
+from sennit.memory.history import Source
+from sennit.memory.memory import Memory
+from sennit.memory.plan import plan_by_rules
+from sennit.memory.realm import PROFILE
+from sennit.memory.result import archive_name
+from sennit.memory.values import Category
+from sennit.messages.codec import loads
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message
+from sennit.services.usage import tokens_in
+from sennit.sessions.branch import Branch
+from sennit.sessions.session import BranchRef, SessionCore
+
+if TYPE_CHECKING:
+    from sennit.stores.commits import CommitRecord
+
+Kind: TypeAlias = Literal["profile", "memory", "summary", "message"]
+
+BUDGET = 2_000
+_SHARES: dict[Kind, float] = {"profile": 0.15, "memory": 0.25, "summary": 0.15}
+_SUMMARIES = 3
+_MEMORIES = 10
+_LEAST = 0.4  # of the best score; what fits worse is noise in a prompt
+
+
+@dataclass(frozen=True, slots=True)
+class ContextPiece:
+    """Something for a prompt, and about how many tokens it takes."""
+
+    kind: Kind
+    text: str
+    uri: str | None
+    """Where it can be found; None for a current message."""
+    tokens: int
+    message: Message | None = None
+    """The message, if it is one that is current."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """All that fits the budget, in the order in which a prompt should have it."""
+
+    pieces: tuple[ContextPiece, ...]
+    budget_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens all of it takes; never more than the budget."""
+        return sum(piece.tokens for piece in self.pieces)
+
+    @property
+    def messages(self) -> list[Message]:
+        """The current messages that fit, the oldest first."""
+        return [piece.message for piece in self.pieces if piece.message is not None]
+
+    def of(self, kind: Kind) -> list[ContextPiece]:
+        """The pieces of one kind."""
+        return [piece for piece in self.pieces if piece.kind == kind]
+
+    @property
+    def text(self) -> str:
+        """All but the messages, as one text."""
+        return "\n".join(piece.text for piece in self.pieces if piece.message is None)
+
+
+def context(
+    memory: Memory,
+    session: SessionCore,
+    branch: BranchRef | None,
+    *,
+    budget_tokens: int = BUDGET,
+    query: str | None = None,
+    record: bool = True,
+) -> Context:
+    """What the next prompt on a branch should hold; see `Session.context`."""
+    budget = _checked(budget_tokens)
+    current = memory.current(session, branch)
+    asked = _newest(current) if query is None else query
+    known = _known(memory, session, asked, current, budget)
+    left = budget - sum(piece.tokens for piece in known)
+    found = Context((*known, *_messages(current, left)), budget)
+    if record:
+        _record(memory, session, branch, known)
+    return found
+
+
+def _checked(budget: Any) -> int:
+    if not isinstance(budget, int) or isinstance(budget, bool):
+        raise InvalidTypeError(f"budget_tokens must be a number, got {shown(budget)}.")
+    if budget < 1:
+        raise ValidationError(f"budget_tokens must be at least 1, got {budget}.")
+    return budget
+
+
+def _newest(messages: Sequence[Message]) -> str:
+    for message in reversed(messages):
+        if isinstance(message.content, InstructionContent) and message.content.instruction:
+            return str(message.content.instruction)
+    return ""
+
+
+def _known(
+    memory: Memory, session: SessionCore, query: str, current: Sequence[Message], budget: int
+) -> list[ContextPiece]:
+    """What is remembered: profile, memories and summaries, each within its part of the budget."""
+    held = frozenset(message.id for message in current)
+    pieces = {
+        "profile": _profile(memory),
+        "memory": _relevant(memory, query, held),
+        "summary": _summaries(memory, session),
+    }
+    return [
+        piece
+        for kind, found in pieces.items()
+        for piece in _fitting(found, int(_SHARES[kind] * budget))  # pyright: ignore[reportArgumentType]
+    ]
+
+
+def _fitting(pieces: Iterable[ContextPiece], budget: int) -> list[ContextPiece]:
+    """Those that fit, the first ones first; one that is too long makes room for shorter ones."""
+    found: list[ContextPiece] = []
+    for piece in pieces:
+        if piece.tokens <= budget:
+            budget -= piece.tokens
+            found.append(piece)
+    return found
+
+
+def _piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
+    return ContextPiece(kind, text, uri, tokens_in(len(text)))
+
+
+def _profile(memory: Memory) -> list[ContextPiece]:
+    file = memory.realm.store.find_file(memory.realm.user, PROFILE)
+    if file is None:
+        return []
+    text = file.latest.body.decode(errors="replace").strip()
+    return [_piece("profile", text, str(memory.realm.uri(file)))] if text else []
+
+
+def _relevant(memory: Memory, query: str, held: frozenset[UUID]) -> list[ContextPiece]:
+    """Memories and messages of elsewhere that fit, the best first; nothing for small talk.
+
+    A message that a memory before it rests on would only say the same again.
+    """
+    if not plan_by_rules(query):
+        return []
+    limits = where(memory.realm, without=held)
+    found = find(memory.realm, query, limits, limit=_MEMORIES, vectors=memory.vectors)
+    least = _LEAST * found[0].score if found else 0.0
+    seen: set[Source] = set()
+    pieces: list[ContextPiece] = []
+    for match in found:
+        repeats = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
+        if match.score >= least and match.category != Category.PROFILE and not repeats:
+            seen.update(match.evidence)
+            pieces.append(_piece("memory", _told(match), match.uri))
+    return pieces
+
+
+def _told(match: Match) -> str:
+    """A result as a line; of a message also when it was said."""
+    if match.category != MESSAGE:
+        return match.abstract
+    return f"[{match.created_at:%Y-%m-%d}] {match.abstract}"
+
+
+def _summaries(memory: Memory, session: SessionCore) -> list[ContextPiece]:
+    """The last archives of this session in a line each, the newest first."""
+    if session.keeper is None:
+        return []
+    commits = memory.realm.store.commits(memory.realm.user, session.id).commits
+    recent = [_summary(session, one) for one in reversed(commits[-_SUMMARIES:])]
+    return [piece for piece in recent if piece.text]
+
+
+def _summary(session: SessionCore, commit: CommitRecord) -> ContextPiece:
+    text = str(loads(commit.body).get("abstract", "")).strip()
+    uri = f"viking://session/{session.id}/history/{archive_name(commit.number)}/.abstract.md"
+    return _piece("summary", text, uri)
+
+
+def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
+    """The current messages that fit, the newest at all events before the older ones."""
+    found: list[ContextPiece] = []
+    for message in reversed(current):
+        text = message.rendered if isinstance(message.rendered, str) else str(message.rendered)
+        tokens = tokens_in(len(text))
+        if tokens > budget:
+            break
+        budget -= tokens
+        found.append(ContextPiece("message", text, None, tokens, message))
+    return found[::-1]
+
+
+def _record(
+    memory: Memory, session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]
+) -> None:
+    """Note what is used, unless that was noted at this place of the branch before."""
+    uris = {piece.uri for piece in known if piece.uri is not None}
+    if not uris or session.keeper is None:
+        return
+    target = session.default_branch if branch is None else session.get_branch(branch)
+    head = None if target.tail.total == 0 else target.tail.id_at(target.tail.total - 1)
+    uses = memory.realm.store.commits(memory.realm.user, session.id).uses
+    noted = {loads(use.body)["uri"] for use in uses if (use.branch, use.head) == (target.id, head)}
+    if new := sorted(uris - noted):
+        memory.used(session, contexts=new, skill=None, branch=target)
+
+
+class Need(Protocol):
+    """What a turn asks of those who give it context."""
+
+    @property
+    def branch(self) -> Branch:
+        """The branch it runs on."""
+        ...
+
+    @property
+    def instruction(self) -> Message:
+        """What is about to be answered."""
+        ...
+
+    @property
+    def budget(self) -> int:
+        """How many tokens there are for it."""
+        ...
+
+
+class MemoryContext:
+    """Gives turns what is remembered: hand it to `session.conversation(contexts=[...])`."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    async def provide(self, need: Need) -> list[ContextPiece]:
+        """What is known and fits, the most important first; it is recorded as used."""
+        return await asyncio.to_thread(self._provide, need)
+
+    def _provide(self, need: Need) -> list[ContextPiece]:
+        session, held = need.branch.session, list(need.branch.messages)
+        known = _known(self._memory, session, _newest([need.instruction]), held, need.budget)
+        _record(self._memory, session, need.branch, known)
+        return known

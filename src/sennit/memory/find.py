@@ -1,0 +1,388 @@
+"""Finding: one question to everything that is kept, memories and messages alike.
+
+Messages are found whether they were archived or not, as what was extracted from them never says all
+they said. The store gives hits by words (see `stores.hits`), `ranking` makes an order of them, and
+only what is shown is read. An embedder adds what is near in meaning, also where no word is shared.
+A client finds what is its user's, its agent's and its tenant's, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from uuid import UUID
+
+from sennit import clock
+from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.memory.history import Source
+from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
+from sennit.memory.realm import Realm
+from sennit.memory.result import archive_name
+from sennit.memory.uri import Uri, is_name
+from sennit.memory.values import ABSTRACT_LETTERS, Category
+from sennit.messages.plain import text
+from sennit.stores import words
+from sennit.stores.files import FileRecord
+from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.keys import session_id
+from sennit.stores.records import Owner
+
+if TYPE_CHECKING:
+    from sennit.memory.vectors import Vectors
+
+MESSAGE = "message"
+"""The category of messages."""
+_CATEGORIES = frozenset({MESSAGE, *map(str, Category)})
+_HITS = 120  # by words, and as many by meaning
+_PER_RESULT = 10
+_ARCHIVE = re.compile(r"archive_(\d+)")
+_MORE = 10  # places read beside those that are shown
+_FILES = 50
+_NARROW = 10  # times as many are looked at by meaning where most will not be wanted
+_Key: TypeAlias = tuple[Literal["message", "file"], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Something that was found."""
+
+    uri: str
+    """The file it is, or in which the message stands."""
+    category: str | None
+    """One of the six of memories, "message", or None for any other file."""
+    abstract: str
+    """What it says, in at most 256 letters."""
+    score: float
+    """From 0 to 1, the best of a search near 1; comparable within one search only."""
+    evidence: tuple[Source, ...]
+    """The messages it rests on; a message rests on itself."""
+    created_at: datetime
+    """When it was said; of a file, since when it holds."""
+    explained: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the score is made of, if that was asked for; the score is their sum."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        plain = {
+            "uri": self.uri,
+            "category": self.category,
+            "abstract": self.abstract,
+            "score": self.score,
+            "evidence": [
+                {"session": str(one.session), "message": str(one.message)} for one in self.evidence
+            ],
+            "created_at": clock.to_iso(clock.from_datetime(self.created_at)),
+        }
+        return {**plain, "explained": dict(self.explained)} if self.explained else plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What a search is kept to; everything by default."""
+
+    session: UUID | None = None
+    archive: int | None = None
+    files: tuple[tuple[Owner, str], ...] = ()
+    """Owners of files and how their paths begin."""
+    messages: bool = True
+    categories: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    at: int | None = None
+    without: frozenset[UUID] = frozenset()
+    """Messages that are not wanted, such as those a prompt holds already."""
+
+
+def where(
+    realm: Realm,
+    target_uri: str | Uri | None = None,
+    *,
+    category: str | Iterable[str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    at: datetime | None = None,
+    without: frozenset[UUID] = frozenset(),
+) -> Where:
+    """What to keep a search to, checked; raises ValidationError."""
+    categories = _categories(category)
+    moment = None if at is None else clock.from_datetime(at)
+    ends = None if until is None else clock.from_datetime(until)
+    if moment is not None:
+        ends = moment + 1 if ends is None else min(ends, moment + 1)
+    session, archive, files = _place(realm, None if target_uri is None else Uri.parse(target_uri))
+    return Where(
+        session=session,
+        archive=archive,
+        files=files if not categories or set(categories) - {MESSAGE} else (),
+        messages=_has_messages(target_uri) and (not categories or MESSAGE in categories),
+        categories=tuple(one for one in categories if one != MESSAGE),
+        since=None if since is None else clock.from_datetime(since),
+        until=ends,
+        at=moment,
+        without=without,
+    )
+
+
+def _categories(category: str | Iterable[str] | None) -> tuple[str, ...]:
+    if category is None:
+        return ()
+    given = [category] if isinstance(category, str) else list(category)
+    unknown = [one for one in given if one not in _CATEGORIES]
+    if unknown:
+        raise ValidationError(
+            f"A category is one of {sorted(_CATEGORIES)}, got {shown(unknown[0])}."
+        )
+    return tuple(map(str, given))
+
+
+def _has_messages(target: str | Uri | None) -> bool:
+    return target is None or Uri.parse(target).scope == "session"
+
+
+def _place(
+    realm: Realm, uri: Uri | None
+) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
+    """The session and archive, or the files, that an address stands for."""
+    if uri is None:
+        owners = (realm.user, realm.agent, realm.shared)
+        return None, None, tuple((owner, "") for owner in owners)
+    if uri.scope != "session":
+        return None, None, ((realm.owner(uri.scope), uri.path),)
+    if not uri.names:
+        return None, None, ()
+    found = [_ARCHIVE.fullmatch(name) for name in uri.names[1:]]
+    archive = next((int(one[1]) for one in found if one is not None), None)
+    return _session(realm, uri.names[0]), archive, ()
+
+
+def _session(realm: Realm, name: str) -> UUID:
+    try:
+        return UUID(name)
+    except ValueError:
+        return session_id(realm.user, name)
+
+
+def find(
+    realm: Realm,
+    query: str,
+    limits: Where,
+    *,
+    limit: int = 10,
+    explain: bool = False,
+    vectors: Vectors | None = None,
+) -> list[Match]:
+    """What fits a question best, the best first."""
+    asked = _Search(realm, text(query, "the text to search for"), limits, _checked(limit))
+    return asked.matches(vectors, explain=explain)
+
+
+def _checked(limit: Any) -> int:
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
+    if limit < 1:
+        raise ValidationError(f"limit must be at least 1, got {limit}.")
+    return limit
+
+
+class _Search:
+    """One search under way."""
+
+    def __init__(self, realm: Realm, query: str, limits: Where, limit: int) -> None:
+        self._realm, self._query, self._where, self._limit = realm, query, limits, limit
+        self._words = tuple(words.asked(query))
+        self._most = max(_HITS, _PER_RESULT * limit)
+        self._now = clock.now_us()
+
+    def matches(self, vectors: Vectors | None, *, explain: bool) -> list[Match]:
+        """The best of all that speaks for something."""
+        messages = shared(self._hits(), self._now)
+        near = None if vectors is None else _Near(vectors, self._realm, self._query)
+        cosines = {} if near is None else near.messages(messages, self._most, self._where)
+        files = self._file_hits(() if near is None else near.files)
+        found: dict[_Key, Parts] = {("message", place): parts for place, parts in messages.items()}
+        found |= {("message", place): Parts() for place in cosines.keys() - messages.keys()}
+        found |= {("file", place): parts for place, parts in _file_parts(files, self._now).items()}
+        meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
+        if near is not None:
+            meaning |= {("file", place): one for place, one in near.of_files(files).items()}
+        fused = Fused(found, meaning)
+        return self._shown(fused, {hit.place: hit for hit in files}, explain=explain)
+
+    def _hits(self) -> list[Hit]:
+        limits = self._where
+        if not limits.messages:
+            return []
+        asked = Asked(self._words, limits.session, limits.since, limits.until, self._most)
+        hits = self._realm.store.hits(self._realm.user, asked)
+        if limits.archive is not None:
+            hits = [hit for hit in hits if hit.group[1] == -limits.archive]
+        return hits
+
+    def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
+        found: list[FileHit] = []
+        by_path: dict[str, list[Owner]] = {}
+        for owner, under in self._where.files:
+            by_path.setdefault(under, []).append(owner)
+        for under, owners in by_path.items():
+            asked = self._asked_files(tuple(owners), under, places)
+            hits = self._realm.store.file_hits(asked)
+            found += [hit for hit in hits if _is_within(hit.file.path, under)]
+        return found
+
+    def _asked_files(
+        self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
+    ) -> AskedFiles:
+        limits = self._where
+        return AskedFiles(
+            self._words,
+            owners,
+            under,
+            limits.categories,
+            limits.since,
+            None if limits.at is not None else limits.until,
+            limits.at,
+            places=places,
+        )
+
+    def _shown(
+        self, fused: Fused[_Key], files: Mapping[int, FileHit], *, explain: bool
+    ) -> list[Match]:
+        """The best, read as far as needed: some may be unwanted, or gone since."""
+        matches: list[Match] = []
+        size, seen = self._limit + _MORE, 0
+        while some := fused.best(size, seen):
+            seen += len(some)
+            placed = self._placed([place for kind, place in some if kind == "message"])
+            for key in some:
+                kind, place = key
+                if kind == "file":
+                    matches.append(self._file_match(files[place].file, fused.parts(key), explain))
+                elif place in placed and self._is_wanted(placed[place]):
+                    matches.append(self._message_match(placed[place], fused.parts(key), explain))
+                if len(matches) == self._limit:
+                    return matches
+        return matches
+
+    def _placed(self, places: list[int]) -> dict[int, Placed]:
+        found = self._realm.store.at_places(self._realm.user, places) if places else []
+        return {one.place: one for one in found}
+
+    def _is_wanted(self, one: Placed) -> bool:
+        """Whether a neighbour of a hit is within the limits too."""
+        limits, message = self._where, one.message
+        return (
+            message.id not in limits.without
+            and limits.session in (None, one.session)
+            and (limits.since is None or message.created >= limits.since)
+            and (limits.until is None or message.created < limits.until)
+            and (limits.archive is None or one.archive == limits.archive)
+            and bool(words.said(message.body))
+        )
+
+    def _message_match(self, one: Placed, parts: Parts, explain: bool) -> Match:
+        body = one.message.body
+        said, speaker = words.said(body), words.speaker(body)
+        if len(said) > ABSTRACT_LETTERS:
+            said = words.snippet(said, list(self._words))
+        return Match(
+            uri=message_uri(one),
+            category=MESSAGE,
+            abstract=shortened(f"{speaker}: {said}" if speaker else said),
+            score=min(1.0, parts.total),
+            evidence=(Source(one.session, one.message.id),),
+            created_at=clock.to_datetime(one.message.created),
+            explained=parts.shown() if explain else {},
+        )
+
+    def _file_match(self, file: FileRecord, parts: Parts, explain: bool) -> Match:
+        version = file.latest
+        abstract: str | None = version.info.get("abstract")
+        return Match(
+            uri=str(self._realm.uri(file)),
+            category=file.category,
+            abstract=abstract or shortened(version.body.decode(errors="replace")),
+            score=min(1.0, parts.total),
+            evidence=tuple(
+                Source(one.session, one.message)
+                for one in version.evidence
+                if one.owner == self._realm.user
+            ),
+            created_at=clock.to_datetime(version.valid_from),
+            explained=parts.shown() if explain else {},
+        )
+
+
+class _Near:
+    """What is near a question in meaning."""
+
+    def __init__(self, vectors: Vectors, realm: Realm, query: str) -> None:
+        vectors.catch_up()
+        self._vectors, self._realm = vectors, realm
+        self._vector = vectors.query(query)
+        self._files: dict[Owner, dict[int, float]] = {}
+
+    def messages(self, also: Iterable[int], limit: int, limits: Where) -> dict[int, float]:
+        """The cosines of messages, those in `also` among them."""
+        if limits.session is not None or limits.since is not None or limits.until is not None:
+            limit *= _NARROW
+        found = self._vectors.nearest(self._realm.user, self._vector, limit, also)
+        self._files[self._realm.user] = {at: one for at, one in found.items() if at < 0}
+        return {at: one for at, one in found.items() if at > 0} if limits.messages else {}
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """The places of the files that are nearest."""
+        for owner in (self._realm.agent, self._realm.shared):
+            if owner not in self._files:
+                self._files[owner] = self._vectors.nearest(owner, self._vector, _FILES)
+        return tuple(place for found in self._files.values() for place in found)
+
+    def of_files(self, hits: Iterable[FileHit]) -> dict[int, float]:
+        """The cosines of files."""
+        by_owner: dict[Owner, list[int]] = {}
+        for hit in hits:
+            by_owner.setdefault(hit.file.owner, []).append(hit.place)
+        found: dict[int, float] = {}
+        for owner, places in by_owner.items():
+            near = self._vectors.nearest(owner, self._vector, 0, places)
+            found |= {place: near[place] for place in places if place in near}
+        return found
+
+
+def _file_parts(hits: list[FileHit], now: int) -> dict[int, Parts]:
+    folders = together((_folder(hit.file), hit.score) for hit in hits)
+    found: dict[int, Parts] = {}
+    for hit in hits:
+        file, score = hit.file, hit.score
+        found[hit.place] = Parts(
+            words=score,
+            together=folders[_folder(file)],
+            distilled=DISTILLED * score if file.category else 0.0,
+            recent=recent(now - file.latest.valid_from) * score,
+            used=used(file.active) * score,
+        )
+    return found
+
+
+def _is_within(path: str, under: str) -> bool:
+    return not path.endswith("/") and (under in ("", path) or path.startswith(f"{under}/"))
+
+
+def _folder(file: FileRecord) -> tuple[Owner, str]:
+    return file.owner, file.path.rpartition("/")[0]
+
+
+def message_uri(one: Placed) -> str:
+    """The file in which a message stands: an archive, or what is current."""
+    name = one.key if one.key is not None and is_name(one.key) else str(one.session)
+    inside = "" if one.archive is None else f"history/{archive_name(one.archive)}/"
+    return f"viking://session/{name}/{inside}messages.jsonl"
+
+
+def shortened(said: str, letters: int = ABSTRACT_LETTERS) -> str:
+    """A text on one line, at most so long."""
+    line = " ".join(said[: 8 * letters].split())
+    return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"
