@@ -27,7 +27,7 @@ from sennit import Client, Session, StoreError
 from tests.torture.crashes import state
 
 MEGABYTE = 1 << 20
-SIZES = {"sqlite": 4, "postgres": 24}  # in megabytes; an empty database of PostgreSQL takes eight
+SIZES = {"sqlite": 4, "postgres": 32}  # in megabytes; an empty database of PostgreSQL takes ten
 LAUNCHERS = {"mount": ["unshare", "-m"], "user namespace": ["unshare", "-rm"], "limit": []}
 
 
@@ -71,7 +71,7 @@ class Disk:
         else:
             mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(folder)]
             subprocess.run(mount, check=True)
-            self._ballast.write_bytes(b"x" * MEGABYTE)
+            self._ballast.write_bytes(b"x" * (megabytes // 4 * MEGABYTE))
         self.place.mkdir()
 
     def free(self) -> None:
