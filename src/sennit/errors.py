@@ -160,3 +160,8 @@ class ArchiveError(StoreError):
 
 class ConflictError(StoreError):
     """Someone else changed it first, or holds it; nothing was done."""
+
+    def __init__(self, message: str, *, holder: str = "") -> None:
+        super().__init__(message)
+        self.holder = holder
+        """Who holds it, if it is held."""

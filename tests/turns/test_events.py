@@ -69,7 +69,7 @@ def test_a_stream_can_be_joined_again_after_any_event() -> None:
     shown = talk.events()
 
     async def rest(after: int) -> list[Any]:
-        return [event async for event in talk.conversation().follow(after)]
+        return [event async for event in talk.conversation().events(after=after)]
 
     for after in range(len(shown) + 1):
         joined = asyncio.run(rest(after))
@@ -88,7 +88,7 @@ def test_a_run_under_way_is_followed_to_its_end() -> None:
         return seen, [first.seq, *await following]
 
     async def collected(talk: Talk, after: int) -> list[int]:
-        return [event.seq async for event in talk.conversation().follow(after)]
+        return [event.seq async for event in talk.conversation().events(after=after)]
 
     seen, followed = asyncio.run(work())
     assert followed == seen

@@ -11,7 +11,7 @@ change are settled, and are not looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -169,8 +169,13 @@ def _other(content: MessageContent, newest: bool) -> Iterable[dict[str, Any]]:
         said = _instruction(content if newest else as_history(content))
     else:
         said = content.rendered
-    if said:
+    if _says(said):
         yield {"role": content.role.value, "content": said}
+
+
+def _says(said: str | list[dict[str, Any]]) -> bool:
+    """Whether there is more than blanks; providers refuse a conversation for a text of those."""
+    return bool(said.strip() if isinstance(said, str) else said)
 
 
 def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
@@ -185,7 +190,7 @@ def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
     texts = [
         content.assistant_response
         for content in turn.said
-        if isinstance(content, AssistantResponseContent) and content.assistant_response
+        if isinstance(content, AssistantResponseContent) and _says(content.assistant_response)
     ]
     contents = turn.contents
     calls = [_call(content) for content in contents if isinstance(content, ActionRequestContent)]
@@ -202,6 +207,11 @@ def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
                 "tool_call_id": content.request_id,
                 "content": tool_text(content),
             }
+
+
+def call_ids(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """The ids of all calls in a conversation as chat messages."""
+    return (call["id"] for message in messages for call in message.get("tool_calls", ()))
 
 
 def _call(content: ActionRequestContent) -> dict[str, Any]:

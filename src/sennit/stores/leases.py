@@ -19,7 +19,8 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int) -> Lease:
     if last is not None and last.holder != holder and last.expires > now:
         raise ConflictError(
             f"Branch {branch} is held by {last.holder!r} until {clock.to_iso(last.expires)}; "
-            f"wait until then, or until it is released."
+            f"wait until then, or until it is released.",
+            holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
 

@@ -13,16 +13,24 @@ from asyncio import (
     Task,
     create_task,
     get_running_loop,
-    sleep,
     to_thread,
 )
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, TypeVar, overload
 from uuid import UUID
 
-from sennit.errors import AccessError, ConflictError, InvalidTypeError, NotFoundError, shown
+from sennit.errors import (
+    AccessError,
+    ConflictError,
+    InvalidTypeError,
+    NotFoundError,
+    SennitError,
+    ValidationError,
+    shown,
+)
 from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
@@ -37,16 +45,16 @@ from sennit.turns.events import (
     whole,
 )
 from sennit.turns.hold import held, new_holder
+from sennit.turns.joining import Joined, running_here, tell_joined
 from sennit.turns.loop import carry_out
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
+from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Body, Notice, Return, StopReason
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.sync import run_now, watching
 
-_LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
 _NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
@@ -109,11 +117,29 @@ class ConversationSession:
         """
         return self._watch(options, streaming, _as_return)
 
+    @overload
     def events(
         self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
-    ) -> Watch[AnyEvent]:
-        """The same as typed events; the last one is RunEnded."""
-        return self._watch(options, streaming, _as_event)
+    ) -> Watch[AnyEvent]: ...
+    @overload
+    def events(self, *, after: int) -> Joined: ...
+    def events(
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        after: int | None = None,
+    ) -> Watch[AnyEvent] | Joined:
+        """The same as typed events; the last one is RunEnded.
+
+        With `after`, the number of the last event that was seen, nothing is started: it joins the
+        run under way, in this program or another, and gives the rest; see Joined.
+        """
+        if after is None:
+            return self._watch(options, streaming, _as_event)
+        if options is not None or streaming is not None:
+            raise ValidationError("events(after=…) starts no run, so it takes no options.")
+        return Joined(BranchRuns(self._request.branch), after)
 
     def _watch(
         self,
@@ -223,29 +249,7 @@ class ConversationSession:
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
-        runs = BranchRuns(self._request.branch)
-        found = next((run for run in runs.runs() if run.id == run_id), None)
-        if found is None:
-            raise NotFoundError(f"No run {run_id} was on branch {self._request.branch.name!r}.")
-        return whole(events_of(runs, found))
-
-    async def follow(self, after: int = 0) -> AsyncGenerator[AnyEvent]:
-        """The events past `after` as they come, until the run under way, if any, has ended.
-
-        It may run in another program: this only reads what is noted.
-        """
-        runs = BranchRuns(self._request.branch)
-        while True:
-            found = await to_thread(read_on, runs, after)
-            for event in found:
-                after = event.seq
-                ended = isinstance(event, RunEnded)
-                yield (await to_thread(self.replay, event.run_id))[-1] if ended else event
-            last = await to_thread(runs.last)
-            if not found and (last is None or last.state != "running"):
-                return
-            if not found:
-                await sleep(_LOOK)
+        return replay(BranchRuns(self._request.branch), run_id)
 
     async def _run(
         self,
@@ -263,7 +267,7 @@ class ConversationSession:
             id=None if resume is None else resume.record.id,
         )
         observers = Observers(self._observers, self._request, _warner(run))
-        watching.append(observers.tell)
+        watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
         try:
             if (problem := self._problem(options, streaming)) is not None:
                 return _refused(run, "invalid", problem)
@@ -290,9 +294,12 @@ class ConversationSession:
         try:
             return await task
         except CancelledError:
-            if not run.cancelled_here:
+            if run.ended:
                 raise
-            return _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
+            result = _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
+            if run.cancelled_here:
+                return result
+            raise
 
     def _problem(
         self, options: SessionOptions, streaming: StreamingOptions | None
@@ -366,15 +373,19 @@ async def _hold_and_run(run: Run, resume: Unfinished | None) -> Return:
         async with held(run.runs, run.holder) as found:
             if resume is not None and (found.left is None or found.left.record.id != run.id):
                 return _refused(run, "invalid", _NOTHING)
-            run.begin(found)
-            return await carry_out(run)
+            with running_here(run.request.branch.id):
+                run.begin(found)
+                return await carry_out(run)
     except ConflictError as error:
         return _refused(run, "invalid", Notice("error", "busy", str(error)))
+    except SennitError as error:
+        run.error = error
+        return _refused(run, "error", Notice("error", type(error).__name__, str(error)))
 
 
 def _refused(run: Run, reason: StopReason, why: Notice) -> Return:
     """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
-    result = Return(stop_reason=reason, messages=(why,), run_id=run.id)
+    result = Return(stop_reason=reason, messages=(why,), run_id=run.id, error=run.error)
     run.publish([RunEnded(seq=0, run_id=run.id, result=result)])
     return result
 

@@ -7,7 +7,7 @@ has run out.
 from __future__ import annotations
 
 import os
-from asyncio import create_task, sleep, to_thread
+from asyncio import CancelledError, create_task, shield, sleep, to_thread, wait
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from platform import node
 
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
-from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
@@ -49,7 +48,7 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
         finally:
             runs.release(found.lease)
         return
-    found = await to_thread(_found, runs, holder)
+    found = await _found_whatever_happens(runs, holder)
     lease = found.lease
     beating = create_task(_keep_holding(runs, lease))
     try:
@@ -58,6 +57,18 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
         beating.cancel()
         with suppress(SennitError):  # then it runs out by itself
             await to_thread(runs.release, lease)
+
+
+async def _found_whatever_happens(runs: BranchRuns, holder: str) -> Held:
+    """Hold it; being cancelled meanwhile gives it back, as the thread takes it all the same."""
+    taking = create_task(to_thread(_found, runs, holder))
+    try:
+        return await shield(taking)
+    except CancelledError:
+        await wait({taking})
+        if taking.exception() is None:
+            await to_thread(runs.release, taking.result().lease)
+        raise
 
 
 def _found(runs: BranchRuns, holder: str) -> Held:
@@ -74,23 +85,27 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
     ttl = _TTL if runs.durable else 1_000_000 * _TTL
     try:
         return runs.acquire(holder, ttl)
-    except ConflictError:
-        last = runs.last()
-        before = "" if last is None else str(loads(last.body).get("holder", ""))
-        if not _is_dead(before):
+    except ConflictError as error:
+        if not is_dead(error.holder):
             raise
-        runs.release(runs.acquire(before, 1))  # in its place, so that nobody else is pushed out
+        runs.release(runs.acquire(error.holder, 1))  # in its place, so that nobody else is pushed out
         return runs.acquire(holder, ttl)
 
 
-def _is_dead(holder: str) -> bool:
-    """Whether a holder was a process of this machine that is gone."""
+def process_of(holder: str) -> int | None:
+    """The process of a holder on this machine; None if it is elsewhere."""
     machine, _, rest = holder.partition("/")
     process = rest.partition("/")[0]
-    if machine != node() or not process.isdecimal() or int(process) == os.getpid():
+    return int(process) if machine == node() and process.isdecimal() else None
+
+
+def is_dead(holder: str) -> bool:
+    """Whether a holder was a process of this machine that is gone."""
+    process = process_of(holder)
+    if process is None or process == os.getpid():
         return False
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return True
     except OSError:

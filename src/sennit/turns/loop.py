@@ -10,7 +10,10 @@ what was said is safe.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, shield, sleep
+from asyncio import CancelledError, create_task, shield, sleep
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
 
 from sennit.errors import ConflictError, SennitError
 from sennit.turns.events import TurnStarted
@@ -37,8 +40,8 @@ async def ask(run: Run) -> None:
     """One provider turn: all it says stands on the branch afterwards."""
     run.progress.turns += 1
     run.tell(TurnStarted, turn=run.progress.turns)
-    draft = run.begin_draft()
     model, request = run.request.model, run.request.model_request()
+    draft = run.begin_draft(request)
     if run.streaming is not None and model.streams:
         async with model.stream(request) as deltas:
             async for delta in deltas:
@@ -56,7 +59,7 @@ async def carry_out(run: Run) -> Return:
         stop = await turns(run)
     except CancelledError:
         run.break_off()
-        result = await shield(run.end(Stop("cancelled")))
+        result = await undisturbed(run.end(Stop("cancelled")))
         if run.cancelled_here:
             return result
         raise
@@ -64,6 +67,15 @@ async def carry_out(run: Run) -> Return:
         run.break_off()
         stop = failed(run, error)
     return await run.end(stop)
+
+
+async def undisturbed(ending: Coroutine[Any, Any, Return]) -> Return:
+    """Come to an end, however often someone cancels meanwhile."""
+    task = create_task(ending)
+    while not task.done():
+        with suppress(CancelledError):
+            await shield(task)
+    return task.result()
 
 
 def failed(run: Run, error: Exception) -> Stop:

@@ -16,7 +16,9 @@ from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import ActionRequestContent, AssistantResponseContent
 from sennit.messages.message import Message
+from sennit.messages.native import call_ids
 from sennit.messages.unset import Unset
+from sennit.services.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.coalesce import Coalescer
@@ -80,7 +82,8 @@ class Run:
         self._created = clock.now_us()
         self._said: list[Message] = []
         self._notices: list[Notice] = []
-        self._ended = False
+        self.ended = False
+        """Whether its end was told."""
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
@@ -99,20 +102,28 @@ class Run:
             if resumed:
                 self._go_on_with(left)
             else:
-                self._keep_drafts(left)
                 self.journal.put(replace_struct(left.record, state="ended"))
         self.put("running")
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
-        for message_id in left.drafts if left is not None and resumed else ():
-            self.tell(DraftDropped, message_id=message_id)
+        if left is not None:
+            self._drop_drafts(left) if resumed else self._keep_drafts(left)
         self.progress.pending = self.request.pending()
 
     def _go_on_with(self, left: Unfinished) -> None:
-        self.progress.turns, self.progress.tool_calls = left.turns, left.tool_calls
+        progress = self.progress
+        progress.turns, progress.passes = left.turns, left.passes
+        progress.tool_calls, progress.usage = left.tool_calls, left.usage
+        progress.finish = left.finish
         self._created, self._after = left.record.created, left.notes.get("after", 0)
         self._said = list(left.said)
         last = self._said[-1].content if self._said else None
-        self.progress.answered = isinstance(last, AssistantResponseContent) and not left.drafts
+        progress.answered = isinstance(last, AssistantResponseContent) and not left.drafts
+        for message in self._said:
+            self._count_repeats(message)
+
+    def _drop_drafts(self, left: Unfinished) -> None:
+        for message_id in left.drafts:
+            self.tell(DraftDropped, message_id=message_id)
 
     def _keep_drafts(self, left: Unfinished) -> None:
         for message_id, drafted in left.drafts.items():
@@ -121,10 +132,14 @@ class Run:
                 reasoning="".join(drafted.thought) or Unset,
             )
             note = {"finish_reason": "interrupted"}
-            self.tell(
-                MessageCompleted,
-                new=Message(content, id=message_id, sender=self.request.model_name, metadata=note),
+            message = Message(
+                content, id=message_id, sender=self.request.model_name, metadata=note
             )
+            if self.request.put_before_later(message):
+                self._said.append(message)
+                self.tell(MessageCompleted, message=message)
+            else:
+                self.tell(MessageCompleted, new=message)
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
@@ -163,24 +178,22 @@ class Run:
         self.progress.seconds = clock.monotonic() - self._began
         return next_step(self.progress, self.options)
 
-    def begin_draft(self) -> Draft:
-        """A new turn of the model."""
-        self.draft = Draft(self, self.request.model_name)
+    def begin_draft(self, asked: ModelRequest) -> Draft:
+        """A new turn of the model, which is asked this."""
+        self.draft = Draft(self, self.request.model_name, lambda: call_ids(asked.messages))
         return self.draft
 
     def take_end(self, draft: Draft) -> None:
         """The model's turn is over."""
         self._flush()
-        self.draft = None
         end = draft.finished
         if end is None:
             raise ModelError("The model's stream ended without saying so.", kind="network")
+        self.draft = None
         progress = self.progress
         progress.usage += end.usage
         progress.finish, progress.model = end.reason, end.model
         progress.answered = not draft.requests
-        if end.reason == "error":
-            raise ModelError("The model broke its answer off with an error.", kind="failed")
 
     def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """More of a message that is being said; nobody sees it unless the run streams."""
@@ -229,7 +242,7 @@ class Run:
 
     def warn_if_running(self, code: str, text: str) -> None:
         """The same, unless it is too late to tell."""
-        if not self._ended:
+        if not self.ended:
             self.warn(code, text)
 
     def break_off(self) -> None:
@@ -251,7 +264,7 @@ class Run:
             error=self.error,
         )
         self.tell(RunEnded, result=result)
-        self._ended = True
+        self.ended = True
         try:
             await self.settle()
         except SennitError as error:  # such as a lost lease: nobody but us can know

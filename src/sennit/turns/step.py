@@ -70,6 +70,9 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     """
     if progress.stopping:
         return Stop("cancelled", (Notice("info", "after_turn", "Stopped after the turn."),))
+    if progress.finish == "error":
+        told = "The model broke its answer off with an error."
+        return Stop("error", (Notice("error", "failed", told),))
     if progress.waiting:
         return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
     if not progress.pending and progress.answered:

@@ -3,12 +3,16 @@
 Each request gets exactly one result on the branch, in the order of the requests. What cannot be run
 (an unknown tool, arguments that do not parse, a call cut off) is answered with what was wrong, so
 that the model may try again. That a tool is about to be called is durable before it is called.
+
+A call that a cancel stops half-way has its result too: nobody knows what it did, and the next run
+must not do it again. Calls that were never begun stay pending.
 """
 
 from __future__ import annotations
 
-from asyncio import gather
+from asyncio import CancelledError, Task, create_task, gather
 from typing import Any
+from uuid import UUID
 
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
@@ -19,18 +23,38 @@ from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolStarted
 from sennit.turns.run import Run
 
 
+CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
+
+
 async def drain(run: Run, requests: tuple[Message, ...]) -> None:
     """Work off pending requests, together where the options allow it."""
     run.progress.passes += 1
     ready = [one for one in requests if not _waits(run, one)]
-    if run.options.allow_parallel_tools:
-        outcomes = await gather(*(_call(run, request) for request in ready))
-        for request, outcome in zip(ready, outcomes, strict=True):
-            _answer(run, request, outcome)
-    else:
-        for request in ready:
-            _answer(run, request, await _call(run, request))
+    for some in [ready] if run.options.allow_parallel_tools else [[one] for one in ready]:
+        await _call_together(run, some)
     run.progress.waiting = bool(run.progress.pending)
+
+
+async def _call_together(run: Run, requests: list[Message]) -> None:
+    """Call tools at once; each result is told as soon as those before it have been."""
+    outcomes: dict[UUID, Outcome] = {}
+    tasks = [create_task(_call(run, request, outcomes)) for request in requests]
+    try:
+        for request, task in zip(requests, tasks, strict=True):
+            await task
+            _answer(run, request, outcomes.pop(request.id))
+    except BaseException:
+        await _stop(tasks)
+        for request in requests:
+            if request.id in outcomes:
+                _answer(run, request, outcomes[request.id])
+        raise
+
+
+async def _stop(tasks: list[Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await gather(*tasks, return_exceptions=True)
 
 
 def _waits(run: Run, request: Message) -> bool:
@@ -45,10 +69,11 @@ def _waits(run: Run, request: Message) -> bool:
     return True
 
 
-async def _call(run: Run, request: Message) -> Outcome:
+async def _call(run: Run, request: Message, outcomes: dict[UUID, Outcome]) -> None:
     tool = _sound_tool(run, request)
     if isinstance(tool, str):
-        return Outcome(error=tool, ran=False)
+        outcomes[request.id] = Outcome(error=tool, ran=False)
+        return
     content = _request(request)
     run.tell(ToolStarted, message=request)
     run.progress.tool_calls += 1
@@ -60,7 +85,11 @@ async def _call(run: Run, request: Message) -> Outcome:
         branch=run.request.branch.name,
     )
     arguments = {} if content.arguments is Unset else content.arguments
-    return await tool.run(arguments, context)
+    try:
+        outcomes[request.id] = await tool.run(arguments, context)
+    except CancelledError:
+        outcomes[request.id] = Outcome(error=CANCELLED)
+        raise
 
 
 def _sound_tool(run: Run, request: Message) -> Tool | str:
