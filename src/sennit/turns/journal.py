@@ -11,6 +11,7 @@ from asyncio import Task, create_task
 from collections.abc import Callable
 from uuid import UUID
 
+from sennit import failpoints
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
@@ -28,6 +29,7 @@ class Journal:
         self._messages: list[Message] = []
         self._records: dict[UUID, RunRecord] = {}
         self._pump: Task[None] | None = None
+        self._placing = False  # whether what is being written holds messages
         self._quiet = Bell()
         self._failed: BaseException | None = None
 
@@ -42,6 +44,11 @@ class Journal:
         """Note where the run stands."""
         self._records[run.id] = run
         self._go_on()
+
+    async def placed(self) -> None:
+        """Wait until the messages that were noted stand on the branch."""
+        if self._messages or self._placing:
+            await self.settle()
 
     async def settle(self) -> None:
         """Wait until all that was noted is durable and shown; raises what kept it from that."""
@@ -63,12 +70,15 @@ class Journal:
         try:
             while self._events or self._messages or self._records:
                 messages, events, changes = self._taken()
+                self._placing = bool(messages)
+                _reach("before", events)
                 await self._runs.write(messages, changes)
+                _reach("after", events)
                 self._publish(events)
         except BaseException as error:
             self._failed = error
         finally:
-            self._pump = None
+            self._pump, self._placing = None, False
             self._quiet.set()
 
     def _taken(self) -> tuple[list[Message], list[AnyEvent], list[PutRun | AddEvents]]:
@@ -80,3 +90,10 @@ class Journal:
             told = tuple(map(to_record, events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))
         return messages, events, changes
+
+
+def _reach(when: str, events: list[AnyEvent]) -> None:
+    """A point for each event of a write, so that a test can end the program at any of them."""
+    if failpoints.in_use():
+        for event in events:
+            failpoints.reach(f"journal.{when}: {event.kind}")

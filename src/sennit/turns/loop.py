@@ -26,7 +26,6 @@ from sennit.turns.tools import drain
 async def turns(run: Run) -> Stop:
     """Take steps until one of them is to stop."""
     while True:
-        await run.settle()
         match run.next():
             case Ask():
                 await ask(run)
@@ -40,6 +39,7 @@ async def ask(run: Run) -> None:
     """One provider turn: all it says stands on the branch afterwards."""
     run.progress.turns += 1
     run.tell(TurnStarted, turn=run.progress.turns)
+    await run.journal.placed()  # so that the model is shown all that was said
     model, request = run.request.model, run.request.model_request()
     draft = run.begin_draft(request)
     if run.streaming is not None and model.streams:

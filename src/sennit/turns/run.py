@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -132,9 +133,7 @@ class Run:
                 reasoning="".join(drafted.thought) or Unset,
             )
             note = {"finish_reason": "interrupted"}
-            message = Message(
-                content, id=message_id, sender=self.request.model_name, metadata=note
-            )
+            message = Message(content, id=message_id, sender=self.request.model_name, metadata=note)
             if self.request.put_before_later(message):
                 self._said.append(message)
                 self.tell(MessageCompleted, message=message)
@@ -285,5 +284,6 @@ class Run:
         )
 
 
+@lru_cache(64)  # most runs have the same, and each notes them twice
 def _plain(options: SessionOptions) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if value is not None}

@@ -14,6 +14,7 @@ from asyncio import CancelledError, Task, create_task, gather
 from typing import Any
 from uuid import UUID
 
+from sennit import failpoints
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
@@ -21,7 +22,6 @@ from sennit.services.target import ToolContext
 from sennit.services.tools import Outcome, Tool
 from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolStarted
 from sennit.turns.run import Run
-
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
 
@@ -38,7 +38,11 @@ async def drain(run: Run, requests: tuple[Message, ...]) -> None:
 async def _call_together(run: Run, requests: list[Message]) -> None:
     """Call tools at once; each result is told as soon as those before it have been."""
     outcomes: dict[UUID, Outcome] = {}
-    tasks = [create_task(_call(run, request, outcomes)) for request in requests]
+    begun = [_begin(run, request) for request in requests]
+    tasks = [
+        create_task(_call(run, request, tool, outcomes))
+        for request, tool in zip(requests, begun, strict=True)
+    ]
     try:
         for request, task in zip(requests, tasks, strict=True):
             await task
@@ -49,6 +53,15 @@ async def _call_together(run: Run, requests: list[Message]) -> None:
             if request.id in outcomes:
                 _answer(run, request, outcomes[request.id])
         raise
+
+
+def _begin(run: Run, request: Message) -> Tool | str:
+    """The tool that is called, which is told, or why none is."""
+    tool = _sound_tool(run, request)
+    if not isinstance(tool, str):
+        run.tell(ToolStarted, message=request)
+        run.progress.tool_calls += 1
+    return tool
 
 
 async def _stop(tasks: list[Task[None]]) -> None:
@@ -69,15 +82,14 @@ def _waits(run: Run, request: Message) -> bool:
     return True
 
 
-async def _call(run: Run, request: Message, outcomes: dict[UUID, Outcome]) -> None:
-    tool = _sound_tool(run, request)
+async def _call(
+    run: Run, request: Message, tool: Tool | str, outcomes: dict[UUID, Outcome]
+) -> None:
     if isinstance(tool, str):
         outcomes[request.id] = Outcome(error=tool, ran=False)
         return
-    content = _request(request)
-    run.tell(ToolStarted, message=request)
-    run.progress.tool_calls += 1
     await run.settle()
+    content = _request(request)
     context = ToolContext(
         call_id=content.call_id or str(request.id),
         idempotency_key=str(request.id),
@@ -86,7 +98,9 @@ async def _call(run: Run, request: Message, outcomes: dict[UUID, Outcome]) -> No
     )
     arguments = {} if content.arguments is Unset else content.arguments
     try:
-        outcomes[request.id] = await tool.run(arguments, context)
+        outcome = await tool.run(arguments, context)
+        failpoints.reach(f"tool.after: {tool.name}")
+        outcomes[request.id] = outcome
     except CancelledError:
         outcomes[request.id] = Outcome(error=CANCELLED)
         raise
