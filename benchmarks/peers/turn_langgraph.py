@@ -23,10 +23,10 @@ class Instant(BaseChatModel):
     def _llm_type(self) -> str:
         return "instant"
 
-    def bind_tools(self, *more: Any, **given: Any) -> Any:
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
 
-    def _generate(self, messages: list[BaseMessage], *more: Any, **given: Any) -> ChatResult:
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         if isinstance(messages[-1], ToolMessage):
             said = AIMessage(ANSWER)
         else:
@@ -34,7 +34,7 @@ class Instant(BaseChatModel):
             said = AIMessage("", tool_calls=[call])
         return ChatResult(generations=[ChatGeneration(message=said)])
 
-    async def _agenerate(self, messages: list[BaseMessage], *more: Any, **given: Any) -> ChatResult:
+    async def _agenerate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
         return self._generate(messages)
 
 

@@ -62,6 +62,7 @@ class Sennit(Turner):
         return (await self._conversation.run_to_stable_result()).raise_for_error().text
 
     async def tidy(self) -> None:
+        await super().tidy()
         if self._client is not None:
             await self._client.aclose()
 

@@ -42,11 +42,13 @@ class Turner(ABC):
     async def turn(self) -> str:
         """One turn; gives the answer."""
 
+    @abstractmethod
     async def prepare(self) -> None:
         """What is there before the first turn of a round."""
 
     async def tidy(self) -> None:
         """What is done after the last."""
+        self.looked = 0
 
     def turns(self, count: int) -> dict[str, Any]:
         """So many turns, one after another, after a few that do not count."""
@@ -61,8 +63,9 @@ class Turner(ABC):
         start = process_time()
         answers = [await self.turn() for _ in range(count)]
         seconds = process_time() - start
+        landed = min(answers.count(ANSWER), self.looked)
         await self.tidy()
-        return {"seconds": seconds, "landed": min(answers.count(ANSWER), self.looked)}
+        return {"seconds": seconds, "landed": landed}
 
 
 def serve(kind: Callable[[Path, str], Turner]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from typing import Any
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
@@ -37,7 +38,7 @@ def anthropic(messages: list[dict[str, Any]]) -> None:
     waiting: list[str] = []
     roles = [message["role"] for message in messages]
     assert roles[0] == roles[-1] == "user"
-    assert all(one != other for one, other in zip(roles, roles[1:], strict=False)), roles
+    assert all(one != other for one, other in pairwise(roles)), roles
     for message in messages:
         blocks = message["content"]
         assert blocks

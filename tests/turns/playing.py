@@ -1,4 +1,4 @@
-"""Conversations that go wrong in every way a script can say, for the tests that look at what is left.
+"""Conversations that go wrong in every way a script can say, to look at what is left of them.
 
 A script is what the model says, delta by delta, with failures in between, and what people do when
 the n-th event is seen. Tools misbehave in ways of their own.
@@ -20,6 +20,7 @@ from sennit.services.reply import (
     CallDelta,
     Delta,
     Finished,
+    FinishReason,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -62,7 +63,8 @@ class Speaker:
         return assembly.reply()
 
     @asynccontextmanager
-    async def stream(self, _: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        assert request.messages
         yield _told(next(self._replies, [TextDelta("Done."), Finished("stop")]))
 
 
@@ -197,7 +199,9 @@ _ARGUMENTS = st.sampled_from(
         '{"a": ' + "[" * 150 + "]" * 150 + "}",
     ]
 )
-_ENDS = st.sampled_from(["stop", "stop", "tool_calls", "length", "refusal", "error"])
+_ENDS: st.SearchStrategy[FinishReason] = st.sampled_from(
+    ["stop", "stop", "tool_calls", "length", "refusal", "error"]
+)
 _FAILURES = st.sampled_from(
     [ModelError("down", kind="overloaded"), ModelError("gone", kind="network"), ValueError("oops")]
 )

@@ -145,7 +145,9 @@ def test_a_run_that_dies_at_an_event_is_resumed_from_there(
     process.join()
     assert process.exitcode == -9
     with talk(tmp_path) as second:
-        assert point in kinds_with_text(second.conversation)[-2:]  # what follows at once is noted too
+        assert (
+            point in kinds_with_text(second.conversation)[-2:]
+        )  # what follows at once is noted too
         assert len(second.said) == said - (point == "text")
         assert asyncio.run(second.conversation.resume()).success
         assert second.said == WHOLE

@@ -11,7 +11,7 @@ change are settled, and are not looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -188,9 +188,10 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
     """One assistant message with its texts and calls, then a tool message per call."""
     texts = [
-        content.assistant_response
+        said
         for content in turn.said
-        if isinstance(content, AssistantResponseContent) and _says(content.assistant_response)
+        if isinstance(content, AssistantResponseContent)
+        and _says(said := content.assistant_response or "")
     ]
     contents = turn.contents
     calls = [_call(content) for content in contents if isinstance(content, ActionRequestContent)]
@@ -209,9 +210,10 @@ def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
             }
 
 
-def call_ids(messages: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     """The ids of all calls in a conversation as chat messages."""
-    return (call["id"] for message in messages for call in message.get("tool_calls", ()))
+    asking = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    return [call["id"] for calls in asking for call in calls]
 
 
 def _call(content: ActionRequestContent) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Turn:
 
 
 def is_sound_id(id: str) -> bool:
-    """Whether every provider takes this as the id of a call; some refuse a whole history for one."""
+    """Whether every provider takes this as the id of a call."""
     return _SOUND_ID.fullmatch(id) is not None
 
 

@@ -31,7 +31,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.messages.codec import dumps, loads
-from sennit.stores import words
+from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_message, no_session
 from sennit.stores.records import (
     AddBranch,
@@ -422,7 +422,10 @@ class _Kept:
 
     def _put_run(self, change: PutRun) -> None:
         self.log.check([change])
-        self._put(self.log.runs.setdefault(change.run.branch, {}), change.run.id, change.run)
+        run = change.run
+        self._put(self.log.runs.setdefault(run.branch, {}), run.id, run)
+        if change.release:
+            self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
 
     def _add_events(self, change: AddEvents) -> None:
         self.log.check([change])

@@ -156,7 +156,7 @@ class Draft:
             note = {**note, "arguments_text": readable(raw), "problem": problem}
         content = ActionRequestContent(
             function=readable(item.name) or Unset,
-            arguments=arguments if arguments is not None else Unset,
+            arguments=arguments,
             call_id=_free_id(item, used),
         )
         message = Message(content, sender=self._sender, id=item.id, metadata=note or None)
@@ -198,17 +198,17 @@ def _free_id(item: _CallItem, used: set[str]) -> str:
     return chosen
 
 
-def _read(raw: str) -> tuple[dict[str, Any] | None, str]:
+def _read(raw: str) -> tuple[Any, str]:
     """The arguments in a text, or what is wrong with it; no text at all is no arguments."""
     if not raw.strip():
         return {}, ""
     try:
         value = loads(raw)
     except CodecError as error:
-        return None, f"the arguments are not valid JSON ({error})"
+        return Unset, f"the arguments are not valid JSON ({error})"
     if not isinstance(value, dict):
-        return None, f"the arguments must be a JSON object, not {shown(value)}"
+        return Unset, f"the arguments must be a JSON object, not {shown(value)}"
     try:
         return plain_dict(value, "arguments"), ""
     except ValidationError as error:
-        return None, f"the arguments cannot be taken ({error})"
+        return Unset, f"the arguments cannot be taken ({error})"

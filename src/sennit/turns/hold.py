@@ -7,7 +7,16 @@ has run out.
 from __future__ import annotations
 
 import os
-from asyncio import CancelledError, create_task, shield, sleep, to_thread, wait
+from asyncio import (
+    CancelledError,
+    Task,
+    create_task,
+    get_running_loop,
+    shield,
+    sleep,
+    to_thread,
+    wait,
+)
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +29,10 @@ from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
+_BEAT = 10.0  # seconds between two of them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Held:
     """A branch that is held, as it was found."""
 
@@ -31,6 +41,8 @@ class Held:
     """The number of its last event."""
     left: Unfinished | None
     """Its last run, if that is not over."""
+    released: bool = False
+    """Whether it was given back already, with what was written last."""
 
 
 def new_holder() -> str:
@@ -46,22 +58,23 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
         try:
             yield found
         finally:
-            runs.release(found.lease)
+            if not found.released:
+                runs.release(found.lease)
         return
-    found = await _found_whatever_happens(runs, holder)
-    lease = found.lease
-    beating = create_task(_keep_holding(runs, lease))
+    found = await _found_in_thread(runs, holder)
+    beating = _Beating(runs, found.lease)
     try:
         yield found
     finally:
-        beating.cancel()
-        with suppress(SennitError):  # then it runs out by itself
-            await to_thread(runs.release, lease)
+        beating.stop()
+        if not found.released:
+            with suppress(SennitError):  # then it runs out by itself
+                await get_running_loop().run_in_executor(None, runs.release, found.lease)
 
 
-async def _found_whatever_happens(runs: BranchRuns, holder: str) -> Held:
+async def _found_in_thread(runs: BranchRuns, holder: str) -> Held:
     """Hold it; being cancelled meanwhile gives it back, as the thread takes it all the same."""
-    taking = create_task(to_thread(_found, runs, holder))
+    taking = get_running_loop().run_in_executor(None, _found, runs, holder)
     try:
         return await shield(taking)
     except CancelledError:
@@ -115,8 +128,25 @@ def is_dead(holder: str) -> bool:
     return False
 
 
-async def _keep_holding(runs: BranchRuns, lease: Lease) -> None:
-    with suppress(SennitError):  # once it is lost, the next write says so
-        while True:
-            await sleep(_TTL / 3_000_000)
-            lease = await to_thread(runs.renew, lease, _TTL)
+class _Beating:
+    """Signs of life; most runs are over before the first, so until then it is only a timer."""
+
+    def __init__(self, runs: BranchRuns, lease: Lease) -> None:
+        self._runs, self._lease = runs, lease
+        self._task: Task[None] | None = None
+        self._timer = get_running_loop().call_later(_BEAT, self._begin)
+
+    def stop(self) -> None:
+        """No more of them."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = create_task(self._beat())
+
+    async def _beat(self) -> None:
+        with suppress(SennitError):  # once it is lost, the next write says so
+            while True:
+                self._lease = await to_thread(self._runs.renew, self._lease, _TTL)
+                await sleep(_BEAT)

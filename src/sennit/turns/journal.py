@@ -27,7 +27,7 @@ class Journal:
         self._runs, self._token, self._publish = runs, token, publish
         self._events: list[AnyEvent] = []
         self._messages: list[Message] = []
-        self._records: dict[UUID, RunRecord] = {}
+        self._records: dict[UUID, PutRun] = {}
         self._pump: Task[None] | None = None
         self._placing = False  # whether what is being written holds messages
         self._quiet = Bell()
@@ -40,9 +40,9 @@ class Journal:
             self._messages.append(message)
         self._go_on()
 
-    def put(self, run: RunRecord) -> None:
-        """Note where the run stands."""
-        self._records[run.id] = run
+    def put(self, run: RunRecord, *, release: bool = False) -> None:
+        """Note where the run stands; with `release`, the branch is held no longer."""
+        self._records[run.id] = PutRun(run, self._token, release)
         self._go_on()
 
     async def placed(self) -> None:
@@ -85,7 +85,7 @@ class Journal:
         messages, self._messages = self._messages, []
         events, self._events = self._events, []
         records, self._records = self._records, {}
-        changes: list[PutRun | AddEvents] = [PutRun(run, self._token) for run in records.values()]
+        changes: list[PutRun | AddEvents] = list(records.values())
         if events:
             told = tuple(map(to_record, events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))

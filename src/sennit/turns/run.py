@@ -94,7 +94,7 @@ class Run:
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        left = held.left
+        left, self._held = held.left, held
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
         resumed = left is not None and left.record.id == self.id
@@ -152,7 +152,8 @@ class Run:
         )
         now = clock.now_us()
         self.journal.put(
-            RunRecord(self.id, self.request.branch.id, state, self._created, now, body)
+            RunRecord(self.id, self.request.branch.id, state, self._created, now, body),
+            release=state != "running",
         )
 
     def tell(
@@ -266,6 +267,7 @@ class Run:
         self.ended = True
         try:
             await self.settle()
+            self._held.released = True
         except SennitError as error:  # such as a lost lease: nobody but us can know
             told = Notice("error", type(error).__name__, str(error))
             result = replace(result, stop_reason="error", messages=(*result.messages, told))
