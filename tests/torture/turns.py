@@ -201,6 +201,14 @@ def work(job: dict[str, Any], say: Say) -> None:
         say("done")
 
 
+def try_to_run(job: dict[str, Any], say: Say) -> None:
+    """In a child: run on a branch that somebody else may hold, and say what came of it."""
+    with opened(job["address"]) as client:
+        world = World(client, job["key"], SCENARIOS["a text"], Path("nothing.txt"))
+        result = asyncio.run(world.conversation.run_to_stable_result())
+        say(f"{result.stop_reason} {' '.join(notice.code for notice in result.messages)}")
+
+
 class Killing:
     """Kills on one store, and what came of them."""
 

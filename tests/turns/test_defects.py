@@ -93,12 +93,8 @@ def test_text_is_shown_while_the_model_speaks() -> None:
     talk = Talk("A long answer.", chunk=3)
 
     async def work() -> list[int]:
-        shown: list[int] = []
         async with talk.conversation().events(None, PLAIN) as events:
-            async for event in events:
-                if event.kind == "text":
-                    shown.append(len(talk.branch.messages))
-        return shown
+            return [len(talk.branch.messages) async for event in events if event.kind == "text"]
 
     assert asyncio.run(work()) == [1] * 5  # the answer is not on the branch before it has ended
 

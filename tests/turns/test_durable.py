@@ -272,3 +272,50 @@ def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
         assert (resumed.stop_reason, resumed.messages[0].code) == ("invalid", "busy")
         assert first.stop_reason == "stable"
         assert one.said == WHOLE
+
+
+def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
+    tmp_path: Path,
+) -> None:
+    process = get_context("spawn").Process(target=die_after, args=(tmp_path, "text"))
+    process.start()
+    process.join()
+    with talk(tmp_path) as second:
+        second.session.add_message("user", "Never mind.")
+        events = asyncio.run(watched(second.conversation))
+        assert second.said[:3] == ["user Go.", "says I l", "user Never mind."]
+        assert second.said[3:] == WHOLE[1:]
+        assert kinds(events)[:3] == ["start", "said", "turn"]
+        history = second.conversation.history()
+        assert [event.seq for event in history] == list(range(1, len(history) + 1))
+    with talk(tmp_path) as third:
+        assert third.said == second.said
+
+
+def die_holding(folder: Path) -> None:
+    with faults.arm("journal.before: start", faults.kill):
+        begin(folder)
+
+
+def test_a_branch_whose_holder_died_before_its_first_word_is_free_at_once(tmp_path: Path) -> None:
+    process = get_context("spawn").Process(target=die_holding, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -9
+    with talk(tmp_path) as second:
+        assert second.conversation.history() == []
+        assert asyncio.run(second.conversation.run_to_stable_result()).success
+        assert second.said == WHOLE
+
+
+def test_joining_a_run_whose_program_has_died_comes_to_an_end(tmp_path: Path) -> None:
+    process = get_context("spawn").Process(target=die_after, args=(tmp_path, "text"))
+    process.start()
+    process.join()
+
+    async def joined() -> list[AnyEvent]:
+        async with second.conversation.events(after=0) as events:
+            return [event async for event in events]
+
+    with talk(tmp_path) as second:
+        assert asyncio.run(joined()) == second.conversation.history()

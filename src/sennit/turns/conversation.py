@@ -49,6 +49,7 @@ from sennit.turns.joining import Joined, running_here, tell_joined
 from sennit.turns.loop import carry_out
 from sennit.turns.observers import Observers, piece
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.patience import undisturbed
 from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Body, Notice, Return, StopReason
@@ -359,8 +360,8 @@ def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEven
         publish(events)
 
 
-def _warner(run: Run) -> Callable[[Any, Exception], None]:
-    def warn(observer: Any, error: Exception) -> None:
+def _warner(run: Run) -> Callable[[Any, BaseException], None]:
+    def warn(observer: Any, error: BaseException) -> None:
         told = f"{type(observer).__name__} raised {type(error).__name__}: {error}"
         run.warn_if_running("observer", told)
 
@@ -433,7 +434,7 @@ class Watch(Generic[_T]):
         if self._task is not None and not self._task.done():
             self._cancel()
             with suppress(Exception):
-                await self._task
+                await undisturbed(self._task)
 
     def __aiter__(self) -> Watch[_T]:
         return self

@@ -10,13 +10,11 @@ what was said is safe.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, create_task, shield, sleep
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
+from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, SennitError
 from sennit.turns.events import TurnStarted
+from sennit.turns.patience import undisturbed
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import Run
 from sennit.turns.step import Ask, Drain, Stop
@@ -56,26 +54,21 @@ async def ask(run: Run) -> None:
 async def carry_out(run: Run) -> Return:
     """Run to the end, whatever it is, and tell it once."""
     try:
-        stop = await turns(run)
+        return await run.end(await _stopped(run))
     except CancelledError:
         run.break_off()
         result = await undisturbed(run.end(Stop("cancelled")))
         if run.cancelled_here:
             return result
         raise
+
+
+async def _stopped(run: Run) -> Stop:
+    try:
+        return await turns(run)
     except Exception as error:
         run.break_off()
-        stop = failed(run, error)
-    return await run.end(stop)
-
-
-async def undisturbed(ending: Coroutine[Any, Any, Return]) -> Return:
-    """Come to an end, however often someone cancels meanwhile."""
-    task = create_task(ending)
-    while not task.done():
-        with suppress(CancelledError):
-            await shield(task)
-    return task.result()
+        return failed(run, error)
 
 
 def failed(run: Run, error: Exception) -> Stop:

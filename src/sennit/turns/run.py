@@ -85,6 +85,7 @@ class Run:
         self._notices: list[Notice] = []
         self.ended = False
         """Whether its end was told."""
+        self._result: Return | None = None
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
@@ -252,7 +253,18 @@ class Run:
             self.draft = None
 
     async def end(self, stop: Stop) -> Return:
-        """Tell the end, once; gives what the run comes to."""
+        """Tell the end, once: told again, it only waits until the first is durable and shown."""
+        if self._result is None:
+            self._result = self._told(stop)
+        try:
+            await self.settle()
+            self._held.released = True
+        except SennitError as error:  # such as a lost lease: nobody but us can know
+            if self._result.stop_reason != "error" or self._result.error is not error:
+                self._result = self._failed_at_last(self._result, error)
+        return self._result
+
+    def _told(self, stop: Stop) -> Return:
         self.put("suspended" if stop.reason == "suspended" else "ended")
         result = Return(
             stop_reason=stop.reason,
@@ -265,14 +277,15 @@ class Run:
         )
         self.tell(RunEnded, result=result)
         self.ended = True
-        try:
-            await self.settle()
-            self._held.released = True
-        except SennitError as error:  # such as a lost lease: nobody but us can know
-            told = Notice("error", type(error).__name__, str(error))
-            result = replace(result, stop_reason="error", messages=(*result.messages, told))
-            self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
         return result
+
+    def _failed_at_last(self, result: Return, error: SennitError) -> Return:
+        told = Notice("error", type(error).__name__, str(error))
+        failed = replace(
+            result, stop_reason="error", messages=(*result.messages, told), error=error
+        )
+        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=failed)])
+        return failed
 
     def _metrics(self) -> Metrics:
         progress = self.progress
