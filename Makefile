@@ -70,7 +70,7 @@ test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
 .PHONY: torture
-torture: setup ## Kill, cut off, crash, crowd and fill up the stores, and look at what is left
+torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture
 
 .PHONY: bench
@@ -78,7 +78,7 @@ bench: setup ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 .PHONY: bench-peers
-bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores beside ours
+bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours
 	$(BIN)/python -m benchmarks.peers
 
 # A peer's own environment, from the versions pinned beside its worker.
