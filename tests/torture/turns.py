@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -203,10 +203,27 @@ def work(job: dict[str, Any], say: Say) -> None:
 
 def try_to_run(job: dict[str, Any], say: Say) -> None:
     """In a child: run on a branch that somebody else may hold, and say what came of it."""
+    _in_child(job, say, lambda world: world.conversation.run_to_stable_result())
+
+
+def stream(job: dict[str, Any], say: Say) -> None:
+    """In a child: run a scenario, shown piece by piece."""
+    _in_child(job, say, lambda world: world.begin())
+
+
+def allow(job: dict[str, Any], say: Say) -> None:
+    """In a child: allow the calls of a run that waits, and go on with it."""
+    _in_child(job, say, lambda world: world.go_on())
+
+
+def _in_child(
+    job: dict[str, Any], say: Say, act: Callable[[World], Coroutine[Any, Any, Return]]
+) -> None:
+    scenario = SCENARIOS[job.get("scenario", "a text")]
     with opened(job["address"]) as client:
-        world = World(client, job["key"], SCENARIOS["a text"], Path("nothing.txt"))
-        result = asyncio.run(world.conversation.run_to_stable_result())
-        say(f"{result.stop_reason} {' '.join(notice.code for notice in result.messages)}")
+        world = World(client, job["key"], scenario, Path(job.get("effects", "nothing.txt")))
+        result = asyncio.run(act(world))
+        say(f"{result.stop_reason} {' '.join(notice.code for notice in result.messages)}".strip())
 
 
 class Killing:

@@ -17,6 +17,8 @@ import pytest
 from sennit import Client, Session, Tool
 from sennit.messages.native import to_model_messages
 from sennit.services.request import ModelRequest
+from sennit.sessions.runs import BranchRuns
+from sennit.stores.records import Lease
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns import hold
 from sennit.turns.conversation import ConversationSession
@@ -25,6 +27,8 @@ from sennit.turns.options import SessionOptions
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, ending, in_short, kinds
 from tests.torture.ground import opened
+from tests.torture.nursery import Nursery
+from tests.torture.turns import SCENARIOS, World
 from tests.turns.test_loop import CASES, Case
 from tests.turns.test_observers import Recorder
 
@@ -197,6 +201,53 @@ async def joined(conversation: ConversationSession, after: int) -> list[AnyEvent
         return [event async for event in events]
 
 
+@pytest.fixture(scope="module")
+def nursery() -> Generator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_what_waits_is_allowed_by_another_process(
+    address: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    key, scenario, effects = str(uuid4()), "a call that waits for a person", tmp_path / "did.txt"
+    with opened(address) as client:
+        world = World(client, key, SCENARIOS[scenario], effects)
+        world.session.add_message("user", "Go.")
+        assert asyncio.run(world.conversation.run_to_stable_result()).stop_reason == "suspended"
+        job = {"do": "turns.allow", "address": address, "key": key, "scenario": scenario}
+        assert nursery.run({**job, "effects": str(effects)}) == (0, ["stable"])
+        world.session.refresh()
+        said = [in_short(message) for message in world.branch.messages]
+        assert said == ["user Go.", "says May I?", "call erase", "result paid", "says Erased."]
+        assert len(world.done) == 1
+        left = asyncio.run(world.conversation.resume())
+        assert left.messages[0].code == "nothing_to_resume"
+
+
+def test_a_run_of_another_process_is_joined_while_it_streams(
+    address: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    key, scenario = str(uuid4()), "a tool that must run once"
+    job = {"do": "turns.stream", "address": address, "key": key, "scenario": scenario}
+    with opened(address) as client:
+        world = World(client, key, SCENARIOS[scenario], tmp_path / "did.txt")
+        world.session.add_message("user", "Go.")
+
+        async def work() -> list[AnyEvent]:
+            effects = {"effects": str(world.effects)}
+            running = asyncio.create_task(asyncio.to_thread(nursery.run, {**job, **effects}))
+            seen: list[AnyEvent] = []
+            while not seen:  # until the run is there, there is nothing to join
+                seen = await joined(world.conversation, 0)
+            assert await running == (0, ["stable"])
+            return seen
+
+        seen = asyncio.run(work())
+        assert seen == world.conversation.history()
+        assert ending(seen).text == "I look.I book.Booked."
+
+
 def test_a_stream_is_joined_in_the_same_program_without_looking_at_the_store(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,20 +295,23 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
 
 
 def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hold, "_TTL", 400_000)
-    monkeypatch.setattr(hold, "_BEAT", 0.05)
-    one = talk(client, "A long answer.", chunk=1, delay=0.06)
-    busy = one.conversation()
+    monkeypatch.setattr(hold, "_BEAT", 0.001)
+    signs: list[Lease] = []
+    renew = BranchRuns.renew
 
-    async def work() -> tuple[Return, Return]:
-        async with one.conversation().events(None, PLAIN) as events:
-            await anext(events)
-            await asyncio.sleep(0.5)  # longer than the branch is held without a sign
-            return await busy.run_to_stable_result(), await events.result
+    def noted(runs: BranchRuns, lease: Lease, ttl: int) -> Lease:
+        signs.append(renew(runs, lease, ttl))
+        return signs[-1]
 
-    refused, result = asyncio.run(work())
-    assert refused.messages[0].code == "busy"
-    assert result.success
+    async def after_two(_: ModelRequest) -> str:
+        while len(signs) < 2:
+            await asyncio.sleep(0)
+        return "Hello."
+
+    monkeypatch.setattr(BranchRuns, "renew", noted)
+    assert talk(client, after_two).run().success
+    assert signs[0].token == signs[1].token
+    assert signs[0].expires < signs[1].expires
 
 
 def test_many_turns_stream_at_once(client: Client) -> None:
