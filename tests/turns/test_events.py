@@ -101,3 +101,24 @@ def test_erasing_a_message_erases_what_events_say_of_it() -> None:
     left = talk.conversation().history()
     assert "secret" not in "".join(getattr(event, "text", "") for event in left)
     assert kinds(left) == ["start", "turn", "end"]
+
+
+def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
+    talk = Talk(*SCRIPT, chunk=3, delay=0.001)
+
+    async def work() -> tuple[list[int], list[int]]:
+        conversation = talk.conversation()
+        async with (
+            conversation.events(None, PLAIN) as events,
+            conversation.events(after=0) as again,
+        ):
+            shown = [(await anext(events)).seq]
+            joined = [(await anext(again)).seq]
+            assert (await conversation.run_to_stable_result()).stop_reason == "invalid"
+            assert (await talk.conversation().run_to_stable_result()).stop_reason == "invalid"
+            joined += [event.seq async for event in again]
+            shown += [event.seq async for event in events]
+        return shown, joined
+
+    shown, joined = asyncio.run(work())
+    assert joined == shown

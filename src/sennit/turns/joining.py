@@ -57,8 +57,9 @@ def running_here(branch: UUID) -> Generator[None]:
 
 
 def tell_joined(branch: UUID, events: list[AnyEvent]) -> None:
-    """Pass on what has happened on a branch."""
-    if branch in _ears:
+    """Pass on what has happened on a branch; the end of a run that was refused has no number."""
+    refused = bool(events) and not events[0].seq
+    if branch in _ears and not refused:
         with _lock:
             ears = list(_ears.get(branch, ()))
         for ear in ears:

@@ -265,7 +265,6 @@ class Run:
         return self._result
 
     def _told(self, stop: Stop) -> Return:
-        self.put("suspended" if stop.reason == "suspended" else "ended")
         result = Return(
             stop_reason=stop.reason,
             body=Body(tuple(self._said)),
@@ -277,6 +276,7 @@ class Run:
         )
         self.tell(RunEnded, result=result)
         self.ended = True
+        self.put("suspended" if stop.reason == "suspended" else "ended")  # which gives it back
         return result
 
     def _failed_at_last(self, result: Return, error: SennitError) -> Return:
