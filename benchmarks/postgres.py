@@ -39,10 +39,10 @@ def append(url: str) -> Result:
     given = contents(count)
     bodies = [message_record(Message(content)).body for content in given]
 
-    def ours(pair: tuple[Session, Branch]) -> None:
-        session, branch = pair
-        for content in given:
-            session.add_message(Message(content), branches=branch)
+    def ours(given: tuple[Session, Branch, list[Message]]) -> None:
+        session, branch, messages = given
+        for message in messages:
+            session.add_message(message, branches=branch)
 
     def floor(rows: list[tuple[UUID, bytes]]) -> None:
         for row in rows:
@@ -57,7 +57,7 @@ def append(url: str) -> Result:
             connection.execute(_TABLE)
         return compare(
             "PostgreSQL append",
-            Work(ours, lambda: _opened(client)),
+            Work(ours, lambda: (*_opened(client), [Message(content) for content in given])),
             Work(floor, lambda: [(uuid4(), body) for body in bodies]),
             floor_name="one psycopg insert per commit",
             count=count,

@@ -48,21 +48,28 @@ class _Places:
 
 
 def _bare(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
+    """A table of rows as bare as can be, with the settings that our store has."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")
     connection.execute(_TABLE)
     return connection
 
 
+def _messages(count: int) -> list[Message]:
+    """New messages, made before the clock starts, as the rows of a floor are."""
+    return [Message(one) for one in contents(count)]
+
+
 def _bodies(count: int) -> list[bytes]:
-    return [json.dumps(Message(one).to_dict()).encode() for one in contents(count)]
+    return [json.dumps(one.to_dict()).encode() for one in _messages(count)]
 
 
 def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
     session = sennit.open(path).session("bench")
     branch = session.default_branch
-    session.place([Message(content) for content in contents(size)], [branch])
+    session.place(_messages(size), [branch])
     return session, branch
 
 
@@ -76,17 +83,16 @@ def _inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> 
 
 def append(place: _Places) -> Result:
     count = 300
-    given = contents(count)
 
-    def ours(pair: tuple[Session, Branch]) -> None:
-        session, branch = pair
-        for content in given:
-            session.add_message(Message(content), branches=branch)
+    def ours(given: tuple[Session, Branch, list[Message]]) -> None:
+        session, branch, messages = given
+        for message in messages:
+            session.add_message(message, branches=branch)
 
     bodies = _bodies(count)
     return compare(
         "durable append",
-        Work(ours, lambda: _session(place.new())),
+        Work(ours, lambda: (*_session(place.new()), _messages(count))),
         Work(lambda bare: _inserts(bare, bodies, 1), lambda: _bare(place.new())),
         floor_name="one insert per commit",
         count=count,
@@ -97,14 +103,13 @@ def append(place: _Places) -> Result:
 def group_commit(place: _Places) -> Result:
     tasks, each = 16, 50
     count = tasks * each
-    given = contents(count)
 
-    async def write(session: Session, branch: Branch) -> None:
-        async def one(first: int) -> None:
-            for content in given[first : first + each]:
-                await session.aadd_message(Message(content), branches=branch)
+    async def write(session: Session, branch: Branch, messages: list[Message]) -> None:
+        async def one(mine: list[Message]) -> None:
+            for message in mine:
+                await session.aadd_message(message, branches=branch)
 
-        await asyncio.gather(*(one(number * each) for number in range(tasks)))
+        await asyncio.gather(*(one(messages[number::tasks]) for number in range(tasks)))
 
     bodies = _bodies(count)
 
@@ -113,7 +118,10 @@ def group_commit(place: _Places) -> Result:
 
     return compare(
         "durable append, 16 async tasks",
-        Work(lambda pair: asyncio.run(write(*pair)), lambda: _session(place.new())),
+        Work(
+            lambda given: asyncio.run(write(*given)),
+            lambda: (*_session(place.new()), _messages(count)),
+        ),
         Work(lambda path: asyncio.run(floor(path)), place.new),
         floor_name="bare group commit",
         count=count,
@@ -122,7 +130,11 @@ def group_commit(place: _Places) -> Result:
 
 
 class _AsyncFloor:
-    """The least an async group commit needs: a queue, a worker thread, one future per write."""
+    """The least an async group commit needs: a queue, a thread that writes, a future per write.
+
+    Each task awaits its own future; what has come in meanwhile is inserted and committed together,
+    in another thread, and the tasks of that group are woken.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -154,8 +166,7 @@ class _AsyncFloor:
         working.cancel()
 
     def _open(self) -> sqlite3.Connection:
-        _bare(self._path).close()
-        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        return _bare(self._path)
 
 
 def load(place: _Places) -> Result:

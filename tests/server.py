@@ -65,6 +65,18 @@ class OwnServer(Server):
         """Where its data are."""
         return self._server.pgdata
 
+    def create_in(self, folder: Path) -> str:
+        """A new empty database that keeps its tables in a folder of its own."""
+        if self._server.system_user is not None:
+            shutil.chown(folder, self._server.system_user)
+        name = f"sennit_{uuid4().hex}"
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            place = SQL("CREATE TABLESPACE {} LOCATION {}")
+            connection.execute(place.format(Identifier(name), str(folder)))
+            made = SQL("CREATE DATABASE {} TABLESPACE {}")
+            connection.execute(made.format(Identifier(name), Identifier(name)))
+        return name
+
     def stop(self, mode: str = "immediate") -> None:
         """Stop it, by default as if it had crashed."""
         self._control("-m", mode, "stop")

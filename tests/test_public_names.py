@@ -27,6 +27,10 @@ PROMISED = {
     *{"Event", "RunStarted", "TurnStarted", "TextAdded", "ReasoningAdded", "DraftDropped"},
     *{"MessageCompleted", "ToolCalled", "ToolStarted", "ToolFinished"},
     *{"ApprovalNeeded", "ApprovalGiven", "Warned", "RunEnded"},
+    *{"Interjected", "HistoryReplaced", "ContextAdded", "Injection"},
+    *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter", "GreetingSpecialTurn"},
+    *{"greeting", "summarize", "Policy", "Refusal"},
+    *{"ContextItem", "ContextNeed", "ContextProvider"},
     *{
         name
         for name, kind in vars(errors).items()

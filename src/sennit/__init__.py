@@ -32,6 +32,7 @@ from sennit.errors import (
     NotFoundError,
     OutOfRangeError,
     OutputError,
+    PolicyError,
     RunError,
     SennitError,
     ServiceError,
@@ -65,12 +66,17 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
     from sennit.services.target import ToolContext
     from sennit.services.tools import Tool
+    from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.events import (
         ApprovalGiven,
         ApprovalNeeded,
+        ContextAdded,
         DraftDropped,
         Event,
+        HistoryReplaced,
+        Injection,
+        Interjected,
         MessageCompleted,
         ReasoningAdded,
         RunEnded,
@@ -84,8 +90,17 @@ if TYPE_CHECKING:
     )
     from sennit.turns.observers import ConversationObserver
     from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+    from sennit.turns.policies import Policy, Refusal
     from sennit.turns.request import Request
     from sennit.turns.returns import Metrics, Notice, Return
+    from sennit.turns.special import (
+        GreetingSpecialTurn,
+        InteractionFilter,
+        PersistenceStrategy,
+        SpecialTurn,
+        greeting,
+        summarize,
+    )
 
 __all__ = [
     "IPU",
@@ -101,7 +116,11 @@ __all__ = [
     "Client",
     "CodecError",
     "ConflictError",
+    "ContextAdded",
+    "ContextItem",
+    "ContextNeed",
     "ContextPart",
+    "ContextProvider",
     "ConversationObserver",
     "ConversationSession",
     "DraftDropped",
@@ -109,8 +128,13 @@ __all__ = [
     "Event",
     "ExistsError",
     "Flow",
+    "GreetingSpecialTurn",
+    "HistoryReplaced",
     "ImagePart",
+    "Injection",
     "InstructionContent",
+    "InteractionFilter",
+    "Interjected",
     "InvalidTypeError",
     "Message",
     "MessageCompleted",
@@ -127,9 +151,13 @@ __all__ = [
     "OperationRegistry",
     "OutOfRangeError",
     "OutputError",
+    "PersistenceStrategy",
     "Pile",
+    "Policy",
+    "PolicyError",
     "Progression",
     "ReasoningAdded",
+    "Refusal",
     "Request",
     "Return",
     "RunEnded",
@@ -141,6 +169,7 @@ __all__ = [
     "ServiceRegistry",
     "Session",
     "SessionOptions",
+    "SpecialTurn",
     "StoreError",
     "StreamingOptions",
     "SystemContent",
@@ -157,10 +186,12 @@ __all__ = [
     "Unset",
     "ValidationError",
     "Warned",
+    "greeting",
     "iModel",
     "models_pull",
     "open",
     "prepare_messages_for_chat",
+    "summarize",
     "to_model_messages",
 ]
 
@@ -192,14 +223,29 @@ _LATE = {
     "ToolStarted": "turns.events",
     "TurnStarted": "turns.events",
     "Warned": "turns.events",
+    "Interjected": "turns.events",
+    "HistoryReplaced": "turns.events",
+    "ContextAdded": "turns.events",
+    "Injection": "turns.events",
+    "ContextItem": "turns.context",
+    "ContextNeed": "turns.context",
+    "ContextProvider": "turns.context",
     "ConversationObserver": "turns.observers",
     "Budget": "turns.options",
     "SessionOptions": "turns.options",
     "StreamingOptions": "turns.options",
+    "Policy": "turns.policies",
+    "Refusal": "turns.policies",
     "Request": "turns.request",
     "Metrics": "turns.returns",
     "Notice": "turns.returns",
     "Return": "turns.returns",
+    "GreetingSpecialTurn": "turns.special",
+    "InteractionFilter": "turns.special",
+    "PersistenceStrategy": "turns.special",
+    "SpecialTurn": "turns.special",
+    "greeting": "turns.special",
+    "summarize": "turns.special",
 }
 
 

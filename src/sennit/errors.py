@@ -12,6 +12,7 @@
     ├── ServiceError                      who was asked could not answer
     │   ├── ModelError                    a model or its provider failed: see its `kind`
     │   ├── OutputError                   its answers do not have the form asked for
+    │   ├── PolicyError                   a policy refused what was asked or answered, or failed
     │   ├── RunError                      a run of turns did not end well
     │   └── ToolError                     a tool failed, or was given arguments it does not take
     └── StoreError                        the store cannot: look at the disk, the file, the lock
@@ -138,6 +139,15 @@ class OutputError(ServiceError):
         """What was answered last."""
 
 
+class PolicyError(ServiceError):
+    """A policy refused what a model was to be asked or has answered, or failed itself."""
+
+    def __init__(self, message: str, *, kind: Literal["refused", "policy"] = "policy") -> None:
+        super().__init__(message)
+        self.kind: Literal["refused", "policy"] = kind
+        """"refused" if it did so on purpose, "policy" if it failed."""
+
+
 class RunError(ServiceError):
     """A run of turns did not end well; `result` is the Return that says how."""
 
@@ -164,4 +174,4 @@ class ConflictError(StoreError):
     def __init__(self, message: str, *, holder: str = "") -> None:
         super().__init__(message)
         self.holder = holder
-        """Who holds it, if it is held."""
+        """Who holds it, if someone does."""

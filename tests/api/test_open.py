@@ -39,6 +39,16 @@ def test_an_address_of_no_known_kind_names_the_way_out(url: str) -> None:
         sennit.open(url)
 
 
+def test_parameters_of_a_connection_are_not_taken_for_the_path_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValidationError, match="postgresql://") as caught:
+        sennit.open("user=me password=hunter2 dbname=chats host=/run/postgresql")
+    assert "hunter2" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("owner", [{"tenant": "a\0b"}, {"user": 5}, {"user": "\ud800"}])
 def test_an_owner_no_store_could_keep_is_refused(owner: dict[str, str]) -> None:
     with pytest.raises(ValidationError):

@@ -24,8 +24,10 @@ from sennit import (
     Unset,
     ValidationError,
 )
+from sennit.errors import ModelErrorKind
 from sennit.messages.models import ModelSchema
 from sennit.services.reply import Reasoning, Reply, Text, Usage
+from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, said, session_with
 from tests.models import failure
@@ -230,6 +232,35 @@ def test_a_model_that_can_be_held_to_a_schema_is_and_others_are_not() -> None:
             assert output == ModelSchema("Answer", Answer.model_json_schema())
         else:
             assert output is None
+
+
+def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> None:
+    def picky(request: ModelRequest) -> str:
+        if request.output is not None:
+            raise ModelError("This schema is too much for me.", kind="bad_request")
+        return "Three!" if len(request.messages) == 1 else '{"value": 3}'
+
+    model = ScriptedModel([picky] * 3, shapes_output=True)
+    session = session_with(model)
+    value = result_of(session, "communicate", instruction="Count", response_model=Answer)
+    assert value == Answer(value=3)
+    assert [request.output is not None for request in model.requests] == [True, False, False]
+    assert "interface Answer" in str(model.requests[1].messages[0]["content"])
+
+
+def test_a_request_that_is_refused_with_and_without_a_schema_is_the_models_error() -> None:
+    model = ScriptedModel([failure("bad_request"), failure("bad_request")], shapes_output=True)
+    with pytest.raises(ModelError):
+        result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
+    model.assert_complete()
+
+
+@pytest.mark.parametrize("kind", ["auth", "rate_limit", "context", "network"])
+def test_other_trouble_is_no_reason_to_ask_without_the_schema(kind: ModelErrorKind) -> None:
+    model = ScriptedModel([failure(kind)], shapes_output=True)
+    with pytest.raises(ModelError) as caught:
+        result_of(session_with(model), "communicate", instruction="Count", response_model=Answer)
+    assert caught.value.kind == kind
 
 
 def test_a_form_inside_the_instruction_counts_as_well() -> None:

@@ -32,6 +32,7 @@ from sennit.services.model import Model, is_model
 from sennit.services.params import PARAMS
 from sennit.services.reply import Delta, Reasoning
 from sennit.testing import ScriptedModel, ToolCall, run_instantly
+from tests.conducting import Answer, invoked, session_with
 from tests.models import Patient, answered, failure, heard, request
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
@@ -46,10 +47,12 @@ class Providers(ModuleType):
     def __init__(self) -> None:
         super().__init__("sennit.services.providers")
         self.connected: list[tuple[str, dict[str, Any]]] = []
+        self.threads: set[int] = set()
         self.outcome: Any = ScriptedModel(["connected"] * 50, window=1000, shapes_output=True)
 
     def connect(self, spec: str, **options: Any) -> Model:
         self.connected.append((spec, options))
+        self.threads.add(threading.get_ident())
         if isinstance(self.outcome, Exception):
             raise self.outcome
         return self.outcome
@@ -104,6 +107,32 @@ def test_it_is_connected_once_when_it_is_first_asked(providers: Providers, way: 
     asyncio.run(work())
     options = {"base_url": "https://example.org/v1", "api_key": KEY, "window": 5}
     assert providers.connected == [("openai:gpt-5", options)]
+
+
+@pytest.mark.parametrize("operation", ["generate", "communicate", "parse", "invoke", "ready"])
+def test_connecting_does_not_hold_up_the_event_loop(providers: Providers, operation: str) -> None:
+    providers.outcome = ScriptedModel(['{"value": 3}'], shapes_output=True)
+    model = iModel("openai:gpt-5", name="m")
+    session = session_with(model)
+    params: dict[str, Any] = {
+        "generate": {"messages": ["Count"]},
+        "communicate": {"instruction": "Count"},
+        "parse": {"text": "three", "imodel": "m"},
+    }
+    assert model.streams  # known without connecting
+
+    async def scene() -> None:
+        if operation == "ready":
+            await model.ready()
+        elif operation == "invoke":
+            await model.invoke("Count", output=Answer)
+        else:
+            await invoked(session, operation, response_model=Answer, **params[operation])
+
+    assert providers.threads == set()
+    asyncio.run(scene())
+    assert len(providers.connected) == 1
+    assert threading.get_ident() not in providers.threads
 
 
 def test_many_threads_connect_it_once(providers: Providers) -> None:

@@ -64,6 +64,33 @@ print(process.exitcode, ask())
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_ends_also_where_exit_does_not_tell_its_status() -> None:
+    result = ran("""
+import ctypes, signal
+from sennit.services import local_engine
+
+class Libc:
+    def __init__(self, libc):
+        self._libc = libc
+    def __getattr__(self, name):
+        if name == "on_exit":
+            raise AttributeError(name)
+        return getattr(self._libc, name)
+
+loaded = ctypes.CDLL
+local_engine.ctypes.CDLL = lambda name: Libc(loaded(name))
+local_engine._LEAVING_SECONDS = 1
+print("parent", ask(), flush=True)
+pid = os.fork()
+if pid == 0:
+    sys.exit(0)
+ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(ended in (0, -signal.SIGALRM), ask())
+""")
+    assert (result.returncode, result.stdout) == (0, "parent True\nTrue True\n"), result.stderr
+
+
 def test_leaving_while_something_is_being_said_neither_hangs_nor_crashes() -> None:
     result = ran("""
 from dataclasses import replace

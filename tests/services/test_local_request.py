@@ -159,10 +159,13 @@ def test_tools_are_described_in_the_system_message() -> None:
     assert body(HELLO, tools=(WEATHER,))["messages"][0]["role"] == "system"
 
 
-def test_an_output_schema_goes_as_it_is_and_tools_bring_their_own_form() -> None:
-    output = ModelSchema("Out", {"type": "object", "properties": {}})
+def test_an_output_schema_may_refer_to_its_root_and_tools_bring_their_own_form() -> None:
+    output = ModelSchema("Out", {"type": "object", "properties": {"more": {"$ref": "#"}}})
     made = body(HELLO, output=output)
-    assert made["response_format"]["json_schema"]["schema"] == output.schema
+    assert made["response_format"]["json_schema"]["schema"] == {
+        "$ref": "#/$defs/answer",
+        "$defs": {"answer": {"type": "object", "properties": {"more": {"$ref": "#/$defs/answer"}}}},
+    }
     both = body(HELLO, output=output, tools=(WEATHER,))["response_format"]["json_schema"]["schema"]
     assert len(both["anyOf"]) == 2
     assert "response_format" not in body(HELLO)

@@ -503,6 +503,11 @@ def test_what_it_is_called_in_messages_holds_no_secrets() -> None:
     assert MCPServer("https://me:secret@host.org/mcp?key=secret").name == "host.org"
     assert MCPServer("/usr/bin/npx --key=secret files secret").name == "npx"
     assert MCPServer("python /opt/server.py secret").name == "python server.py"
+    for server in (
+        MCPServer("https://host.org/mcp", headers={"Authorization": "Bearer secret"}),
+        MCPServer("python server.py", env={"KEY": "secret"}),
+    ):
+        assert "secret" not in repr(vars(server))
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,6 @@ from tests.services.wire_server import (
     DONE,
     WireServer,
     answer,
-    anthropic_block,
-    anthropic_end,
-    anthropic_message,
-    anthropic_start,
     call_piece,
     chunks,
     completed,
@@ -134,6 +130,20 @@ def test_calls_that_share_an_id_stay_apart(server: WireServer, openai: ProviderM
     assert one.id != two.id
 
 
+@pytest.mark.parametrize("ids", [("", ""), ("same", "same")], ids=["blank", "reused"])
+def test_the_calls_of_a_whole_answer_stay_apart(
+    server: WireServer, openai: ProviderModel, ids: tuple[str, str]
+) -> None:
+    calls = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for id, name in zip(ids, ("one", "two"), strict=True)
+    ]
+    server.says(answer(completion(None, tool_calls=calls, finish="tool_calls")))
+    one, two = asked(openai).calls
+    assert (one.name, two.name) == ("one", "two")
+    assert len({one.id, two.id} - {""}) == 2
+
+
 def test_calls_that_share_an_index_stay_apart(server: WireServer, openai: ProviderModel) -> None:
     server.says(
         completed(
@@ -202,10 +212,14 @@ def test_arguments_are_kept_as_written_sound_or_not(
 def test_a_call_cut_off_by_the_length_limit_is_known_as_such(
     server: WireServer, openai: ProviderModel
 ) -> None:
-    server.says(completed(call_piece(0, '{"path": "/', id="a", name="delete"), finish="length"))
-    reply = folded(streamed(openai))
-    assert reply.finish == "length"
-    assert reply.cut_off == Call("a", "delete", '{"path": "/')
+    cut = Call("a", "delete", '{"path": "/')
+    function = {"name": cut.name, "arguments": cut.arguments}
+    call = {"id": cut.id, "type": "function", "function": function}
+    server.says(answer(completion(None, tool_calls=[call], finish="length")))
+    whole = asked(openai)
+    server.says(completed(call_piece(0, cut.arguments, id="a", name="delete"), finish="length"))
+    for reply in (whole, folded(streamed(openai))):
+        assert (reply.finish, reply.cut_off) == ("length", cut)
 
 
 def test_calls_count_as_the_reason_to_stop_even_if_the_provider_says_stop(
@@ -284,96 +298,6 @@ def test_a_very_long_answer_takes_memory_in_proportion(
         tracemalloc.stop()
     assert len(reply.text) == size
     assert peak < 8 * size
-
-
-# Anthropic
-
-
-def test_a_message_of_anthropic_becomes_a_reply(
-    server: WireServer, anthropic: ProviderModel
-) -> None:
-    server.says(
-        answer(
-            anthropic_message(
-                {"type": "thinking", "thinking": "hm", "signature": "s"},
-                {"type": "text", "text": "Hi"},
-                {"type": "tool_use", "id": "a", "name": "f", "input": {"é": 1}},
-                stop="tool_use",
-            )
-        )
-    )
-    reply = asked(anthropic)
-    assert reply.items == (Reasoning("hm"), Text("Hi"), Call("a", "f", '{"é": 1}'))
-    assert (reply.finish, reply.usage) == ("tool_calls", Usage(7, 3, 2))
-
-
-def test_a_stream_of_anthropic_is_told_in_order(
-    server: WireServer, anthropic: ProviderModel
-) -> None:
-    text = {"type": "text", "text": ""}
-    server.says(
-        chunks(
-            anthropic_start(),
-            anthropic_block(
-                0,
-                {"type": "thinking", "thinking": "", "signature": ""},
-                {"type": "thinking_delta", "thinking": "hm"},
-                {"type": "signature_delta", "signature": "s"},
-            ),
-            event({"type": "ping"}, "ping"),
-            anthropic_block(
-                1,
-                text,
-                {"type": "text_delta", "text": "Let me "},
-                {"type": "text_delta", "text": "look"},
-            ),
-            anthropic_block(
-                2,
-                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
-                {"type": "input_json_delta", "partial_json": ""},
-                {"type": "input_json_delta", "partial_json": '{"x": 1'},
-                {"type": "input_json_delta", "partial_json": "}"},
-            ),
-            anthropic_block(3, {"type": "tool_use", "id": "b", "name": "now", "input": {}}),
-            anthropic_end("tool_use"),
-        )
-    )
-    told = streamed(anthropic)
-    assert told[:3] == [ReasoningDelta("hm"), TextDelta("Let me "), TextDelta("look")]
-    reply = folded(told)
-    assert reply.calls == (Call("a", "f", '{"x": 1}'), Call("b", "now", ""))
-    assert (reply.finish, reply.usage) == ("tool_calls", Usage(7, 9, 2))
-
-
-@pytest.mark.parametrize(
-    ("stop", "finish"),
-    [("max_tokens", "length"), ("refusal", "refusal"), ("stop_sequence", "stop")],
-)
-def test_the_reasons_of_anthropic_to_stop_have_our_names(
-    server: WireServer, anthropic: ProviderModel, stop: str, finish: str
-) -> None:
-    text = {"type": "text", "text": "so"}
-    server.says(answer(anthropic_message(text, stop=stop)))
-    assert asked(anthropic).finish == finish
-    server.says(chunks(anthropic_start(), anthropic_block(0, text), anthropic_end(stop)))
-    assert folded(streamed(anthropic)).finish == finish
-
-
-def test_arguments_that_anthropic_cut_off_are_kept_as_written(
-    server: WireServer, anthropic: ProviderModel
-) -> None:
-    server.says(
-        chunks(
-            anthropic_start(),
-            anthropic_block(
-                0,
-                {"type": "tool_use", "id": "a", "name": "f", "input": {}},
-                {"type": "input_json_delta", "partial_json": '{"x": "ha'},
-            ),
-            anthropic_end("max_tokens"),
-        )
-    )
-    assert folded(streamed(anthropic)).cut_off == Call("a", "f", '{"x": "ha')
 
 
 # OpenAI's newer form

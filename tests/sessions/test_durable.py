@@ -410,3 +410,38 @@ class TwoClients(RuleBasedStateMachine):
 
 TwoClients.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
 TestTwoClients = TwoClients.TestCase
+
+
+def rows_changed(path: Path, size: int, way: str) -> int:
+    """How many rows change while half of a branch is taken away, or put in, one by one."""
+    with sennit.open(path, durability="normal") as client:
+        session = client.session("chat_001")
+        main = session.default_branch
+        session.add_messages([user(str(number)) for number in range(size)], branches=main)
+        fork, new = session.fork(main), [user("new") for _ in range(size // 2)]
+        session.add_messages(new)
+        expected, shared = list(main), list(fork)
+        before = client._store._writer.total_changes  # pyright: ignore
+        for number, message in enumerate(new):
+            places = {"first": 0, "middle": len(main) // 2, "each second": number + 1}
+            at = places[way.partition(", ")[2]]
+            if way.startswith("remove"):
+                assert main.pop(at) == expected.pop(at)
+            else:
+                main.insert(at, message)
+                expected.insert(at, message.id)
+        changed = client._store._writer.total_changes - before  # pyright: ignore
+        assert client.doctor() == []
+    found = reopened(path)
+    assert list(found.default_branch) == expected
+    assert list(found.get_branch(fork.id)) == shared
+    return changed
+
+
+@pytest.mark.parametrize(
+    "way", ["remove, first", "remove, middle", "remove, each second", "insert, middle"]
+)
+def test_rewriting_a_stored_branch_one_by_one_is_not_quadratic(tmp_path: Path, way: str) -> None:
+    few = rows_changed(tmp_path / "few.db", 200, way)
+    many = rows_changed(tmp_path / "many.db", 800, way)
+    assert many < 8 * few  # four times as much to do; sixteen times would be quadratic

@@ -12,16 +12,16 @@ from sennit import StoreError
 from tests.torture import full_disk
 
 
-@pytest.mark.parametrize("how", sorted({full_disk.way(), "limit"}))
+@pytest.mark.parametrize(("kind", "how"), full_disk.ways())
 def test_a_full_disk_loses_nothing_and_the_store_goes_on_when_there_is_room(
-    how: str, tmp_path: Path, record_property: Callable[[str, object], None]
+    kind: str, how: str, record_property: Callable[[str, object], None]
 ) -> None:
-    told = full_disk.run(how, tmp_path)
+    told = full_disk.run(kind, how)
     full, freed = told["full"], told["freed"]
     record_property(
         "counted",
         [
-            f"full disk, by {how}",
+            f"full disk of {kind}, by {how}",
             {"acknowledged": full["acknowledged"], "lost": freed["lost"]},
         ],
     )
@@ -31,8 +31,10 @@ def test_a_full_disk_loses_nothing_and_the_store_goes_on_when_there_is_room(
     for said in (full["said"], *full["refused"].values()):
         assert "no room left on its disk; free some" in said or "not full" in said
     assert freed == {"goes on": True, "same": True, "found": 5, "findings": [], "lost": 0}
-    if how != "limit":
-        assert "cannot be opened; check the folder and its permissions" in told["forbidden"]
+    if kind == "sqlite" and how != "limit":
+        # Which of the two it is depends on whether the journal had been emptied before.
+        opened = "cannot be opened; check the folder and its permissions" in told["forbidden"]
+        assert opened or "cannot be written to; check its permissions" in told["forbidden"]
 
 
 def test_a_damaged_file_is_a_clear_error_and_left_as_it_is(tmp_path: Path) -> None:

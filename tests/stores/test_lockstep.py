@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from tests.torture.acts import tiny_pieces
 from tests.torture.lockstep import PHASES, Kit, Lockstep
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ def stores(
 ) -> Generator[None]:
     path = tmp_path_factory.mktemp("lockstep") / "sennit.db"
     Lockstep.kit = Kit(str(path), server.address(shared_database))
-    yield
+    with tiny_pieces():
+        yield
     Lockstep.kit.close()
 
 
-TestLockstep = Lockstep.TestCase
+TestLockstep = pytest.mark.timeout(300)(Lockstep.TestCase)  # three stores, one of them a server
 TestLockstep.settings = settings(max_examples=15, stateful_step_count=40, phases=PHASES)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -19,7 +20,7 @@ from sennit.api.client import Client
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.postgres_append import usual
+from sennit.stores.postgres_append import appending as as_appending
 from sennit.stores.postgres_database import Database, Line
 from sennit.stores.records import (
     AddBranch,
@@ -35,7 +36,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 from sennit.testing import conformance
-from tests.sessions.test_session import assistant, said, system
+from tests.sessions.test_session import assistant, said, system, user
 
 if TYPE_CHECKING:
     from tests.server import OwnServer, Server
@@ -374,7 +375,7 @@ def test_a_message_numbered_before_others_but_committed_after_them_is_found(
 ) -> None:
     store = opened()
     (slow, late), (quick, early) = started(store), started(store)
-    written = usual(
+    written = as_appending(
         Write(ADA, slow.id, tuple(appending(late, message("rope late")))),
         store._database.run(lambda connection: store._owner(connection, ADA)),
     )
@@ -689,3 +690,84 @@ def test_without_the_driver_the_error_names_the_extra() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_removing_one_by_one_from_the_middle_is_not_quadratic(
+    client: Callable[..., Client], server: Server, shared_database: str
+) -> None:
+    def written(size: int) -> int:
+        """The bytes of journal that it takes for half of a branch."""
+        session = client().session(f"chat {size}")
+        main = session.default_branch
+        session.add_messages([user(str(number)) for number in range(size)], branches=main)
+        fork, expected = session.fork(main), list(main)
+        ((before,),) = server.execute("SELECT pg_current_wal_insert_lsn()", shared_database)
+        for _ in range(size // 2):
+            assert main.pop(len(main) // 2) == expected.pop(len(expected) // 2)
+        found = client().session(f"chat {size}")
+        assert list(found.default_branch) == expected
+        assert len(found.get_branch(fork.id)) == size
+        ((grown,),) = server.execute(
+            f"SELECT pg_current_wal_insert_lsn() - '{before}'::pg_lsn", shared_database
+        )
+        return int(grown)
+
+    few, many = written(100), written(400)
+    assert many < 8 * few  # four times as much to do; sixteen times would be quadratic
+
+
+def filled_with_sessions(store: PostgresStore, count: int) -> list[SessionRecord]:
+    """Sessions changed one in ten minutes, the last one first."""
+    minute = 60_000_000
+    made = [
+        SessionRecord(new_id(), f"chat {number}", "user", 0, number * 10 * minute, {})
+        for number in range(count)
+    ]
+    for record in made:
+        store.create_session(ADA, record)
+    return made[::-1]
+
+
+def test_pages_of_sessions_are_read_from_an_index_and_not_sorted_out_of_all(
+    opened: Callable[[], PostgresStore], server: Server, shared_database: str
+) -> None:
+    store = opened()
+    made = filled_with_sessions(store, 400)
+    server.execute("ANALYZE sennit.sessions", shared_database)
+    numbers: dict[str, int] = {}
+    # The plan that all connections use, made without looking at values.
+    asked = re.sub(
+        r"%\((\w+)\)s",
+        lambda found: f"${numbers.setdefault(found[1], len(numbers) + 1)}",
+        sql.LIST_SESSIONS,
+    )
+    plan = "\n".join(
+        line for (line,) in server.execute(f"EXPLAIN (GENERIC_PLAN) {asked}", shared_database)
+    )
+    assert "Incremental Sort" in plan
+    assert "Index Scan Backward using sessions_by_hour" in plan
+    found: list[SessionRecord] = []
+    while page := store.list_sessions(
+        ADA, contains=None, before=(found[-1].updated, found[-1].id) if found else None, limit=30
+    ):
+        found += page
+    assert [one.id for one in found] == [one.id for one in made]
+
+
+def test_an_append_changes_no_index_of_sessions(
+    opened: Callable[[], PostgresStore], emptied: str
+) -> None:
+    store = opened()
+    session, branch = started(store)
+    store.write(ADA, session.id, appending(branch, message("the first of this hour")))
+    owner = store._database.run(lambda connection: store._owner(connection, ADA))
+    with psycopg.connect(emptied) as connection:
+        for number in range(10):
+            write = Write(ADA, session.id, tuple(appending(branch, message(f"{number}"))))
+            psycopg.RawCursor(connection).execute(sql.APPEND, as_appending(write, owner))
+        changed, on_its_page = connection.execute(
+            "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
+            " WHERE relname = 'sessions'"
+        ).fetchall()[0]
+    assert changed == 10
+    assert on_its_page >= 9  # the clock may strike meanwhile

@@ -106,8 +106,19 @@ def written(url: str) -> str:
     return url
 
 
-def test_sessions_of_version_1_are_there_searchable_and_writable(written: str) -> None:
-    store = PostgresStore(written)
+@pytest.fixture(params=range(1, sql.SCHEMA_VERSION))
+def older(written: str, request: pytest.FixtureRequest) -> str:
+    """The same as each older version has left it."""
+    with psycopg.connect(written) as connection:
+        for number in range(2, request.param + 1):
+            script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
+            connection.execute(script.read_bytes())
+        connection.execute(sql.SET_VERSION, (request.param,))
+    return written
+
+
+def test_sessions_of_every_older_version_are_there_searchable_and_writable(older: str) -> None:
+    store = PostgresStore(older)
     ada, bob = Client(store, user="ada"), Client(store, user="bob")
     session = ada.session("chat")
     assert said(session.default_branch) == [
@@ -118,6 +129,7 @@ def test_sessions_of_version_1_are_there_searchable_and_writable(written: str) -
     assert said(session.get_branch("fork")) == said(session.default_branch)[:2]
     assert session.default_branch.resources == {"gpt4"}
     assert session.metadata == {"n": 1}
+    assert {one.key for one in ada.sessions()} == {"chat", "other"}
     assert len(ada.search_messages("ropes")) == 2
     assert [hit.session for hit in ada.search_messages("bitter")] == [session.id]
     assert [hit.snippet for hit in bob.search_messages("rope")] == ["a rope of bob"]

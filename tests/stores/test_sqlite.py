@@ -105,7 +105,7 @@ def test_durability_is_full_unless_told_otherwise(tmp_path: Path) -> None:
 def test_a_file_locked_by_another_program_is_a_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sennit.stores.sqlite._BUSY_SECONDS", 0.01)
+    monkeypatch.setattr("sennit.stores.sqlite_file._BUSY_SECONDS", 0.01)
     path = tmp_path / "sennit.db"
     session = sennit.open(path).session("chat")
     other = sqlite3.connect(path, isolation_level=None)

@@ -104,6 +104,18 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(params=range(1, sql.SCHEMA_VERSION))
+def older(written: Path, request: pytest.FixtureRequest) -> Path:
+    """The same as each older version has left it."""
+    connection = sqlite3.connect(written, isolation_level=None)
+    for number in range(2, request.param + 1):
+        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql")
+        connection.executescript(script.read_text())
+    connection.execute(f"PRAGMA user_version = {request.param}")
+    connection.close()
+    return written
+
+
 def version(path: Path) -> int:
     connection = sqlite3.connect(path)
     try:
@@ -112,8 +124,8 @@ def version(path: Path) -> int:
         connection.close()
 
 
-def test_sessions_of_version_1_are_there_searchable_and_writable(written: Path) -> None:
-    store = SQLiteStore(written)
+def test_sessions_of_every_older_version_are_there_searchable_and_writable(older: Path) -> None:
+    store = SQLiteStore(older)
     ada, bob = Client(store, user="ada"), Client(store, user="bob")
     session = ada.session("chat")
     main = session.default_branch
@@ -130,7 +142,7 @@ def test_sessions_of_version_1_are_there_searchable_and_writable(written: Path) 
     assert len(ada.search_messages("rope")) == 2
     assert ada.doctor() == []
     store.close()
-    assert version(written) == sql.SCHEMA_VERSION
+    assert version(older) == sql.SCHEMA_VERSION
 
 
 def test_runs_are_noted_in_a_file_of_version_1(written: Path) -> None:

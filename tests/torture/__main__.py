@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.counts import told
 from tests.postgres import running
 from tests.torture import full_disk, processes, restarts, turns
-from tests.torture.acts import ACTS
+from tests.torture.acts import ACTS, tiny_pieces
 from tests.torture.crashes import Crashes, Tally, rehearse, share
 from tests.torture.ground import Databases, Files
 from tests.torture.kills import kill_many
@@ -90,14 +90,13 @@ def crowds(options: argparse.Namespace) -> Iterator[Outcome]:
 
 def disks(_: argparse.Namespace) -> Iterator[Outcome]:
     """A disk that becomes full."""
-    for how in sorted({full_disk.way(), "limit"}):
-        with tempfile.TemporaryDirectory() as folder:
-            found = full_disk.run(how, Path(folder))
+    for kind, how in full_disk.ways():
+        found = full_disk.run(kind, how)
         full, freed = found["full"], found["freed"]
         whole = full["kept"] and freed["same"] and not freed["findings"]
         counts = {"acknowledged": full["acknowledged"], "lost": freed["lost"]}
         counts["torn"] = int(not whole)
-        yield f"full disk, by {how}", counts
+        yield f"full disk of {kind}, by {how}", counts
 
 
 def conversations(options: argparse.Namespace) -> Iterator[Outcome]:
@@ -123,7 +122,8 @@ def steps(options: argparse.Namespace) -> Iterator[Outcome]:
     )
     with tempfile.TemporaryDirectory() as folder, running() as server:
         Lockstep.kit = Kit(str(Path(folder) / "sennit.db"), server.address(server.create()))
-        run_state_machine_as_test(Lockstep, settings=chosen)
+        with tiny_pieces():
+            run_state_machine_as_test(Lockstep, settings=chosen)
         Lockstep.kit.close()
     yield "lock step of three stores", {"runs": options.runs}
 

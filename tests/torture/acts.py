@@ -25,6 +25,7 @@ from sennit import (
     clock,
     ids,
 )
+from sennit.sessions import segments
 from sennit.sessions.keeper import message_record
 from sennit.stores.memory import MemoryStore
 from sennit.stores.records import (
@@ -57,6 +58,16 @@ def replaying(seed: int) -> Generator[None]:
     finally:
         ids._random.seed()
         ids._latest = latest
+
+
+@contextmanager
+def tiny_pieces() -> Generator[None]:
+    """Rewrite histories in pieces so small that a short one has several."""
+    before, segments._SMALLEST_PIECE = segments._SMALLEST_PIECE, 1
+    try:
+        yield
+    finally:
+        segments._SMALLEST_PIECE = before
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,18 @@ def _edit(client: Client, session: Session) -> None:
 
 def _edit_system(client: Client, session: Session) -> None:
     session.default_branch.edit(0, "knot other system", name="edited")
+
+
+def _insert_first(client: Client, session: Session) -> None:
+    """Take over what a fork shares, which is copied."""
+    with tiny_pieces():
+        session.default_branch.insert(1, session.get_branch("side")[-1])
+
+
+def _insert_first_beside(client: Client, session: Session) -> None:
+    """Take over what nobody shares, which is moved."""
+    with tiny_pieces():
+        session.get_branch("side").insert(1, session.default_branch[-1])
 
 
 def _set_system(client: Client, session: Session) -> None:
@@ -204,6 +227,8 @@ ACTS = {
         Act("regenerate", lambda _, session: session.default_branch.regenerate(4, name="new")),
         Act("move", lambda _, session: session.default_branch.move(2, 5)),
         Act("remove in the middle", lambda _, s: s.default_branch.remove(s.default_branch[3])),
+        Act("insert at the beginning", _insert_first),
+        Act("insert at the beginning of a fork", _insert_first_beside),
         Act("set the system message", _set_system),
         Act("grant", _grant),
         Act("erase a message", lambda _, s: s.remove_message(s.default_branch[2])),

@@ -19,7 +19,6 @@ from uuid import UUID
 
 from sennit import Client, ConflictError, NotFoundError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.doctor import Finding
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.records import Owner
 from sennit.stores.sqlite import SQLiteStore
@@ -200,16 +199,6 @@ def work(job: dict[str, Any], say: Say) -> None:
         say("done")
 
 
-def examined(client: Client) -> list[Finding]:
-    """What the doctor finds, if there is one for this store."""
-    try:
-        return client.doctor()
-    except StoreError as error:
-        if "knows SQLite files only" in str(error):
-            return []
-        raise
-
-
 def differences(found: State, states: list[State]) -> Any:
     """What a state has that the nearest of others has not, and the other way round."""
     names = found.keys() | {name for one in states for name in one}
@@ -296,7 +285,7 @@ class Crashes:
 
     def _look_after(self, where: str, client: Client) -> None:
         """The doctor finds nothing, and the store works."""
-        if findings := examined(client):
+        if findings := client.doctor():
             self.tally.note("sick", where, findings)
         session = client.session("afterwards")
         session.add_message("user", "on we go")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ from sennit.errors import ValidationError, shown
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
-    from sennit.stores.sqlite import Durability
+    from sennit.stores.sqlite_file import Durability
+
+_PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
 
 def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
@@ -32,6 +35,11 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         raise ValidationError(
             f"{_kind(address)} is no store known here; give the path of a file, "
             f"'postgresql://…' or ':memory:'."
+        )
+    if _PARAMETER.search(address):
+        raise ValidationError(  # without the address, as it may hold a password
+            "An address made of parameters such as 'dbname=…' is not understood here; give "
+            "PostgreSQL's as 'postgresql://user:password@host:5432/database'."
         )
     from sennit.stores.sqlite import SQLiteStore
 

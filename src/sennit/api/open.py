@@ -10,7 +10,7 @@ from sennit.api.address import store_at
 if TYPE_CHECKING:
     from sennit.api.client import Client
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.sqlite import Durability
+    from sennit.stores.sqlite_file import Durability
 
 
 def open(

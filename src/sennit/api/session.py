@@ -157,18 +157,32 @@ class Session(SessionCore):
         model: str | Model,
         tools: Iterable[Any] = (),
         observers: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        contexts: Iterable[Any] = (),
+        generate_greeting: bool = False,
         **params: Any,
     ) -> ConversationSession:
         """Run turns on a branch; model and tools are registered names, or objects.
 
-        `params` are those of the model. Raises NotFoundError for a name that is not registered,
-        AccessError unless the branch was granted all of them.
+        Every question and answer passes the `policies`, `contexts` add to the prompt, and with
+        `generate_greeting` the model speaks first. `params` are those of the model. Raises
+        NotFoundError for a name that is not registered, AccessError unless the branch was granted
+        all of them.
         """
         from sennit.turns.conversation import ConversationSession
         from sennit.turns.request import Request
 
-        request = Request.of(self.get_branch(branch), model=model, tools=tools, **params)
-        return ConversationSession(request, observers=observers)
+        request = Request.of(
+            self.get_branch(branch),
+            model=model,
+            tools=tools,
+            policies=policies,
+            contexts=contexts,
+            **params,
+        )
+        return ConversationSession(
+            request, observers=observers, generate_greeting=generate_greeting
+        )
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

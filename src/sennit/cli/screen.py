@@ -22,6 +22,7 @@ from sennit.messages.message import Message
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
+    HistoryReplaced,
     MessageCompleted,
     ReasoningAdded,
     RunEnded,
@@ -68,6 +69,8 @@ class Screen:
                 self._whole(event.message)
             case ToolCalled() | ToolFinished():
                 self._card(event.message)
+            case HistoryReplaced():
+                self.note(f"(a summary now stands for the {event.count} messages above)")
             case Warned():
                 self.note(event.notice.text)
             case RunEnded():

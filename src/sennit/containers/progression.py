@@ -325,7 +325,7 @@ class Progression(Element):
         self._start = self._holes = 0
         self._gaps = None
 
-    def _store(self, ids: list[UUID]) -> None:
+    def _store(self, ids: Sequence[UUID]) -> None:
         place = self._where.setdefault
         for slot, uid in enumerate(ids, len(self._slots)):
             if place(uid.int, slot) != slot:

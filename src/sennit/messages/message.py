@@ -169,7 +169,8 @@ class Message(Element):
 
     def to_record(self) -> dict[str, Any]:
         """All but the id and the time, as stores keep it; shared with this message, to be read."""
-        return self._said(self._content.record(), dict(self._metadata))
+        metadata = self._metadata
+        return self._said(self._content.record(), dict(metadata) if metadata else {})
 
     @classmethod
     def kept(cls, id: UUID, created: int, body: bytes) -> Message:

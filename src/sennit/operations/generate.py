@@ -6,7 +6,7 @@ from typing import Any
 
 from sennit.messages.native import model_messages
 from sennit.operations.context import OperationContext
-from sennit.services.model import Model
+from sennit.services.model import Model, shapes_output
 from sennit.services.reply import Reply
 from sennit.services.request import model_request
 
@@ -30,10 +30,7 @@ async def generate(
     said = messages
     if said is None:
         said = model_messages(where.session.messages, where.branch)
-    request = model_request(
-        said,
-        tools=where.tools(tools),
-        output=response_model if model.shapes_output else None,
-        **params,
-    )
+    if response_model is not None and not await shapes_output(model):
+        response_model = None
+    request = model_request(said, tools=where.tools(tools), output=response_model, **params)
     return await model.ask(request)

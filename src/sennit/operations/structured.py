@@ -11,6 +11,7 @@ from sennit.messages.models import ModelSchema, model_name, model_schema
 from sennit.messages.schema import typescript
 from sennit.operations.output import fitted
 from sennit.services.model import Model as AnyModel
+from sennit.services.model import shapes_output
 from sennit.services.reply import Reply, Usage
 from sennit.services.request import ModelRequest
 
@@ -46,12 +47,12 @@ async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs
     After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
     `repairs` times at most. None of that is stored.
     """
-    if model.shapes_output:
+    if await shapes_output(model):
         request = replace(request, output=ModelSchema(model_name(wanted), model_schema(wanted)))
     left = checked_repairs(repairs)
     used = Usage()
     while True:
-        reply = await ask(model, request)
+        reply, request = await _held(model, request)
         used += reply.usage
         try:
             return Answer(fitted(reply.text, wanted), reply, used)
@@ -67,6 +68,21 @@ async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs
                 ) from error
         left -= 1
         request = replace(request, messages=_told(request.messages, reply, problems, wanted))
+
+
+async def _held(model: AnyModel, request: ModelRequest) -> tuple[Reply, ModelRequest]:
+    """A reply held to the schema; without it where the provider refuses that very schema.
+
+    Each has schemas of its own that it does not take, recursive ones say. The prompt asks for the
+    form in words as well, and the answer is checked in any case.
+    """
+    try:
+        return await ask(model, request), request
+    except ModelError as error:
+        if error.kind != "bad_request" or request.output is None:
+            raise
+    request = replace(request, output=None)
+    return await ask(model, request), request
 
 
 def checked_repairs(repairs: Any) -> int:

@@ -12,12 +12,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
+from typing import TypeVar
 
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.services.model import Model, is_model
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
 
+_T = TypeVar("_T")
 _NAME = re.compile(r"([A-Za-z0-9_.-]+):\S+")
 _FORMS = "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
 
@@ -48,9 +50,8 @@ class Connection:
 
     @property
     def streams(self) -> bool:
-        """Whether it streams; a model that cannot be connected says why when asked, not here."""
-        model = self._if_possible()
-        return model is None or model.streams
+        """Whether it streams; all models that go by a name do, so that none is connected to see."""
+        return self._model is None or self._model.streams
 
     @property
     def shapes_output(self) -> bool:
@@ -70,6 +71,11 @@ class Connection:
         async with model.stream(request) as deltas:
             yield deltas
 
+    async def ready(self) -> None:
+        """Connect now, if that is possible; what prevents it is said when it is asked."""
+        if self._model is None:
+            await _in_thread(self._if_possible)
+
     async def aclose(self) -> None:
         """Let go of what the model holds open; one that was never connected holds nothing."""
         close = getattr(self._model, "aclose", None)
@@ -77,12 +83,7 @@ class Connection:
             await close()
 
     async def _connected(self) -> Model:
-        if self._model is not None:
-            return self._model
-        import asyncio  # takes long to import, and is there once anything is awaited
-
-        # Connecting may import a large package; that must not hold up the loop.
-        return await asyncio.to_thread(self._now)
+        return self._model or await _in_thread(self._now)
 
     def _now(self) -> Model:
         with self._lock:
@@ -95,6 +96,13 @@ class Connection:
             return self._now()
         except SennitError:
             return None
+
+
+async def _in_thread(connect: Callable[[], _T]) -> _T:
+    """Connecting may import a large package; that must not hold up the loop."""
+    import asyncio  # takes long to import, and is there once anything is awaited
+
+    return await asyncio.to_thread(connect)
 
 
 def connection(

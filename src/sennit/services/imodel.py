@@ -22,7 +22,7 @@ from sennit.services.connection import connection
 from sennit.services.hooks import After, Before, Hooked
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout
 from sennit.services.limits.numbers import count
-from sennit.services.model import Model
+from sennit.services.model import Model, shapes_output
 from sennit.services.params import checked_params
 from sennit.services.reply import Delta, Reply, Usage
 from sennit.services.request import ModelRequest, Offered, Said, model_request
@@ -123,7 +123,7 @@ class iModel:
 
         Raises ModelError, and ValidationError for a request that makes no sense.
         """
-        if output is not None and not self.shapes_output:
+        if output is not None and not await shapes_output(self):
             raise ValidationError(f"Model {self.name!r} cannot be held to a schema; leave output.")
         request = model_request(messages, tools=tools, output=output, **params)
         return await self.ask(request)
@@ -138,6 +138,10 @@ class iModel:
         Raises what `ask` does, on entering or in the middle.
         """
         return self._model.stream(self._with_defaults(request))
+
+    async def ready(self) -> None:
+        """Connect now, not when it is first asked; what prevents that is said when it is asked."""
+        await self._connection.ready()
 
     async def aclose(self) -> None:
         """Let go of what the model holds open, such as connections; it may be asked again."""

@@ -8,7 +8,7 @@ The only module that knows xllamacpp, which has habits to live with:
 - It cannot stop inside a batch of the prompt, so batches are small where a processor is all there
   is, and progress is asked for after each.
 - It always listens on a loopback port. That port has a random key and lets no web page in; we use
-  it to count tokens.
+  it to look at tokens.
 - A process forked from one with an engine has the engine's memory but none of its threads: using
   it hangs, freeing it aborts, even leaving the process hangs while it waits for a thread that is
   not there. So a child forgets the engines it was born with, loads its own and never frees them,
@@ -19,18 +19,15 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import http.client
-import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
 
 from sennit.errors import (
     MissingExtraError,
@@ -40,13 +37,14 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
+from sennit.services.local_port import Port
 
 CONTEXT = 4096
 """Tokens of a conversation, prompt and answer together, unless told otherwise."""
 _MOST_THREADS = 8  # by default; small models gain nothing from more
-_CPU_BATCH = 16  # tokens between two chances to stop; about 0.15 s of SmolLM2-135M on a slow core
+_CPU_BATCH = 8  # tokens between two chances to stop; under 0.1 s of SmolLM2-135M on a slow core
 _GPU_BATCH = 512
-_TOKENIZE_SECONDS = 30.0
+_LEAVING_SECONDS = 5  # for the destructors of a forked child, where they cannot be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,15 @@ class Job:
             self._stopped = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A model in memory."""
+
+    server: Any
+    """The server object of xllamacpp."""
+    port: Port
+
+
 class Engine:
     """One loaded model and the thread that answers with it."""
 
@@ -112,7 +119,7 @@ class Engine:
         self._current: Job | None = None
         self._key = secrets.token_urlsafe(32)
         self._loading = threading.Lock()
-        self._server: Any = None
+        self._model: _Loaded | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=f"sennit {file.name}", daemon=True)
         self._thread.start()
@@ -125,19 +132,7 @@ class Engine:
 
     def count_tokens(self, text: str) -> int:
         """How many tokens `text` is, without those a conversation adds; raises ModelError."""
-        address = urlsplit(cast("str", self._loaded().listening_address))
-        headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
-        body = json.dumps({"content": text, "parse_special": False})
-        asked = http.client.HTTPConnection(
-            address.hostname or "", address.port, timeout=_TOKENIZE_SECONDS
-        )
-        try:
-            asked.request("POST", "/tokenize", body, headers)
-            return len(json.loads(asked.getresponse().read())["tokens"])
-        except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-            raise ModelError(f"{self.file.name!r} could not count tokens: {error}") from error
-        finally:
-            asked.close()
+        return self._loaded().port.count(text)
 
     def close(self) -> None:
         """Stop what is being said and free the model, unless it may not be freed."""
@@ -146,9 +141,9 @@ class Engine:
             current.stop()
         self._jobs.put(None)
         self._thread.join()
-        server, self._server = self._server, None
-        if server is not None and not _process.forked:
-            _unpin(server)
+        model, self._model = self._model, None
+        if model is not None and not _process.forked:
+            _unpin(model.server)
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -161,7 +156,9 @@ class Engine:
 
     def _answer(self, job: Job) -> SennitError | None:
         try:
-            answer = self._loaded().handle_chat_completions(dict(job.body), job.take)
+            loaded = self._loaded()
+            body = _safe(job.body, loaded.port)
+            answer = loaded.server.handle_chat_completions(body, job.take)
         except SennitError as error:
             return error
         except ValueError as error:  # what it says to a request that makes no sense
@@ -174,14 +171,14 @@ class Engine:
             return error_of(cast("Mapping[str, Any]", answer)["error"])
         return None
 
-    def _loaded(self) -> Any:
-        """The server object of xllamacpp, loaded by whoever needs it first."""
+    def _loaded(self) -> _Loaded:
+        """The model, loaded by whoever needs it first."""
         with self._loading:
-            if self._server is None:
-                self._server = self._load()
-            return self._server
+            if self._model is None:
+                self._model = self._load()
+            return self._model
 
-    def _load(self) -> Any:
+    def _load(self) -> _Loaded:
         xllamacpp = _xllamacpp()
         try:
             server = xllamacpp.Server(self._options(xllamacpp))
@@ -192,7 +189,7 @@ class Engine:
                 kind="bad_request",
             ) from error
         _pin(server)
-        return server
+        return _Loaded(server, Port(server.listening_address, self._key))
 
     def _options(self, xllamacpp: Any) -> Any:
         options = xllamacpp.CommonParams()
@@ -257,9 +254,21 @@ def error_of(said: Any) -> ModelError:
         "unavailable_error": "overloaded",
     }
     kind = kinds.get(str(about.get("type")), "failed")
+    message, way = str(about.get("message")), ""
+    if "grammar" in message:  # a schema becomes one
+        kind = "bad_request"
+        way = ". It cannot be held to that schema: does it recur without end, or ask for too much?"
     code = about.get("code")
     status = code if isinstance(code, int) else None
-    return ModelError(f"The local model failed: {about.get('message')}", kind=kind, status=status)
+    return ModelError(f"The local model failed: {message}{way}", kind=kind, status=status)
+
+
+def _safe(body: Mapping[str, Any], port: Port) -> dict[str, Any]:
+    """`body`, with nothing in its messages that could pose as another turn."""
+    messages: Sequence[Mapping[str, str]] = body["messages"]
+    contents = port.harmless([message["content"] for message in messages])
+    pairs = zip(messages, contents, strict=True)
+    return {**body, "messages": [{**message, "content": text} for message, text in pairs]}
 
 
 def _check_same(name: str, wanted: int | None, is_: int, file: Path) -> None:
@@ -328,11 +337,15 @@ def _start_anew() -> None:
 def _leave_without_destructors() -> None:
     """Make `exit` end here and now, with its status, once Python has cleaned up.
 
-    Of the destructors that would come next, one joins a thread that the fork did not copy.
+    One of the destructors that come next waits for a thread that the fork did not copy. Only glibc
+    tells the status; elsewhere the destructors may run, and a signal ends what hangs in them.
     """
-    on_exit = getattr(ctypes.CDLL(None), "on_exit", None)  # glibc has it
+    libc: Any = ctypes.CDLL(None)
+    on_exit = getattr(libc, "on_exit", None)
     if on_exit is not None:
-        on_exit(ctypes.CDLL(None)._exit, None)
+        on_exit(libc._exit, None)
+    else:
+        libc.__cxa_atexit(libc.alarm, ctypes.c_void_p(_LEAVING_SECONDS), None)
 
 
 def _close_all() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ModelError, ValidationError, shown
-from sennit.services.local_tools import call_text, tools_prompt, tools_schema
+from sennit.services.local_tools import call_text, output_schema, tools_prompt, tools_schema
 from sennit.services.params import PARAMS
 from sennit.services.request import ModelRequest
 
@@ -32,9 +32,11 @@ _OURS = frozenset(
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body of a chat completion; raises ValidationError, or ModelError for images."""
     body = {**DEFAULTS, **_params(request.params), "messages": _messages(request)}
-    schema = request.output.schema if request.output else None
+    schema = None
     if request.tools:
         schema = tools_schema(request.tools, request.output)
+    elif request.output:
+        schema = output_schema(request.output)
     if schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     body["stream"] = body["return_progress"] = True

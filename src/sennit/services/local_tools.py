@@ -59,6 +59,12 @@ def tools_schema(tools: Sequence[ToolSchema], output: ModelSchema | None) -> dic
     return {"anyOf": [*forms, _form({"answer": answer})], "$defs": moved}
 
 
+def output_schema(output: ModelSchema) -> dict[str, Any]:
+    """The JSON schema of an answer alone; below $defs, since a root cannot be referred to."""
+    place = "#/$defs/answer"
+    return {"$ref": place, "$defs": {"answer": _moved(output.schema, place)}}
+
+
 def call_text(name: str, arguments: str) -> str:
     """A call of the past in the form that the model itself fills in."""
     return f'{{"tool": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments or "{}"}}}'

@@ -13,7 +13,7 @@ import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self, TextIO, TypeAlias, cast
 
@@ -41,11 +41,11 @@ class Address:
     """Where a server is."""
 
     label: str
-    """Enough to recognise it by; a command line or URL may hold secrets."""
-    command: tuple[str, ...] = ()
-    url: str = ""
-    headers: Mapping[str, str] | None = None
-    env: Mapping[str, str] | None = None
+    """Enough to recognise it by, and all that is shown: the rest may hold secrets."""
+    command: tuple[str, ...] = field(default=(), repr=False)
+    url: str = field(default="", repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    env: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 class Connection:

@@ -47,6 +47,14 @@ class Model(Protocol):
         ...
 
 
+async def shapes_output(model: Model) -> bool:
+    """`model.shapes_output`, without holding up the event loop if the model connects to know."""
+    ready = getattr(model, "ready", None)
+    if ready is not None:
+        await ready()
+    return model.shapes_output
+
+
 _MEMBERS = ("name", "window", "streams", "shapes_output", "ask", "stream")
 
 

@@ -1,4 +1,4 @@
-"""Messages into pydantic-ai's words and its answers back into ours; `wire` does the asking.
+"""Messages into the words of the model layer, and its answers back into ours; `wire` asks.
 
 Where the layer says less than the provider did, this is how it is got back:
 
@@ -19,14 +19,16 @@ from dataclasses import dataclass, field
 from json import dumps
 from typing import Any, cast
 
-from genai_prices import calc_price
-from pydantic_ai import messages as layer
-from pydantic_ai.models import ModelRequestParameters, StreamedResponse
-from pydantic_ai.output import OutputObjectDefinition
-from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.usage import RequestUsage
-
 from sennit.errors import ModelError, ValidationError, shown
+from sennit.services.model_layer import (
+    ModelRequestParameters,
+    OutputObjectDefinition,
+    RequestUsage,
+    StreamedResponse,
+    ToolDefinition,
+    calc_price,
+)
+from sennit.services.model_layer import messages as layer
 from sennit.services.reply import (
     Assembly,
     CallDelta,

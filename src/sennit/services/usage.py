@@ -103,7 +103,7 @@ class _Metered(Layer):
 
 def estimate_tokens(request: ModelRequest) -> int:
     """About how many tokens a request sends."""
-    return tokens_in(_letters(request.messages) + _offered(request))
+    return tokens_in(letters_in(request.messages) + _offered(request))
 
 
 class Estimator:
@@ -118,7 +118,7 @@ class Estimator:
         read, letters = self._read
         if messages[: len(read)] != read:  # nearly free where they are the same objects
             read, letters = [], 0
-        letters += _letters(messages[len(read) :])
+        letters += letters_in(messages[len(read) :])
         self._read = (messages, letters)
         return tokens_in(letters + _offered(request))
 
@@ -126,9 +126,9 @@ class Estimator:
 def _offered(request: ModelRequest) -> int:
     letters = 0
     for tool in request.tools:
-        letters += _letters((tool.name, tool.description, tool.parameters))
+        letters += letters_in((tool.name, tool.description, tool.parameters))
     if request.output is not None:
-        letters += _letters(request.output.schema)
+        letters += letters_in(request.output.schema)
     return letters
 
 
@@ -137,12 +137,13 @@ def tokens_in(letters: int) -> int:
     return -(-letters // _LETTERS_PER_TOKEN)
 
 
-def _letters(value: object) -> int:
+def letters_in(value: object) -> int:
+    """How many letters stand in a text, or in all texts of a structure."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[Any, Any]", value).items()
-        return sum(_letters(key) + _letters(item) for key, item in pairs)
+        return sum(letters_in(key) + letters_in(item) for key, item in pairs)
     if isinstance(value, Sequence):
-        return sum(_letters(item) for item in cast("Sequence[Any]", value))
+        return sum(letters_in(item) for item in cast("Sequence[Any]", value))
     return 0 if value is None else len(str(value))

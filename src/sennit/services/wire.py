@@ -1,8 +1,7 @@
-"""A model at its provider, asked through the model layer of pydantic-ai.
+"""A model at its provider, asked through the layer behind `model_layer`.
 
-This module and `translate` are the only ones that know that package. Only `Model.request` and
-`Model.request_stream` are used, not its agents. The import costs a second or two, so nobody but
-`providers.connect` imports these. Whatever is raised comes out as it is: `failure` reads an
+Only `Model.request` and `Model.request_stream` are used. The import costs a second or two, so only
+`providers.connect` imports this. Whatever is raised comes out as it is: `failure` reads an
 exception, `providers` decides what the caller gets to see.
 
 The layer drops some settings with a warning, or with none: `temperature` where a model reasons,
@@ -19,20 +18,22 @@ from inspect import signature
 from json import JSONDecodeError
 from typing import Any, cast
 
-import httpx2
 import pydantic
-from pydantic_ai import exceptions
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import (
-    Model,
-    ModelRequestParameters,
-    create_async_httpx2_client,
-    infer_model,
-)
-from pydantic_ai.providers import infer_provider_class
-from pydantic_ai.settings import ModelSettings
 
 from sennit.errors import ModelErrorKind, ValidationError
+from sennit.services.model_layer import (
+    AsyncClient,
+    Model,
+    ModelRequestParameters,
+    ModelSettings,
+    TimeoutException,
+    TransportError,
+    create_async_httpx2_client,
+    exceptions,
+    infer_model,
+    infer_provider_class,
+    messages,
+)
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
 from sennit.services.translate import deltas, layer_messages, layer_parameters, reply
@@ -45,6 +46,7 @@ _TOO_LONG = re.compile(
     r"|prompt is too long|input token count",
     re.IGNORECASE | re.DOTALL,
 )
+_NOT_JSON = "Expected a JSON response"
 _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelContextWindowExceededError, "context"),
     (exceptions.ModelAuthenticationError, "auth"),
@@ -58,8 +60,8 @@ _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelConnectionError, "network"),
     (exceptions.UnexpectedModelBehavior, "malformed"),
     (exceptions.UserError, "bad_request"),
-    (httpx2.TimeoutException, "timeout"),
-    (httpx2.TransportError, "network"),
+    (TimeoutException, "timeout"),
+    (TransportError, "network"),
     (JSONDecodeError, "malformed"),
     (UnicodeDecodeError, "malformed"),
     (pydantic.ValidationError, "malformed"),
@@ -85,7 +87,7 @@ class Address:
 class Asked:
     """A request in the layer's words."""
 
-    messages: list[ModelMessage]
+    messages: list[messages.ModelMessage]
     settings: ModelSettings
     parameters: ModelRequestParameters
 
@@ -133,10 +135,10 @@ class Wire:
             name = "stop" if refused[0] == "stop_sequences" else refused[0]
             raise ValidationError(f"this model does not take the parameter {name!r}; leave it out.")
         try:
-            messages = list(layer_messages(request.messages))
+            said = list(layer_messages(request.messages))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
-        return Asked(messages, cast("ModelSettings", settings), layer_parameters(request))
+        return Asked(said, cast("ModelSettings", settings), layer_parameters(request))
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The params under the layer's names. Asking again is not for the SDK to decide."""
@@ -194,7 +196,7 @@ class Wire:
             yield deltas(response)
 
 
-def _layer_model(address: Address, api_key: str | None, client: httpx2.AsyncClient) -> Model:
+def _layer_model(address: Address, api_key: str | None, client: AsyncClient) -> Model:
     provider_class = infer_provider_class(address.kind)
     options: dict[str, Any] = {"api_key": api_key, "http_client": client}
     if address.base_url is not None:
@@ -223,8 +225,11 @@ def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
 def failure(error: BaseException) -> Failure:
     """What an exception of the layer, or one that caused it, says about what went wrong."""
     kind, said = _kind(error), _said(error)
-    if kind == "bad_request" and _TOO_LONG.search(said):  # there is no code for it, only wordings
+    # There are no codes for these, only wordings.
+    if kind == "bad_request" and _TOO_LONG.search(said):
         kind = "context"
+    if kind == "failed" and said.startswith(_NOT_JSON):
+        kind = "malformed"
     status = getattr(error, "status_code", None)
     return Failure(kind, said, status, getattr(error, "retry_after", None))
 

@@ -20,6 +20,7 @@ from sennit.stores.group import GroupWriter, Outcome, Wake
 from sennit.stores.records import (
     BranchRecord,
     Change,
+    ChangeBranch,
     Head,
     MessageRecord,
     Owner,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from sennit.sessions.branch import Branch
+    from sennit.sessions.mailbox import Mailbox
 
 
 class Keeper:
@@ -39,18 +41,21 @@ class Keeper:
 
     def __init__(self, store: Store, group: GroupWriter, owner: Owner, session: UUID) -> None:
         self.store, self.group, self.owner, self.session = store, group, owner, session
+        self._mailbox: Mailbox | None = None
 
     def write(self, changes: Sequence[Change]) -> list[Head]:
         """Make changes durable, all or none."""
         return self.store.write(self.owner, self.session, changes)
 
     def submit(
-        self, changes: Sequence[Change], apply: Callable[[list[Head]], None]
+        self, changes: tuple[Change, ...], apply: Callable[[list[Head]], None]
     ) -> Future[None]:
         """The same together with others, to be awaited; `apply` is called in order of commits."""
-        from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
+        mailbox = self._mailbox
+        if mailbox is None or not mailbox.is_here():
+            from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
 
-        mailbox = Mailbox.of_running_loop()
+            mailbox = self._mailbox = Mailbox.of_running_loop()
         finished = mailbox.loop.create_future()
 
         def done(outcome: Outcome) -> Wake:
@@ -63,7 +68,7 @@ class Keeper:
             mailbox.put(finished, error)
             return mailbox.ring
 
-        self.group.submit(Write(self.owner, self.session, tuple(changes)), done)
+        self.group.submit(Write(self.owner, self.session, changes), done)
         return finished
 
     def load(self) -> Snapshot:
@@ -88,7 +93,17 @@ def message_from(record: MessageRecord) -> Message:
 def segment_record(segment: Segment) -> SegmentRecord:
     """A segment as a store keeps it."""
     base = None if segment.base is None else segment.base.id
-    return SegmentRecord(segment.id, base, segment.offset, tuple(segment))
+    entries = tuple(segment) if segment.taken is None else ()
+    return SegmentRecord(segment.id, base, segment.offset, entries, segment.taken)
+
+
+def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
+    """What makes a branch as recorded, with `new` in place of the tail `old`."""
+    if new is old:
+        return ChangeBranch(record)
+    kept = {one.id.int for one, _ in old.chain()}
+    added = [segment_record(one) for one, _ in new.chain() if one.id.int not in kept]
+    return ChangeBranch(record, added[0], tuple(added[1:]))
 
 
 def branch_record(
@@ -124,7 +139,7 @@ def segments_from(records: Iterable[SegmentRecord], known: dict[UUID, Segment]) 
 def _put(record: SegmentRecord, known: dict[UUID, Segment]) -> None:
     found = known.get(record.id)
     if found is not None:
-        found.extend(record.entries)
+        found.grow(record.entries)
         return
     base = None if record.base is None else known[record.base]
     if base is not None:

@@ -27,6 +27,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import (
     Keeper,
     branch_record,
+    change_of,
     message_from,
     message_record,
     segment_record,
@@ -42,7 +43,6 @@ from sennit.stores.records import (
     AddMessages,
     BranchRecord,
     Change,
-    ChangeBranch,
     Head,
     PutRun,
     Snapshot,
@@ -128,7 +128,7 @@ class Kept(Element):
                 self._apply(placement, heads)
 
         try:
-            await self._keeper.submit([*placement.changes, *also], apply)
+            await self._keeper.submit((*placement.changes, *also), apply)
         except ConflictError:
             await self.arefresh()
             raise
@@ -140,8 +140,8 @@ class Kept(Element):
         stale = False
         for branch, head in zip(placement.branches, heads, strict=False):
             tail = branch._tail
-            if head.segment == tail.id and head.length == len(tail):
-                tail.extend(placement.ids)
+            if head.segment.int == tail.id.int and head.length == len(tail):
+                tail.grow(placement.ids)
                 stale = stale or head.version != branch.version
             else:
                 stale = True
@@ -158,9 +158,8 @@ class Kept(Element):
         if self._keeper is None:
             return
         record = branch_record(branch, tail, system, grants)
-        segment = None if tail is branch._tail else segment_record(tail)
         try:
-            self._keeper.write([ChangeBranch(record, segment)])
+            self._keeper.write([change_of(record, branch._tail, tail)])
         except ConflictError:
             self.refresh()
             raise

@@ -29,6 +29,10 @@ class Mailbox:
             found = cls._all[loop] = cls(loop)
         return found
 
+    def is_here(self) -> bool:
+        """Whether it is the running loop's."""
+        return asyncio.get_running_loop() is self.loop
+
     def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
         """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""
         self._letters.append((finished, error))

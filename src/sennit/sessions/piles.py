@@ -42,6 +42,10 @@ class MessagePile(Pile[Message]):
                 raise ExistsError(f"The session already has message {item.id}.")
             self._session.add_message(item)
 
+    def by_key(self, key: int) -> Message | None:
+        """The message with that id, as an int."""
+        return self._items.get(key)
+
     def remove(self, ref: Ref) -> Message:
         """Take a message off all branches and out of the session; raises NotFoundError."""
         return self._session.remove_message(ref)

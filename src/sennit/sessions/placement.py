@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from sennit.containers.pile import Pile
 from sennit.messages.content import SystemContent
@@ -14,8 +15,7 @@ from sennit.sessions.keeper import message_record
 from sennit.stores.records import AddMessages, Append, Change, ChangeBranch
 
 
-@dataclass(slots=True)
-class Placement:
+class Placement(msgspec.Struct):
     """Messages on their way to the end of branches."""
 
     branches: Sequence[Branch]
@@ -32,23 +32,26 @@ class Placement:
     ) -> Placement:
         """How these messages go on these branches, which lack them."""
         system = None
+        new: list[Message] = []
         ids: list[UUID] = []
         for message in messages:
+            uid = message.id
+            if uid not in stored:
+                new.append(message)
             if isinstance(message.content, SystemContent):
-                system = message.id
+                system = uid
             else:
-                ids.append(message.id)
-        new = [message for message in messages if message not in stored]
+                ids.append(uid)
         return cls(branches, new, tuple(ids), system)
 
     @property
-    def changes(self) -> list[Change]:
+    def changes(self) -> tuple[Change, ...]:
         """The same for a store."""
         changes: list[Change] = []
         if self.new:
-            changes.append(AddMessages(tuple(map(message_record, self.new))))
+            changes.append(AddMessages(tuple([message_record(one) for one in self.new])))
         if self.ids:
             changes += [Append(branch.id, self.ids) for branch in self.branches]
         if self.system is not None:
             changes += [ChangeBranch(branch.record(system=self.system)) for branch in self.branches]
-        return changes
+        return tuple(changes)

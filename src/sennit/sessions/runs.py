@@ -15,6 +15,7 @@ from uuid import UUID
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
+from sennit.sessions.rewriting import Rewrite, rewrite
 from sennit.stores.records import AddEvents, EventRecord, Lease, PutRun, RunRecord
 
 _PAGE = 1000
@@ -75,6 +76,10 @@ class BranchRuns:
                 self._session.place(messages, [self.branch])
             for change in changes:
                 self._session._log.apply(change)
+
+    def rewrite(self, plan: Rewrite, changes: Sequence[PutRun | AddEvents]) -> None:
+        """Rewrite the beginning of the branch and note what happened, in one step."""
+        rewrite(self.branch, plan, changes)
 
     def runs(self) -> list[RunRecord]:
         """The runs, the newest first."""

@@ -8,6 +8,11 @@ What other segments build on (`shared` entries of a segment) is never rewritten.
 segment belongs to its branch alone, which may rewrite it in place. Only `erase`, which takes a
 message from all branches at once, reaches into shared history.
 
+In a store, a segment only grows: others may be reading it. A rewrite there writes new ones. So that
+many rewrites of one history stay cheap, what is written is cut into pieces of about the square root
+of the whole, and the pieces after the rewritten place are taken over as they are (`taken`), onto
+another base, without writing their ids again.
+
 `jump` leads to a segment further down, such that any depth is reached in few jumps (a skew-binary
 list): a position is found in logarithmic time even in a fork of a fork of a fork.
 """
@@ -15,15 +20,18 @@ list): a position is found in logarithmic time even in a fork of a fork of a for
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isqrt
 from uuid import UUID
 
 from sennit.containers.progression import Progression
+
+_SMALLEST_PIECE = 64
 
 
 class Segment(Progression):
     """Ids of one branch's own, on top of the first `offset` ids of a base."""
 
-    __slots__ = ("base", "depth", "jump", "kept", "offset", "shared")
+    __slots__ = ("base", "depth", "jump", "kept", "offset", "shared", "taken")
 
     base: Segment | None
     offset: int
@@ -33,6 +41,8 @@ class Segment(Progression):
 
     kept: bool
     """Whether a store has it too: then it only grows, as others may be reading it."""
+    taken: UUID | None
+    """The segment of which it has the entries, on another base."""
 
     def __init__(
         self,
@@ -45,6 +55,7 @@ class Segment(Progression):
     ) -> None:
         super().__init__(order, id=id)
         self.base, self.offset, self.shared, self.kept = base, offset, 0, kept
+        self.taken = None
         self.depth = 0 if base is None else base.depth + 1
         self.jump = None if base is None else _jump_from(base)
 
@@ -57,6 +68,10 @@ class Segment(Progression):
     def _own_from(self) -> int:
         """The position from which on this history may be rewritten in place."""
         return self.total + 1 if self.kept else self.offset + self.shared
+
+    def grow(self, ids: tuple[UUID, ...]) -> None:
+        """Put ids at the end that a store has there too, and so need no check."""
+        self._store(ids)
 
     def holder(self, position: int) -> Segment:
         """The segment in which a position counted from the root stands."""
@@ -119,11 +134,60 @@ class Segment(Progression):
         if first >= self._own_from:
             self[first - self.offset :] = order
             return self
+        if self.kept:
+            return self._rewritten_in_pieces(order, first)
         if order:
             # Taking twice as much out of the shared history each time keeps many rewrites linear.
             lower = max(0, first - len(order))
             first, order = lower, [*self.between(lower, first), *order]
         return self.on_top(first, order)
+
+    def _rewritten_in_pieces(self, order: list[UUID], first: int) -> Segment:
+        """The same for a store: few ids are written, and all else that can be is taken over."""
+        same = _equal_at_the_end(order, self.between(first, self.total))
+        resume, written = self.total - same, order[: len(order) - same]
+        shift = first + len(written) - resume
+        size = max(_SMALLEST_PIECE, isqrt(self.total))
+        above = [(one, count) for one, count in self.chain() if one.offset >= resume]
+        upto = above[0][0].offset if above else self.total
+        # Small neighbours are written with it, or the pieces would become ever smaller and more.
+        while above and len(written) + upto - resume < size and above[0][1] <= 2 * size:
+            upto += above.pop(0)[1]
+        written += self.between(resume, upto)
+        below = self.holder(first - 1) if written and first else None
+        if below is not None and first - below.offset <= 2 * size:
+            written = [*self.between(below.offset, first), *written]
+            first = below.offset
+        return self._built(first, _pieces(written, size), [one for one, _ in above], shift)
+
+    def _built(
+        self, first: int, pieces: list[list[UUID]], above: list[Segment], shift: int
+    ) -> Segment:
+        """The first `first` ids, then these pieces, then what is above, `shift` ids further up."""
+        tail = self.on_top(first, pieces[0] if pieces else ())
+        for piece in pieces[1:]:
+            tail = tail.on_top(tail.total, piece)
+        for one in above:
+            tail = tail.on_top(one.offset + shift, one)
+            tail.taken = one.id
+        return tail
+
+
+def _equal_at_the_end(one: list[UUID], other: list[UUID]) -> int:
+    """How many ids at the end of both are the same."""
+    count = 0
+    for mine, theirs in zip(reversed(one), reversed(other), strict=False):
+        if mine.int != theirs.int:
+            break
+        count += 1
+    return count
+
+
+def _pieces(ids: list[UUID], size: int) -> list[list[UUID]]:
+    """The ids in pieces of this size, the last of which may be up to twice as long."""
+    count = max(1, len(ids) // size)
+    ends = [number * size for number in range(count)]
+    return [ids[at : at + size] for at in ends[:-1]] + [ids[ends[-1] :]]
 
 
 def erase(uid: UUID, tails: Iterable[Segment]) -> set[int]:

@@ -22,8 +22,15 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
-from sennit.errors import NotFoundError, SennitError
+from sennit.errors import (
+    ConflictError,
+    ExistsError,
+    NotFoundError,
+    SennitError,
+    ValidationError,
+)
 from sennit.stores.records import (
+    BranchRecord,
     Change,
     EventRecord,
     Found,
@@ -31,10 +38,14 @@ from sennit.stores.records import (
     Lease,
     Owner,
     RunRecord,
+    SegmentRecord,
     SessionRecord,
     Snapshot,
     Write,
 )
+
+AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
+"""A time and an id past those of every session: what a list that begins anew is `before`."""
 
 
 class Store(Protocol):
@@ -137,6 +148,44 @@ def no_session(session: UUID) -> NotFoundError:
 def no_branch(branch: UUID) -> NotFoundError:
     """The error for a branch that is not in the session."""
     return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
+
+
+def no_segment(segment: UUID) -> NotFoundError:
+    """The error for a segment that is not in the session."""
+    return NotFoundError(
+        f"There is no segment {segment} in this session any more; refresh, and try again."
+    )
+
+
+def other_content(message: UUID) -> ExistsError:
+    """The error for a message whose id is taken by another."""
+    return ExistsError(f"Message {message} is stored with another content.")
+
+
+def name_taken(branch: BranchRecord) -> ExistsError:
+    """The error for a new branch whose name or id is taken."""
+    return ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+
+
+def changed_meanwhile(branch: BranchRecord) -> ConflictError:
+    """The error for a change of a branch that was not seen as it is."""
+    return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+
+
+def check_fit(branch: BranchRecord, segment: SegmentRecord) -> None:
+    """Raise ValidationError unless a new branch ends with the segment that comes with it."""
+    if branch.segment != segment.id or branch.length != len(segment.entries):
+        raise ValidationError(
+            f"Branch {branch.name!r} must name its segment {segment.id} and the length "
+            f"{len(segment.entries)}, got {branch.segment} and {branch.length}."
+        )
+
+
+def misplaced(segment: SegmentRecord, below: int) -> ValidationError:
+    """The error for a segment that begins where what is below it does not reach."""
+    return ValidationError(
+        f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
+    )
 
 
 def no_message(message: UUID) -> NotFoundError:

@@ -28,6 +28,7 @@ from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
+from sennit.stores.histories import unused
 from sennit.stores.records import Whole
 
 _SHOWN = 5
@@ -288,13 +289,9 @@ def _close_up(patient: Patient, home: Home, segment: int) -> list[int]:
 def _unused(patient: Patient) -> list[tuple[Home, int]]:
     """Segments that no branch stands on."""
     rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
-    used: set[int] = set()
-    for (tail,) in patient.ask(patient.sql.TAILS):
-        at: int | None = tail
-        while at is not None and at in rows and at not in used:
-            used.add(at)
-            at = rows[at][0]
-    return [(home, no) for no, (_, home) in rows.items() if no not in used]
+    bases = {no: base for no, (base, _) in rows.items()}
+    tails = [tail for (tail,) in patient.ask(patient.sql.TAILS)]
+    return [(rows[no][1], no) for no in unused(bases, tails)]
 
 
 def _unreadable(patient: Patient) -> Iterator[str]:

@@ -20,7 +20,8 @@ from sennit.ids import id_from_bytes, new_id
 from sennit.stores.doctor import Check, Finding, Home, Patient, finding, findings, is_readable
 from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
-from sennit.stores.sqlite import SQLiteStore, _translated
+from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite_file import translated
 from sennit.stores.sqlite_session import index_words
 
 
@@ -123,7 +124,7 @@ class FilePatient(Patient):
 
 def _damage(file: SQLiteStore) -> Finding | None:
     file._refuse_if_closed()
-    with _translated(file._path), closing(file._connect()) as connection:
+    with translated(file._path), closing(file._connect()) as connection:
         rows = [one for one in _complaints(connection) if not _is_of_key(one)]
     said = "SQLite finds the file damaged; restore a backup."
     return finding("file", said, rows, mendable=False) if rows else None

@@ -7,9 +7,9 @@ durable in one transaction, and tells everyone. While it waits for the disk, the
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from threading import Condition, Thread
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import TypeAlias
 
 from sennit.errors import SennitError, StoreError
@@ -28,8 +28,8 @@ class GroupWriter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: deque[tuple[Write, Done]] = deque()
-        self._news = Condition()
+        self._waiting: SimpleQueue[tuple[Write, Done] | None] = SimpleQueue()  # None: no more
+        self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
 
@@ -39,21 +39,20 @@ class GroupWriter:
         It gives what wakes whoever waits. That is called when all of a group know, once for those
         it is the same for: woken one by one, they would come back one by one, in smaller groups.
         """
-        with self._news:
+        with self._lock:
             if self._closed:
                 raise StoreError("The store is closed; open it again.")
-            self._waiting.append((write, done))
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
-            if len(self._waiting) == 1:
-                self._news.notify()
+            self._waiting.put((write, done))
 
     def close(self) -> None:
         """Finish what was submitted, then stop."""
-        with self._news:
-            self._closed = True
-            self._news.notify()
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._waiting.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -65,11 +64,14 @@ class GroupWriter:
                 wake()
 
     def _next_group(self) -> list[tuple[Write, Done]]:
-        with self._news:
-            while not self._waiting and not self._closed:
-                self._news.wait()
-            count = min(len(self._waiting), _LARGEST)
-            return [self._waiting.popleft() for _ in range(count)]
+        """All that has come in, at least one write; none when there will be no more."""
+        take = self._waiting.get
+        first = take()
+        found = [first, *(take() for _ in range(min(self._waiting.qsize(), _LARGEST - 1)))]
+        group = [one for one in found if one is not None]
+        if group and len(group) < len(found):
+            self._waiting.put(None)  # to be seen again when these are written
+        return group
 
     def _written(self, group: list[tuple[Write, Done]]) -> list[Outcome]:
         try:

@@ -18,10 +18,10 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
-from sennit.messages.codec import dumps
 from sennit.stores import leases, words
-from sennit.stores.base import no_branch, no_session
-from sennit.stores.postgres_append import append_all, usual
+from sennit.stores.base import AFTER_ALL, no_branch, no_session
+from sennit.stores.columns import text_of
+from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_line import Line
@@ -104,7 +104,7 @@ class PostgresStore:
             session.user,
             session.created,
             session.updated,
-            dumps(session.metadata).decode(),
+            text_of(session.metadata),
         )
         return self._database.run(
             lambda connection: session_from(one(connection.execute(sql.ADD_SESSION, values)))
@@ -124,6 +124,7 @@ class PostgresStore:
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Sessions, the one changed last first; `before` is the last one of the page before."""
+        updated, uid = before or AFTER_ALL
 
         def listed(connection: Connection) -> list[SessionRecord]:
             rows = connection.execute(
@@ -131,8 +132,8 @@ class PostgresStore:
                 {
                     "owner": self._owner(connection, owner),
                     "contains": contains,
-                    "updated": before[0] if before else None,
-                    "id": before[1] if before else None,
+                    "updated": updated,
+                    "id": uid,
                     "limit": limit,
                 },
             )
@@ -196,8 +197,8 @@ class PostgresStore:
 
     def _append(self, connection: Line, write: Write) -> list[Head] | None:
         """Make a write of the usual kind; None if it is another, or needs a closer look."""
-        appending = usual(write, self._owner(connection, write.owner))
-        head = appending and appending.make(connection)
+        found = appending(write, self._owner(connection, write.owner))
+        head = found and found.make(connection)
         return [head] if head else None
 
     def _apply(self, connection: Connection, write: Write) -> list[Head]:
@@ -224,8 +225,8 @@ class PostgresStore:
         self, connection: Line, writes: Sequence[Write]
     ) -> list[list[Head] | SennitError]:
         """Make writes of the usual kind together; raises _UnusualError if one is not."""
-        found = [usual(write, self._owner(connection, write.owner)) for write in writes]
-        usuals = [appending for appending in found if appending is not None]
+        found = [appending(write, self._owner(connection, write.owner)) for write in writes]
+        usuals = [one for one in found if one is not None]
         if len(usuals) < len(writes):
             raise _UnusualError
         self._lock(connection, writes)

@@ -15,7 +15,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.ids import id_from_bytes
 from sennit.stores.postgres_line import Line, Refused, Statement
-from sennit.stores.records import AddMessages, Append, Head, Write
+from sennit.stores.records import Head, Write, usual
 from sennit.stores.sql import postgres as sql
 
 _APPEND = Statement("sennit_append", sql.APPEND, parameters=7)
@@ -56,15 +56,15 @@ class Appending(NamedTuple):
         ]
 
 
-def usual(write: Write, owner: int) -> Appending | None:
+def appending(write: Write, owner: int) -> Appending | None:
     """The write as one of this kind, if it is."""
-    match write.changes:
-        case (AddMessages((message,)), Append(branch, (entry,))) if message.id == entry:
-            return Appending(
-                clock.now_us(), owner, write.session, branch, entry, message.created, message.body
-            )
-        case _:
-            return None
+    found = usual(write.changes)
+    if found is None:
+        return None
+    message, branch = found
+    return Appending(
+        clock.now_us(), owner, write.session, branch, message.id, message.created, message.body
+    )
 
 
 def append_all(line: Line, given: Sequence[Appending]) -> list[Head] | None:

@@ -1,14 +1,15 @@
 """A PostgreSQL database: connections to it, its tables, and what to do when a connection dies.
 
-A connection that dies in mid-write leaves open whether the write was made. On a fresh one we ask
-the server what became of the transaction, and only if it came to nothing make it again. Whatever
-the driver raises becomes an error of ours, which names the database without its password.
+A connection that dies in mid-write leaves open whether the write was made. So a write leaves a
+receipt, under an id of its own, in the same transaction: made again on a fresh connection, it finds
+its receipt and is left alone, waiting if need be for the first attempt to end. Old receipts are
+thrown away now and then. Whatever the driver raises becomes an error of ours, which names the
+database without its password.
 """
 
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from sennit.errors import SennitError, StoreError, ValidationError
+from sennit.ids import new_id
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_points import connection_class
 from sennit.stores.postgres_session import Connection, one
@@ -29,6 +31,7 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 15.0
 _CLASHES = 5
 _LOSSES = 4
+_RECEIPTS = 1000  # writes after which old receipts are thrown away
 _OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
 _OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
 
@@ -46,6 +49,7 @@ class Database:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
         self.name = _shown(url)
         self._closed = False
+        self._changes = 0
         try:
             kind = connection_class()
             with kind.connect(url, **_options(url)) as connection:
@@ -121,20 +125,28 @@ class Database:
 
     def change(self, work: Callable[[Line], _T]) -> _T:
         """Do something in one transaction; whatever is raised inside undoes all of it."""
-        tried: list[tuple[str, _T]] = []
+        receipt = new_id()
+        tried: list[_T] = []
 
         def change(connection: Line) -> _T:
-            if tried and _was_made(connection, tried[-1][0]):
-                return tried[-1][1]
             with connection.transaction():
-                number = one(connection.execute(sql.THIS_TRANSACTION))[0]
+                if not connection.execute(sql.ADD_RECEIPT, (receipt,)).rowcount:
+                    return tried[-1]  # it was made, and only its acknowledgement was lost
                 result = work(connection)
-                tried.append((number, result))
+                tried.append(result)
             if connection.closed:  # then the driver leaves out the commit and says nothing
                 raise psycopg.OperationalError("the connection was lost before the commit")
             return result
 
-        return self.run(change)
+        result = self.run(change)
+        self._drop_old_receipts()
+        return result
+
+    def _drop_old_receipts(self) -> None:
+        """Now and then: a receipt is of use until its writer has an answer."""
+        self._changes += 1
+        if self._changes % _RECEIPTS == 1:
+            self.run(lambda connection: connection.execute(sql.DROP_RECEIPTS))
 
 
 def _shown(url: str) -> str:
@@ -163,18 +175,6 @@ def _options(url: str) -> dict[str, Any]:
 
 def _plan_once(connection: Connection) -> None:
     connection.execute(sql.PLAN_ONCE)
-
-
-def _was_made(connection: Connection, number: str) -> bool:
-    """Whether a transaction was committed; waits for one that has not ended yet."""
-    until = time.monotonic() + _WAIT_SECONDS
-    while True:
-        status = one(connection.execute(sql.STATUS, (number,)))[0]
-        if status != "in progress":
-            return status == "committed"
-        if time.monotonic() > until:
-            raise StoreError("A write was cut off and is still under way; try again later.")
-        time.sleep(0.02)
 
 
 def _is_lost(connection: Connection, error: psycopg.Error) -> bool:

@@ -7,13 +7,24 @@ a round trip.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
-from sennit.messages.codec import dumps, loads
-from sennit.stores.base import no_branch
+from sennit.errors import ExistsError
+from sennit.messages.codec import loads
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
+from sennit.stores.columns import grants_of, names_in, session_in, text_of
+from sennit.stores.histories import alone, lost_below, needed, unused
 from sennit.stores.postgres_runs import JournalWriter
 from sennit.stores.records import (
     AddBranch,
@@ -77,15 +88,15 @@ class SessionReader:
         """What is new beyond these segments and lengths."""
         branches = self._rows(sql.ALL_BRANCHES, self._key)
         rows = {row[0]: row for row in self._rows(sql.ALL_SEGMENTS, self._key)}
-        needed = _needed(rows, {row[4] for row in branches}, known)
+        wanted = needed(rows, {row[4] for row in branches}, known)
         messages: dict[int, MessageRecord] = {}
-        entries: dict[int, list[UUID]] = {no: [] for no in needed}
+        entries: dict[int, list[UUID]] = {no: [] for no in wanted}
         owner, session = self._key
         named = {
             "owner": owner,
             "session": session,
-            "segments": needed,
-            "places": [known.get(rows[no][1], 0) for no in needed],
+            "segments": wanted,
+            "places": [known.get(rows[no][1], 0) for no in wanted],
         }
         for segment, *row in self._rows(sql.ENTRIES_FROM, named):
             messages[row[0]] = MessageRecord(*row[1:])
@@ -95,7 +106,7 @@ class SessionReader:
             for number, *row in self._rows(sql.MESSAGES_BY_NO, (*self._key, missing)):
                 messages[number] = MessageRecord(*row)
         segments: list[SegmentRecord] = []
-        for no in needed:
+        for no in wanted:
             _, uid, base, start = rows[no]
             if uid not in known or entries[no]:
                 below = None if base is None else rows[base][1]
@@ -149,7 +160,7 @@ class SessionWriter:
         given: dict[UUID, MessageRecord] = {}
         for message in messages:
             if given.setdefault(message.id, message) != message:
-                raise _other_content(message.id)
+                raise other_content(message.id)
         columns = {
             "ids": list(given),
             "created": [message.created for message in given.values()],
@@ -164,7 +175,7 @@ class SessionWriter:
                 sql.FIND_MESSAGES, {**self._named, "ids": there}
             ):
                 if (created, body) != (given[uid].created, given[uid].body):
-                    raise _other_content(uid)
+                    raise other_content(uid)
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
         """The numbers of stored messages; raises NotFoundError."""
@@ -175,7 +186,7 @@ class SessionWriter:
             found = self._new | {uid: no for no, uid in rows}
         for uid in unknown:
             if uid not in found:
-                raise NotFoundError(f"There is no message {uid} in this session.")
+                raise no_message(uid)
         return [found[uid] for uid in uids]
 
     def _append(self, change: Append) -> None:
@@ -223,15 +234,14 @@ class SessionWriter:
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
-        if branch.segment != segment.id or branch.length != len(segment.entries):
-            raise ValidationError(f"Branch {branch.name!r} does not fit its segment {segment.id}.")
+        check_fit(branch, segment)
         like = self._run(sql.BRANCHES_LIKE, (*self._key, branch.id, branch.name)).fetchall()
         if like == [(branch.id, branch.name, segment.id)]:
             return  # made before, and its acknowledgement lost
         if like:
-            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+            raise name_taken(branch)
         system = self._system(branch.system)
-        number = self._add_segment(segment)
+        number = self._add_segment(segment, self._base(segment, {}))
         self._run(
             sql.ADD_BRANCH,
             (
@@ -243,43 +253,86 @@ class SessionWriter:
                 number,
                 segment.id,
                 branch.length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
-                dumps(branch.metadata).decode(),
+                *grants_of(branch),
+                text_of(branch.metadata),
             ),
         )
 
-    def _add_segment(self, segment: SegmentRecord) -> int:
-        if self._run(sql.SEGMENT_SIZE, {**self._named, "id": segment.id}).fetchone() is not None:
-            raise ExistsError(f"Segment {segment.id} is there already.")
-        base, below = None, 0
-        if segment.base is not None:
-            row = self._run(sql.SEGMENT_SIZE, {**self._named, "id": segment.base}).fetchone()
-            if row is None:
-                raise NotFoundError(f"There is no segment {segment.base} to build on.")
-            base, below = row
-        if not 0 <= segment.offset <= below:
-            raise ValidationError(
-                f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
-            )
+    def _add_segment(self, segment: SegmentRecord, base: int | None) -> int:
         values = (*self._key, segment.id, base, segment.offset)
         number = one(self._run(sql.ADD_SEGMENT, values))[0]
         self._put(number, 0, segment.entries)
+        return number
+
+    def _size(self, uid: UUID) -> tuple[int, int] | None:
+        """The number of a segment, and how many entries it has with those below; None if none."""
+        row = self._run(sql.SEGMENT_SIZE, {**self._named, "id": uid}).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def _base(self, segment: SegmentRecord, added: Mapping[UUID, tuple[int, int]]) -> int | None:
+        """The number of what a new segment builds on, if it fits there."""
+        if segment.id in added or self._size(segment.id) is not None:
+            raise ExistsError(f"Segment {segment.id} is there already.")
+        base, below = None, 0
+        if segment.base is not None:
+            found = added.get(segment.base) or self._size(segment.base)
+            if found is None:
+                raise no_segment(segment.base)
+            base, below = found
+        if not 0 <= segment.offset <= below:
+            raise misplaced(segment, below)
+        return base
+
+    def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
+        """Add segments for the branch that ends with `tail`; gives the last one's number and size.
+
+        One that takes over the entries of another becomes that one itself, if nobody else needs it.
+        """
+        rows = {row[1]: row for row in self._run(sql.ALL_SEGMENTS, self._key)}
+        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, self._key)]
+        spare = alone({row[0]: row[2] for row in rows.values()}, tails, tail)
+        taken = [rows[each.taken][0] for each in segments if each.taken in rows]
+        sizes: dict[int, int] = dict(self._run(sql.COUNT_ENTRIES, (self._owner, taken)).fetchall())
+        added: dict[UUID, tuple[int, int]] = {}
+        moved: list[tuple[int, UUID, int | None, int]] = []
+        number, size = tail, 0
+        for each in segments:
+            base = self._base(each, added)
+            if each.taken is None:
+                number, size = self._add_segment(each, base), len(each.entries)
+            elif each.taken not in rows:
+                raise no_segment(each.taken)
+            else:
+                number = rows[each.taken][0]
+                size = sizes[number]
+                if number in spare:
+                    moved.append((number, each.id, base, each.offset))
+                else:
+                    number = self._copied(each, base, number)
+            added[each.id] = number, each.offset + size
+        if moved:
+            self._run(sql.MOVE_SEGMENTS, (*map(list, zip(*moved, strict=True)), *self._key))
+        return number, size
+
+    def _copied(self, segment: SegmentRecord, base: int | None, old: int) -> int:
+        """A new segment with the entries of an old one."""
+        number = self._add_segment(segment, base)
+        self._run(sql.COPY_ENTRIES, (number, self._owner, old))
         return number
 
     def _system(self, uid: UUID | None) -> int | None:
         return None if uid is None else self._numbers([uid])[0]
 
     def _change_branch(self, change: ChangeBranch) -> None:
-        branch, new = change.branch, change.segment
+        branch, new = change.branch, change.segments
         row = self._find_branch(branch.id)
         segment, tail, length, version = row[4:8]
-        if new is not None and new.id == tail:
+        if new and new[-1].id == tail:
             return  # made before, and its acknowledgement lost
-        if version != branch.version or (new is not None and length != branch.length):
-            raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
-        if new is not None:
-            segment, tail, length = self._add_segment(new), new.id, len(new.entries)
+        if version != branch.version or (new and length != branch.length):
+            raise changed_meanwhile(branch)
+        if new:
+            (segment, length), tail = self._add_chain(new, segment), new[-1].id
         self._run(
             sql.CHANGE_BRANCH,
             (
@@ -287,13 +340,12 @@ class SessionWriter:
                 segment,
                 tail,
                 length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
+                *grants_of(branch),
                 *self._key,
                 branch.id,
             ),
         )
-        self._left = self._left or new is not None
+        self._left = self._left or bool(new)
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (*self._key, uid)
@@ -307,19 +359,12 @@ class SessionWriter:
         if not self._left:
             return
         self._left = False
-        # Found here rather than by a recursive query, whose plan depends on when tables were last
-        # analyzed and may be quadratic.
-        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, self._key))
-        used: set[int] = set()
-        for (tail,) in self._run(sql.BRANCH_SEGMENTS, self._key):
-            segment: int | None = tail
-            while segment is not None and segment not in used:
-                used.add(segment)
-                segment = bases.get(segment)
-        unused = [no for no in bases if no not in used]
-        if unused:
-            self._run(sql.DELETE_ENTRIES, (self._owner, unused))
-            self._run(sql.DELETE_SEGMENTS, (*self._key, unused))
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, self._key).fetchall())
+        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, self._key)]
+        left = unused(bases, tails)
+        if left:
+            self._run(sql.DELETE_ENTRIES, (self._owner, left))
+            self._run(sql.DELETE_SEGMENTS, (*self._key, left))
 
     def _erase(self, uids: Sequence[UUID]) -> None:
         """Take messages out of every history, every branch and the index."""
@@ -357,44 +402,12 @@ class SessionWriter:
     def _move_starts(self, gaps: dict[int, list[int]]) -> list[int]:
         """Let segments begin after fewer entries, where some below them are gone; gives those."""
         rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, self._key)}
-        lost = _lost_below(rows, gaps)
+        lost = lost_below(rows, gaps)
         moved = [no for no, count in lost.items() if count]
         if moved:
             starts = [rows[no][3] - lost[no] for no in moved]
             self._run(sql.MOVE_STARTS, (moved, starts, *self._key))
         return moved
-
-
-def _needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, int]) -> list[int]:
-    """The segments under these tails, down to known ones."""
-    found: set[int] = set()
-    waiting = list(tails)
-    while waiting:
-        no = waiting.pop()
-        if no in found:
-            continue
-        found.add(no)
-        _, uid, base, _ = rows[no]
-        if base is not None and (uid not in known or rows[base][1] not in known):
-            waiting.append(base)
-    return sorted(found)
-
-
-def _lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[int, int]:
-    """How many of the entries each segment stands on have gone; a base is always older."""
-    lost: dict[int, int] = {}
-    for no in sorted(rows):
-        _, _, base, upto = rows[no]
-        count = 0
-        while base is not None:
-            _, _, below, start = rows[base]
-            count += sum(start + place < upto for place in gaps.get(base, ()))
-            if upto >= start:
-                count += lost[base]
-                break
-            base = below
-        lost[no] = count
-    return lost
 
 
 def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -404,8 +417,7 @@ def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 
 def session_from(row: Any) -> SessionRecord:
-    _, uid, key, user, created, updated, metadata = row
-    return SessionRecord(uid, key, user, created, updated, loads(metadata))
+    return session_in(row[1], row)
 
 
 def _branch(row: Any, system: UUID | None) -> BranchRecord:
@@ -417,16 +429,8 @@ def _branch(row: Any, system: UUID | None) -> BranchRecord:
         system,
         tail,
         length,
-        frozenset(loads(resources)),
-        frozenset(loads(capabilities)),
+        names_in(resources),
+        names_in(capabilities),
         loads(metadata),
         version,
     )
-
-
-def _listed(names: frozenset[str]) -> str:
-    return dumps(sorted(names)).decode()
-
-
-def _other_content(message: UUID) -> ExistsError:
-    return ExistsError(f"Message {message} is stored with another content.")

@@ -9,6 +9,7 @@ than frozen dataclasses; they hold nothing that could lead back to them, so no c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -55,6 +56,8 @@ class SegmentRecord:
     base: UUID | None
     offset: int
     entries: tuple[UUID, ...]
+    taken: UUID | None = None
+    """In a change: the segment whose entries it takes over, instead of naming any of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,13 @@ class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
     """How it shall be; its `version` and `length` are those it was last seen with."""
     segment: SegmentRecord | None = None
     """The new segment, where the history was rewritten."""
+    above: tuple[SegmentRecord, ...] = ()
+    """More new segments on top of it, each on the one before; the last is then the branch's."""
+
+    @property
+    def segments(self) -> tuple[SegmentRecord, ...]:
+        """All new segments, from below."""
+        return () if self.segment is None else (self.segment, *self.above)
 
 
 class RemoveBranch(msgspec.Struct, frozen=True, gc=False):
@@ -206,6 +216,21 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     owner: Owner
     session: UUID
     changes: tuple[Change, ...]
+
+
+def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
+    """The message and the branch, if the changes are one new message at the end of one branch.
+
+    Nearly all writes are this one, and stores have a shorter way for it.
+    """
+    if len(changes) != 2:
+        return None
+    added, appended = changes
+    if type(added) is not AddMessages or type(appended) is not Append:
+        return None
+    if len(added.messages) != 1 or appended.entries != (added.messages[0].id,):
+        return None
+    return added.messages[0], appended.branch
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):

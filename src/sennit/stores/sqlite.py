@@ -9,14 +9,11 @@ The full-text index is written behind a durable mark, and a search first brings 
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Literal, TypeAlias
 from uuid import UUID
 from weakref import finalize
 
@@ -27,9 +24,9 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps
-from sennit.stores import leases, points, words
-from sennit.stores.base import no_branch
+from sennit.stores import leases, words
+from sennit.stores.base import AFTER_ALL, no_branch
+from sennit.stores.columns import text_of
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -43,19 +40,18 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import sqlite as sql
-from sennit.stores.sqlite_runs import JournalReader
-from sennit.stores.sqlite_session import (
-    SessionReader,
-    SessionWriter,
-    index_words,
-    session_from,
-    session_row,
+from sennit.stores.sqlite_file import (
+    Durability,
+    as_store_error,
+    bring_up_to_date,
+    connect,
+    translated,
 )
+from sennit.stores.sqlite_runs import JournalReader
+from sennit.stores.sqlite_session import SessionWriter, index_words
+from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
 
-Durability: TypeAlias = Literal["full", "normal"]
-
-_BUSY_SECONDS = 30.0
 _BATCH = 500
 _REMEMBERED = 64
 
@@ -68,7 +64,7 @@ class SQLiteStore:
         if durability not in ("full", "normal"):
             raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
         self._path = Path(path)
-        self._durability = durability
+        self._durability: Durability = durability
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
@@ -78,33 +74,20 @@ class SQLiteStore:
         self._numbers = count()  # for new messages
         self._others = 0  # changes whenever another connection has written
         self._closed = False
-        with _translated(self._path):
+        with translated(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = self._connect()
-            _bring_up_to_date(self._writer, self._path)
+            bring_up_to_date(self._writer, self._path)
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path,
-            timeout=_BUSY_SECONDS,
-            isolation_level=None,
-            check_same_thread=False,
-            factory=points.connection_class(),
-        )
-        try:
-            connection.execute(f"PRAGMA synchronous = {self._durability}")
-            connection.execute("PRAGMA secure_delete = ON")
-            connection.create_function("folded", 1, _folded, deterministic=True)
-            self._connections.append(connection)
-        except sqlite3.Error:
-            connection.close()
-            raise
+        connection = connect(self._path, self._durability)
+        self._connections.append(connection)
         return connection
 
     @contextmanager
     def _writing(self) -> Generator[sqlite3.Connection]:
         """One transaction; whatever is raised inside undoes all of it."""
-        with self._lock, _translated(self._path):
+        with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
@@ -126,7 +109,7 @@ class SQLiteStore:
     def _reading(self) -> Generator[sqlite3.Connection]:
         """A snapshot, on a connection that nobody else uses meanwhile."""
         self._refuse_if_closed()
-        with _translated(self._path):
+        with translated(self._path):
             try:
                 connection = self._idle.pop()
             except IndexError:
@@ -183,7 +166,7 @@ class SQLiteStore:
                     session.user,
                     session.created,
                     session.updated,
-                    dumps(session.metadata).decode(),
+                    text_of(session.metadata),
                 ),
             )
             return session_from(session_row(connection, number, session.id))
@@ -199,14 +182,15 @@ class SQLiteStore:
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
         """Sessions, the one changed last first; `before` is the last one of the page before."""
+        updated, uid = before or AFTER_ALL
         with self._reading() as connection:
             rows = connection.execute(
                 sql.LIST_SESSIONS,
                 {
                     "owner": self._owner(connection, owner),
                     "contains": contains,
-                    "updated": before[0] if before else None,
-                    "id": before[1].bytes if before else None,
+                    "updated": updated,
+                    "id": uid.bytes,
                     "limit": limit,
                 },
             )
@@ -257,22 +241,35 @@ class SQLiteStore:
                 except sqlite3.IntegrityError:  # something is there already: look what
                     return self._transaction(writes, careful=True)
             except (sqlite3.Error, OSError, UnicodeError) as error:
-                raise _as_store_error(self._path, error) from error
+                raise as_store_error(self._path, error) from error
 
     def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
             self._notice_others()
-            writers = [self._writer_for(write) for write in writes]
-            pairs = zip(writers, writes, strict=True)
-            heads = [writer.apply(write.changes, careful=careful) for writer, write in pairs]
-            for writer in dict.fromkeys(writers):
+            heads, used = self._applied(writes, careful=careful)
+            for writer in used:
                 writer.settle()
             self._writer.execute("COMMIT")
             return heads
         except BaseException:
             self._undo()
             raise
+
+    def _applied(
+        self, writes: Sequence[Write], *, careful: bool
+    ) -> tuple[list[list[Head]], Iterable[SessionWriter]]:
+        """Make the changes of writes; gives their heads, and who has to settle them."""
+        heads: list[list[Head]] = []
+        used: dict[SessionWriter, None] = {}
+        owner = session = writer = None
+        for write in writes:
+            # Most groups are of one session, whose writes hold the same objects.
+            if writer is None or write.session is not session or write.owner is not owner:
+                owner, session, writer = write.owner, write.session, self._writer_for(write)
+                used[writer] = None
+            heads.append(writer.apply(write.changes, careful=careful))
+        return heads, used
 
     def _notice_others(self) -> None:
         """Forget what is known of sessions if somebody else has written, or it is too much."""
@@ -424,100 +421,5 @@ def _close(connections: list[sqlite3.Connection]) -> None:
         connection.close()
 
 
-def _folded(text: str | None) -> str | None:
-    """What SQLite's own lower() does for ASCII alone."""
-    return None if text is None else text.casefold()
-
-
 def _owner_key(owner: Owner) -> tuple[str, str, str]:
     return owner.tenant, owner.kind, owner.name
-
-
-@contextmanager
-def _translated(path: Path) -> Generator[None]:
-    """Turn what the driver raises into errors of ours that say what to look at."""
-    try:
-        yield
-    except (sqlite3.Error, OSError, UnicodeError) as error:
-        raise _as_store_error(path, error) from error
-
-
-def _as_store_error(path: Path, error: Exception) -> StoreError:
-    return StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).")
-
-
-def _reason(error: Exception) -> str:
-    text = str(error).lower()
-    reasons = {
-        "locked": "is busy with another process; try again",
-        "not a database": "is not a SQLite database",
-        "malformed": "is damaged; restore a backup",
-        "readonly": "cannot be written to; check its permissions",
-        "unable to open": "cannot be opened; check the folder and its permissions",
-        "full": "has no room left on its disk; free some and try again",
-        "disk i/o": "could not reach its disk; check that it is there and not full",
-    }
-    return next((said for sign, said in reasons.items() if sign in text), "could not be used")
-
-
-def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Check whose file it is, and create or migrate the tables."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == sql.SCHEMA_VERSION and _is_ours(connection):
-        return
-    _use_wal(connection)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        _migrate(connection, path)
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.execute("ROLLBACK")
-        raise
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to WAL; SQLite does not wait for others who do the same, so we have to."""
-    until = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error) or time.monotonic() > until:
-                raise
-            time.sleep(0.005)
-
-
-def _is_ours(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA application_id").fetchone()[0] == sql.APPLICATION_ID
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    # Asked again inside the transaction: two processes may open a new file at once.
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if tables and not _is_ours(connection):
-        raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
-    if version > sql.SCHEMA_VERSION:
-        raise StoreError(
-            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
-            f"{sql.SCHEMA_VERSION}); update Sennit."
-        )
-    for number in range(version + 1, sql.SCHEMA_VERSION + 1):
-        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql").read_text()
-        for statement in _statements(script):
-            connection.execute(statement)
-    connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION}")
-
-
-def _statements(script: str) -> list[str]:
-    """The statements of a migration, one by one: executescript would end the transaction."""
-    found: list[str] = []
-    rest = ""
-    for line in script.splitlines():
-        rest += line + "\n"
-        if sqlite3.complete_statement(rest):
-            found.append(rest)
-            rest = ""
-    return found

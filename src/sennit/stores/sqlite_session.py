@@ -1,4 +1,4 @@
-"""One session in SQLite: reading it in a snapshot, changing it in a transaction.
+"""One session in SQLite, changed in a transaction.
 
 The store opens connections and transactions; what happens inside one, for one session of one owner,
 happens here. A writer remembers where branches end from one transaction to the next; the store
@@ -8,23 +8,32 @@ throws it away as soon as anyone else may have written.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
+from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps, loads
 from sennit.stores import words
-from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
+from sennit.stores.columns import grants_of, text_of
+from sennit.stores.histories import alone, unused
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
     AddMessages,
     Append,
-    BranchRecord,
     Change,
     ChangeBranch,
     Head,
@@ -33,84 +42,10 @@ from sennit.stores.records import (
     RemoveBranch,
     RemoveMessages,
     SegmentRecord,
-    SessionRecord,
-    Snapshot,
+    usual,
 )
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_runs import JournalWriter
-
-
-class SessionReader:
-    """Reads one session inside one snapshot."""
-
-    def __init__(self, connection: sqlite3.Connection, owner: int, row: Any) -> None:
-        self._run = connection.execute
-        self._owner, self._no = owner, row[0]
-        self._session = session_from(row)
-
-    def all(self) -> Snapshot:
-        """Everything."""
-        key = (self._owner, self._no)
-        ids: dict[int, UUID] = {}
-        messages: list[MessageRecord] = []
-        for number, uid, created, body in sorted(self._run(sql.ALL_MESSAGES, key)):
-            ids[number] = made = id_from_bytes(uid)
-            messages.append(MessageRecord(made, created, body))
-        entries: dict[int, list[UUID]] = {}
-        for segment, message in self._run(sql.ALL_ENTRIES, key):
-            entries.setdefault(segment, []).append(ids[message])
-        rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, key)}
-        names = {number: id_from_bytes(row[1]) for number, row in rows.items()}
-        segments = [
-            SegmentRecord(names[no], names.get(base), start, tuple(entries.get(no, ())))
-            for no, _, base, start in rows.values()
-        ]
-        branches = [
-            _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
-        ]
-        return Snapshot(self._session, messages, segments, branches)
-
-    def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond these segments and lengths."""
-        rows = self._run(sql.ALL_BRANCHES, (self._owner, self._no)).fetchall()
-        messages: dict[int, MessageRecord] = {}
-        segments = self._needed(rows, known, messages)
-        for row in rows:
-            if row[3] is not None and row[3] not in messages:
-                found = self._run(sql.MESSAGE_BY_NO, (self._owner, row[3])).fetchone()
-                messages[row[3]] = _message(found)
-        names = {no: record.id for no, record in segments.items()}
-        new = [one for one in segments.values() if one.id not in known or one.entries]
-        branches = [
-            _branch(row, messages[row[3]].id if row[3] is not None else None, names[row[4]])
-            for row in rows
-        ]
-        return Snapshot(self._session, [messages[no] for no in sorted(messages)], new, branches)
-
-    def _needed(
-        self, branches: list[Any], known: Mapping[UUID, int], messages: dict[int, MessageRecord]
-    ) -> dict[int, SegmentRecord]:
-        """The segments of these branches down to known ones, with what is new in them."""
-        found: dict[int, SegmentRecord] = {}
-        waiting = [row[4] for row in branches]
-        while waiting:
-            no = waiting.pop()
-            if no in found:
-                continue
-            _, uid, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, no)).fetchone()
-            made = id_from_bytes(uid)
-            rows = self._run(sql.ENTRIES_FROM, (self._owner, no, known.get(made, 0))).fetchall()
-            messages.update((row[0], _message(row)) for row in rows)
-            below = None
-            if base is not None:
-                below = id_from_bytes(
-                    self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()[1]
-                )
-                if made not in known or below not in known:
-                    waiting.append(base)
-            entries = tuple(messages[row[0]].id for row in rows)
-            found[no] = SegmentRecord(made, below, start, entries)
-        return found
 
 
 @dataclass(slots=True)
@@ -150,6 +85,8 @@ class SessionWriter:
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
+        if not careful and (found := usual(changes)):
+            return [self._say(*found)]
         self._new, self._appended, self._heads, self._rewritten = {}, {}, [], False
         for change in changes:
             if isinstance(change, AddMessages):
@@ -167,6 +104,18 @@ class SessionWriter:
                 self._change(change)
         self._drop_unused_segments()
         return self._heads
+
+    def _say(self, message: MessageRecord, branch: UUID) -> Head:
+        """Put a new message at the end of a branch."""
+        tail = self._tail(branch)
+        number, length = next(self._numbers), tail.length
+        self._messages.append(
+            (number, self._owner, self._session, message.id.bytes, message.created, message.body)
+        )
+        self._entries.append((self._owner, tail.segment, length, number))
+        tail.length = length + 1
+        self._grown[branch.int] = tail
+        return Head(branch, tail.name, length, tail.version)
 
     def _change(self, change: AddBranch | ChangeBranch | RemoveBranch | RemoveMessages) -> None:
         match change:
@@ -215,7 +164,7 @@ class SessionWriter:
             return False
         _, created, body = found
         if (created, body) != (message.created, message.body):
-            raise ExistsError(f"Message {message.id} is stored with another content.")
+            raise other_content(message.id)
         return True
 
     def _find(self, message: UUID) -> Any:
@@ -294,17 +243,16 @@ class SessionWriter:
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
-        if branch.segment != segment.id or branch.length != len(segment.entries):
-            raise ValidationError(f"Branch {branch.name!r} does not fit its segment {segment.id}.")
+        check_fit(branch, segment)
         key = (self._owner, self._session)
         like = self._run(sql.BRANCHES_LIKE, (*key, branch.id.bytes, branch.name)).fetchall()
         if like:
             same = (branch.id.bytes, branch.name, self._segment(segment.id))
             if like == [same]:
                 return
-            raise ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+            raise name_taken(branch)
         system = self._system(branch.system)
-        number = self._add_segment(segment)
+        number, length = self._add_segment(segment)
         self._run(
             sql.ADD_BRANCH,
             (
@@ -314,10 +262,9 @@ class SessionWriter:
                 branch.created,
                 system,
                 number,
-                len(segment.entries),
-                _listed(branch.resources),
-                _listed(branch.capabilities),
-                dumps(branch.metadata).decode(),
+                length,
+                *grants_of(branch),
+                text_of(branch.metadata),
             ),
         )
 
@@ -325,53 +272,83 @@ class SessionWriter:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()
         return row[0] if row else None
 
-    def _add_segment(self, segment: SegmentRecord) -> int:
-        key = (self._owner, self._session)
+    def _add_segment(self, segment: SegmentRecord) -> tuple[int, int]:
+        """Add a new segment; gives its number, and how many entries it has."""
+        base = self._base(segment)
+        values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
+        number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
+        self._put(number, 0, [self._number(uid) for uid in segment.entries])
+        return number, len(segment.entries)
+
+    def _base(self, segment: SegmentRecord) -> int | None:
+        """The number of what a new segment builds on, if it fits there."""
+        self._write_down()  # it may build on one that has just been added
         if self._segment(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
         base, below = None, 0
         if segment.base is not None:
-            row = self._run(sql.SEGMENT_SIZE, (*key, segment.base.bytes)).fetchone()
+            key = (self._owner, self._session, segment.base.bytes)
+            row = self._run(sql.SEGMENT_SIZE, key).fetchone()
             if row is None:
-                raise NotFoundError(f"There is no segment {segment.base} to build on.")
+                raise no_segment(segment.base)
             base, below = row
         if not 0 <= segment.offset <= below:
-            raise ValidationError(
-                f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
-            )
-        values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
-        number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
-        self._put(number, 0, [self._number(uid) for uid in segment.entries])
-        return number
+            raise misplaced(segment, below)
+        return base
+
+    def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
+        """Add segments for the branch that ends with `tail`; gives what `_add_segment` does."""
+        key = (self._owner, self._session)
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
+        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]
+        spare = alone(bases, tails, tail)
+        added = (tail, 0)
+        for one in segments:
+            added = self._add_segment(one) if one.taken is None else self._take_over(one, spare)
+        return added
+
+    def _take_over(self, segment: SegmentRecord, spare: set[int]) -> tuple[int, int]:
+        """Add a segment with the entries of another: that one itself, if nobody else needs it."""
+        base = self._base(segment)
+        number = self._segment(segment.taken) if segment.taken else None
+        if number is None:
+            raise no_segment(segment.taken or segment.id)
+        if number in spare:
+            values = (segment.id.bytes, base, segment.offset)
+            self._run(sql.MOVE_SEGMENT, (*values, self._owner, number))
+        else:
+            values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
+            old, number = number, self._run(sql.ADD_SEGMENT, values).fetchone()[0]
+            self._run(sql.COPY_ENTRIES, (number, self._owner, old))
+        return number, self._run(sql.COUNT_ENTRIES, (self._owner, number)).fetchone()[0]
 
     def _system(self, uid: UUID | None) -> int | None:
         return None if uid is None else self._number(uid)
 
     def _change_branch(self, change: ChangeBranch) -> None:
-        branch = change.branch
+        branch, new = change.branch, change.segments
         key = (self._owner, self._session, branch.id.bytes)
         row = self._run(sql.FIND_BRANCH, key).fetchone()
         if row is None:
             raise no_branch(branch.id)
         segment, name, length, version = row
-        if change.segment is not None and change.segment.id.bytes == name:
+        if new and new[-1].id.bytes == name:
             return  # made before, and its acknowledgement lost
-        if version != branch.version or (change.segment is not None and length != branch.length):
-            raise ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
-        if change.segment is not None:
-            segment, length = self._add_segment(change.segment), len(change.segment.entries)
+        if version != branch.version or (new and length != branch.length):
+            raise changed_meanwhile(branch)
+        if new:
+            segment, length = self._add_chain(new, segment)
         self._run(
             sql.CHANGE_BRANCH,
             (
                 self._system(branch.system),
                 segment,
                 length,
-                _listed(branch.resources),
-                _listed(branch.capabilities),
+                *grants_of(branch),
                 *key,
             ),
         )
-        self._rewritten = self._rewritten or change.segment is not None
+        self._rewritten = self._rewritten or bool(new)
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (self._owner, self._session, uid.bytes)
@@ -385,8 +362,9 @@ class SessionWriter:
         if not self._rewritten:
             return
         self._rewritten = False
-        named = {"owner": self._owner, "session": self._session}
-        for (number,) in self._run(sql.UNUSED_SEGMENTS, named).fetchall():
+        key = (self._owner, self._session)
+        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
+        for number in unused(bases, [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]):
             self._run(sql.DELETE_ENTRIES, (self._owner, number))
             self._run(sql.DELETE_SEGMENT, (self._owner, number))
 
@@ -434,45 +412,6 @@ class SessionWriter:
         self._run(sql.DELETE_MESSAGES, key)
         self._run(sql.DELETE_SESSION, key)
         self._run(sql.LOWER_MARK)
-
-
-def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:
-    """The row of a session; raises NotFoundError."""
-    row = connection.execute(sql.FIND_SESSION, (owner, session.bytes)).fetchone()
-    if row is None:
-        raise no_session(session)
-    return row
-
-
-def session_from(row: Any) -> SessionRecord:
-    """The record in a session's row."""
-    _, uid, key, user, created, updated, metadata = row
-    return SessionRecord(id_from_bytes(uid), key, user, created, updated, loads(metadata))
-
-
-def _message(row: Any) -> MessageRecord:
-    _, uid, created, body = row
-    return MessageRecord(id_from_bytes(uid), created, body)
-
-
-def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:
-    uid, name, created, _, _, length, resources, capabilities, metadata, version = row
-    return BranchRecord(
-        id_from_bytes(uid),
-        name,
-        created,
-        system,
-        segment,
-        length,
-        frozenset(loads(resources)),
-        frozenset(loads(capabilities)),
-        loads(metadata),
-        version,
-    )
-
-
-def _listed(names: frozenset[str]) -> str:
-    return dumps(sorted(names)).decode()
 
 
 def index_words(number: int, owner: int, body: bytes) -> tuple[int, str, str]:

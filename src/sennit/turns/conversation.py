@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import (
     AbstractEventLoop,
     CancelledError,
-    Queue,
     Task,
     create_task,
     get_running_loop,
@@ -17,47 +16,38 @@ from asyncio import (
 )
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
-from sennit.errors import (
-    AccessError,
-    ConflictError,
-    InvalidTypeError,
-    NotFoundError,
-    SennitError,
-    ValidationError,
-    shown,
+from sennit.errors import AccessError, InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
 )
-from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
-from sennit.turns.events import (
-    AnyEvent,
-    ApprovalGiven,
-    ReasoningAdded,
-    RunEnded,
-    TextAdded,
-    to_record,
-    whole,
-)
+from sennit.turns.aside import perform
+from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
 from sennit.turns.hold import held, new_holder
-from sennit.turns.joining import Joined, running_here, tell_joined
-from sennit.turns.loop import carry_out
-from sennit.turns.observers import Observers, piece
+from sennit.turns.joining import Joined, tell_joined
+from sennit.turns.loop import NOTHING, hold_and_run
+from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.patience import undisturbed
+from sennit.turns.outcome import put
+from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return, StopReason
+from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
+from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching
+from sennit.turns.watch import Watch, as_event, as_return
 
 _T = TypeVar("_T")
-_NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
 @dataclass(slots=True)
@@ -88,10 +78,24 @@ class ConversationSession:
     result = await conversation.run_to_stable_result(SessionOptions(max_turns=3))
     """
 
-    def __init__(self, request: Request, *, observers: Iterable[Any] = ()) -> None:
+    def __init__(
+        self,
+        request: Request,
+        *,
+        observers: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        generate_greeting: bool = False,
+    ) -> None:
+        """`policies` come after those of the request.
+
+        With `generate_greeting`, a run on a branch where the model has said nothing yet has it
+        greet first; there may be nothing else to answer.
+        """
         if not isinstance(request, Request):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
-        self._request = request
+        more = checked_policies(policies)
+        self._request = replace(request, policies=(*request.policies, *more)) if more else request
+        self._greets = generate_greeting
         self._observers = tuple(observers)
         self._current: _Current | None = None
         self._starting = False  # a run is about to begin
@@ -116,7 +120,7 @@ class ConversationSession:
 
         Best used with `async with`: leaving the block early cancels the run.
         """
-        return self._watch(options, streaming, _as_return)
+        return self._watch(options, streaming, as_return)
 
     @overload
     def events(
@@ -137,7 +141,7 @@ class ConversationSession:
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, _as_event)
+            return self._watch(options, streaming, as_event)
         if options is not None or streaming is not None:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
@@ -196,6 +200,37 @@ class ConversationSession:
         self._request.session.add_message(message, branches=self._request.branch)
         return message
 
+    async def execute_special_turn(
+        self, turn: SpecialTurn, prefer_streaming: bool = False
+    ) -> Return:
+        """Ask a model something beside the conversation; see SpecialTurn.
+
+        Nobody sees any of it until it is put on the branch, at its head as it is then; a run under
+        way goes on, and several special turns may be said at once. One that does not end well
+        changes nothing. What was said is in the Return, kept or not.
+        """
+        if not isinstance(turn, SpecialTurn):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(f"A special turn is a SpecialTurn, got {shown(turn)}.")
+        if BranchRuns(self._request.branch).durable:
+            await self._request.session.arefresh()
+        outcome = await perform(turn, self._request, hold_and_run, streaming=prefer_streaming)
+        if not outcome.leaves_something:
+            return outcome.result
+        warnings: list[Notice] = []
+        observers = Observers(self._observers, self._request, _keeping(warnings))
+        try:
+            result = await put(outcome, self._request.branch, self._here, observers.tell)
+        finally:
+            await observers.finish()
+        return replace(result, messages=(*result.messages, *warnings))
+
+    def _here(self) -> Run | None:
+        """The run under way, if it can be told things from here."""
+        current = self._current
+        if current is None or not current.run.under_way or current.loop is not _running_loop():
+            return None
+        return current.run
+
     async def resume(
         self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
     ) -> Return:
@@ -206,7 +241,7 @@ class ConversationSession:
         """
         left = await _left(BranchRuns(self._request.branch))
         if left is None:
-            return Return(stop_reason="invalid", messages=(_NOTHING,))
+            return Return(stop_reason="invalid", messages=(NOTHING,))
         chosen = options or _options(left.notes)
         return await self._run(chosen, streaming, _nobody, resume=left)
 
@@ -266,12 +301,13 @@ class ConversationSession:
             streaming,
             lambda events: _tell(watching, events),
             id=None if resume is None else resume.record.id,
+            greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
         watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
         try:
-            if (problem := self._problem(options, streaming)) is not None:
-                return _refused(run, "invalid", problem)
+            if (problem := self._problem(run, resume)) is not None:
+                return run.refuse("invalid", problem)
             return await self._under_way(run, resume)
         finally:
             self._starting, self._too_early = False, None
@@ -287,7 +323,7 @@ class ConversationSession:
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
-        task = create_task(_hold_and_run(run, resume))
+        task = create_task(hold_and_run(run, resume=resume is not None))
         self._current = _Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:
@@ -297,27 +333,32 @@ class ConversationSession:
         except CancelledError:
             if run.ended:
                 raise
-            result = _refused(run, "cancelled", Notice("info", "early", "Cancelled at once."))
+            result = run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
             if run.cancelled_here:
                 return result
             raise
 
-    def _problem(
-        self, options: SessionOptions, streaming: StreamingOptions | None
-    ) -> Notice | None:
+    def _greets_now(self, resume: Unfinished | None) -> bool:
+        """Whether the next run begins with a greeting."""
+        wanted = self._greets if resume is None else resume.notes.get("greets", False)
+        return wanted and not any(
+            isinstance(message.content, AssistantResponseContent)
+            for message in self._request.latest()
+        )
+
+    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
         """Why a run makes no sense, if it does not."""
-        request = self._request
+        request, options = self._request, run.options
         try:
             request.check()
         except AccessError as error:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        if all(message.content.empty for message in request.latest()):
-            return Notice(
-                "error", "empty", f"Branch {request.branch.name!r} is empty; say something."
-            )
-        if streaming is not None and not request.model.streams:
+        if resume is None and not run.progress.greets and request.silent():
+            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+            return Notice("error", "empty", told)
+        if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
         if not options.process_tools and request.pending():
@@ -362,106 +403,17 @@ def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEven
 
 def _warner(run: Run) -> Callable[[Any, BaseException], None]:
     def warn(observer: Any, error: BaseException) -> None:
-        told = f"{type(observer).__name__} raised {type(error).__name__}: {error}"
-        run.warn_if_running("observer", told)
+        run.warn_if_running("observer", _raised(observer, error))
 
     return warn
 
 
-async def _hold_and_run(run: Run, resume: Unfinished | None) -> Return:
-    """Run with the branch held; one that cannot be begun is refused."""
-    try:
-        async with held(run.runs, run.holder) as found:
-            if resume is not None and (found.left is None or found.left.record.id != run.id):
-                return _refused(run, "invalid", _NOTHING)
-            with running_here(run.request.branch.id):
-                run.begin(found)
-                return await carry_out(run)
-    except ConflictError as error:
-        return _refused(run, "invalid", Notice("error", "busy", str(error)))
-    except SennitError as error:
-        run.error = error
-        return _refused(run, "error", Notice("error", type(error).__name__, str(error)))
+def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
+    def warn(observer: Any, error: BaseException) -> None:
+        warnings.append(Notice("warning", "observer", _raised(observer, error)))
+
+    return warn
 
 
-def _refused(run: Run, reason: StopReason, why: Notice) -> Return:
-    """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
-    result = Return(stop_reason=reason, messages=(why,), run_id=run.id, error=run.error)
-    run.publish([RunEnded(seq=0, run_id=run.id, result=result)])
-    return result
-
-
-def _as_event(event: AnyEvent) -> AnyEvent | None:
-    return event
-
-
-def _as_return(event: AnyEvent) -> Return | None:
-    """What a stream shows of an event."""
-    if isinstance(event, RunEnded):
-        return event.result
-    if isinstance(event, TextAdded | ReasoningAdded):
-        said = piece(event)
-    else:
-        said = getattr(event, "message", None)
-        if said is None or event.kind in ("run", "ask", "decided"):
-            return None
-    return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
-
-
-class Watch(Generic[_T]):
-    """A run as it happens: an async iterator, and an async context manager.
-
-    The run starts with the block, or with the first step of a plain `async for`. Leaving the block
-    before the end cancels it and waits until what was said is safe.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
-        cancel: Callable[[], None],
-        show: Callable[[AnyEvent], _T | None],
-    ) -> None:
-        self._start, self._cancel, self._show = start, cancel, show
-        self._queue: Queue[AnyEvent | None] = Queue()
-        self._task: Task[Return] | None = None
-        self._over = False
-
-    async def __aenter__(self) -> Watch[_T]:
-        self._begin()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._task is not None and not self._task.done():
-            self._cancel()
-            with suppress(Exception):
-                await undisturbed(self._task)
-
-    def __aiter__(self) -> Watch[_T]:
-        return self
-
-    async def __anext__(self) -> _T:
-        task = self._begin()
-        while not self._over:
-            event = await self._queue.get()
-            if event is None:
-                self._over = True
-                await task  # raises what the run raised, if anything
-                break
-            if (told := self._show(event)) is not None:
-                return told
-        raise StopAsyncIteration
-
-    @property
-    async def result(self) -> Return:
-        """How the run ended."""
-        return await self._begin()
-
-    def _begin(self) -> Task[Return]:
-        if self._task is None:
-            self._task = self._start(self._publish)
-            self._task.add_done_callback(lambda _: self._queue.put_nowait(None))
-        return self._task
-
-    def _publish(self, events: list[AnyEvent]) -> None:
-        for event in events:
-            self._queue.put_nowait(event)
+def _raised(observer: Any, error: BaseException) -> str:
+    return f"{type(observer).__name__} raised {type(error).__name__}: {error}"

@@ -2,7 +2,8 @@
 
 A text is shown as it comes; it ends where something else begins, and later text is another message.
 All that a reply holds is put on the branch when the reply has ended, in the order in which it came
-and in one step: whatever happens meanwhile, a branch never shows a text whose calls are missing.
+and in one step: whatever happens meanwhile, a branch never shows a text whose calls are missing. If
+the reply has to be judged first, it waits for that too.
 
 Models write what no store can hold and no provider takes back (half a character, a NUL, arguments
 a hundred levels deep, one id for two calls): it is mended here, or told as a problem of the call.
@@ -10,7 +11,7 @@ a hundred levels deep, one id for two calls): it is mended here, or told as a pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
@@ -24,10 +25,15 @@ from sennit.messages.plain import plain_dict, readable
 from sennit.messages.repair import is_sound_id
 from sennit.messages.unset import Unset
 from sennit.services.reply import (
+    Call,
     CallDelta,
     Delta,
     Finished,
+    Item,
+    Reasoning,
     ReasoningDelta,
+    Reply,
+    Text,
     TextDelta,
 )
 
@@ -70,13 +76,21 @@ class _CallItem:
 
 
 class Draft:
-    """What a model is saying in one turn."""
+    """What a model is saying in one turn.
+
+    One that is `judged` becomes messages only with `accept`.
+    """
 
     def __init__(
-        self, teller: Teller, sender: str, used: Callable[[], Iterable[str]] = tuple
+        self,
+        teller: Teller,
+        sender: str,
+        used: Callable[[], Iterable[str]] = tuple,
+        *,
+        judged: bool = False,
     ) -> None:
         """`used` gives the ids of earlier calls; it is only asked if there are new ones."""
-        self._teller, self._sender, self._used = teller, sender, used
+        self._teller, self._sender, self._used, self.judged = teller, sender, used, judged
         self._items: list[_Item | _CallItem] = []
         self._calls: dict[int, _CallItem] = {}
         self.finished: Finished | None = None
@@ -99,7 +113,35 @@ class Draft:
             self._feed_call(delta)
         else:
             self.finished = delta
-            self._complete(delta)
+            if not self.judged:
+                self._complete(delta)
+
+    def reply(self) -> Reply:
+        """What was said, whole."""
+        items = [one for item in self._items for one in self._said(item)]
+        end = self.finished or Finished("error")
+        return Reply(tuple(items), end.reason, end.usage, end.model)
+
+    def _said(self, item: _Item | _CallItem) -> Iterator[Item]:
+        if isinstance(item, _CallItem):
+            yield Call(item.call_id, item.name, "".join(item.arguments))
+            return
+        if item.thought:
+            yield Reasoning("".join(item.thought))
+        if item.text:
+            yield Text("".join(item.text))
+
+    def accept(self, reply: Reply | None = None) -> None:
+        """The reply was judged and stands as it was said, or becomes another one."""
+        self.judged = False
+        if reply is None:
+            if self.finished is not None:
+                self._complete(self.finished)
+            return
+        self.interrupt(keep=False)
+        self._calls.clear()
+        for delta in reply.deltas():
+            self.feed(delta)
 
     def _text_item(self, *, thinking: bool = False) -> _Item:
         """The text that is growing; thinking after an answer begins another one."""
@@ -131,10 +173,13 @@ class Draft:
                 self._ask(item, note, used, cut=cut)
 
     def interrupt(self, *, keep: bool) -> None:
-        """The reply breaks off: keep what was shown, or drop it; half a call never counts."""
+        """The reply breaks off: keep what was shown, or drop it; half a call never counts.
+
+        What was not judged is never kept.
+        """
         for item in self._items:
             if isinstance(item, _Item):
-                if keep:
+                if keep and not self.judged:
                     self._say(item, {"finish_reason": "cancelled"})
                 else:
                     self._teller.dropped(item.id)

@@ -112,7 +112,7 @@ class _OfMessage(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageCompleted(_OfMessage):
-    """A message stands on the branch: a text, a greeting, a summary, or what a person steered."""
+    """A message stands on the branch: a text, a greeting, or what a person steered."""
 
     kind = "said"
 
@@ -158,6 +158,56 @@ class ApprovalGiven(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interjected(_OfMessage):
+    """A message of a special turn stands on the branch; no answer of the run it comes in."""
+
+    kind = "aside"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryReplaced(_OfMessage):
+    """A message, such as a summary, stands where others stood; those have a branch of their own."""
+
+    kind = "replaced"
+    branch_id: UUID
+    """The branch that holds what was replaced."""
+    count: int
+    """How many messages were replaced."""
+
+    def details(self) -> tuple[Any, ...]:
+        return (str(self.branch_id), self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Something that was added to a prompt and stands on no branch."""
+
+    source: str
+    """Who gave it."""
+    uri: str | None
+    """Where it can be found."""
+    tokens: int
+    """About how many tokens it took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextAdded(Event):
+    """What context providers added to the prompt for an instruction."""
+
+    kind = "context"
+    message_id: UUID
+    """The instruction they were asked about."""
+    items: tuple[Injection, ...]
+
+    def details(self) -> tuple[Any, ...]:
+        return ([(one.source, one.uri, one.tokens) for one in self.items],)
+
+    @property
+    def about(self) -> UUID | None:
+        return self.message_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Event):
     """Something went wrong that does not end the run."""
 
@@ -193,6 +243,9 @@ AnyEvent: TypeAlias = (
     | ToolFinished
     | ApprovalNeeded
     | ApprovalGiven
+    | Interjected
+    | HistoryReplaced
+    | ContextAdded
     | Warned
     | RunEnded
 )
@@ -218,13 +271,26 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     if kind == "decided" and about is not None:
         approved, reason = details
         return ApprovalGiven(message=message(about), approved=approved, reason=reason, **where)
+    if kind == "replaced" and about is not None:
+        branch, count = details
+        return HistoryReplaced(message=message(about), branch_id=UUID(branch), count=count, **where)
+    if kind == "context" and about is not None:
+        items = tuple(Injection(*one) for one in details[0])
+        return ContextAdded(message_id=about, items=items, **where)
     return _BARE[kind](details, where)
 
 
 _PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded)}
 _OF_MESSAGES: Mapping[str, Any] = {
     one.kind: one
-    for one in (MessageCompleted, ToolCalled, ToolStarted, ToolFinished, ApprovalNeeded)
+    for one in (
+        MessageCompleted,
+        ToolCalled,
+        ToolStarted,
+        ToolFinished,
+        ApprovalNeeded,
+        Interjected,
+    )
 }
 _BARE: Mapping[str, Callable[[list[Any], dict[str, Any]], AnyEvent]] = {
     "start": lambda given, at: RunStarted(model=given[0], resumed=given[1], **at),

@@ -101,9 +101,8 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
     except ConflictError as error:
         if not is_dead(error.holder):
             raise
-        runs.release(
-            runs.acquire(error.holder, 1)
-        )  # in its place, so that nobody else is pushed out
+        # in its place, so that nobody else is pushed out
+        runs.release(runs.acquire(error.holder, 1))
         return runs.acquire(holder, ttl)
 
 

@@ -1,18 +1,21 @@
 """What happens becomes durable first, and is shown then, in the order in which it happened.
 
 With a store, what comes in while a write is under way is written together by the next one: a fast
-model costs a few writes, not one for each word. Without a store nothing has to be waited for.
+model costs a few writes, not one for each word. Without a store nothing has to be waited for. What
+rewrites the branch is a write of its own.
 """
 
 from __future__ import annotations
 
 from asyncio import Event as Bell
-from asyncio import Task, create_task
+from asyncio import Task, create_task, to_thread
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from sennit import failpoints
 from sennit.messages.message import Message
+from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, to_record
@@ -20,34 +23,68 @@ from sennit.turns.events import AnyEvent, to_record
 Publish = Callable[[list[AnyEvent]], None]
 
 
+@dataclass(slots=True)
+class _Batch:
+    """What is written in one step."""
+
+    rewrite: Rewrite | None = None
+    messages: list[Message] = field(default_factory=list[Message])
+    events: list[AnyEvent] = field(default_factory=list[AnyEvent])
+    records: dict[UUID, PutRun] = field(default_factory=dict[UUID, PutRun])
+
+    @property
+    def changes_branch(self) -> bool:
+        """Whether the branch is another one afterwards."""
+        return bool(self.messages) or self.rewrite is not None
+
+    def takes(self, rewrite: Rewrite | None) -> bool:
+        """Whether it can hold what comes next: nothing is told before or after a rewrite in it."""
+        return self.rewrite is None and (rewrite is None or not self.events)
+
+
 class Journal:
     """The notes of one run."""
 
     def __init__(self, runs: BranchRuns, token: int, publish: Publish) -> None:
         self._runs, self._token, self._publish = runs, token, publish
-        self._events: list[AnyEvent] = []
-        self._messages: list[Message] = []
-        self._records: dict[UUID, PutRun] = {}
+        self._durable = runs.durable
+        self._batches: list[_Batch] = []
         self._pump: Task[None] | None = None
-        self._placing = False  # whether what is being written holds messages
+        self._placing = False  # whether what is being written changes the branch
         self._quiet = Bell()
         self._failed: BaseException | None = None
 
-    def add(self, event: AnyEvent, message: Message | None = None) -> None:
-        """Note an event, together with the message it puts on the branch."""
-        self._events.append(event)
-        if message is not None:
-            self._messages.append(message)
-        self._go_on()
+    def add(
+        self, event: AnyEvent, message: Message | None = None, rewrite: Rewrite | None = None
+    ) -> None:
+        """Note an event, with the message it puts on the branch, or how it rewrites that."""
+        messages = [] if message is None or rewrite is not None else [message]
+        last = self._batches[-1] if self._batches else None
+        if not self._durable:
+            self._write_now(_Batch(rewrite, messages, [event]))
+        elif last is None or not last.takes(rewrite):
+            self._begin(_Batch(rewrite, messages, [event]))
+        else:
+            last.rewrite = rewrite
+            last.messages += messages
+            last.events.append(event)
 
     def put(self, run: RunRecord, *, release: bool = False) -> None:
-        """Note where the run stands; with `release`, the branch is held no longer."""
-        self._records[run.id] = PutRun(run, self._token, release)
-        self._go_on()
+        """Note where the run stands; with `release`, the branch is held no longer.
+
+        It is written with what was noted last, or with what is noted next.
+        """
+        change = {run.id: PutRun(run, self._token, release)}
+        if not self._durable:
+            self._write_now(_Batch(records=change))
+        elif self._batches:
+            self._batches[-1].records.update(change)
+        else:
+            self._begin(_Batch(records=change))
 
     async def placed(self) -> None:
-        """Wait until the messages that were noted stand on the branch."""
-        if self._messages or self._placing:
+        """Wait until what was noted stands on the branch."""
+        if self._placing or any(batch.changes_branch for batch in self._batches):
             await self.settle()
 
     async def settle(self) -> None:
@@ -57,39 +94,48 @@ class Journal:
         if self._failed is not None:
             raise self._failed
 
-    def _go_on(self) -> None:
-        if not self._runs.durable:
-            messages, events, changes = self._taken()
-            self._runs.note(messages, changes)
-            self._publish(events)
-        elif self._pump is None and self._failed is None:
+    def _write_now(self, batch: _Batch) -> None:
+        changes = self._changes(batch)
+        if batch.rewrite is None:
+            self._runs.note(batch.messages, changes)
+        else:
+            self._runs.rewrite(batch.rewrite, changes)
+        self._publish(batch.events)
+
+    def _begin(self, batch: _Batch) -> None:
+        self._batches.append(batch)
+        if self._pump is None and self._failed is None:
             self._quiet.clear()
             self._pump = create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._events or self._messages or self._records:
-                messages, events, changes = self._taken()
-                self._placing = bool(messages)
-                _reach("before", events)
-                await self._runs.write(messages, changes)
-                _reach("after", events)
-                self._publish(events)
+            while self._batches:
+                batch = self._batches.pop(0)
+                self._placing = batch.changes_branch
+                _reach("before", batch.events)
+                await self._write(batch)
+                _reach("after", batch.events)
+                self._publish(batch.events)
         except BaseException as error:
             self._failed = error
         finally:
             self._pump, self._placing = None, False
             self._quiet.set()
 
-    def _taken(self) -> tuple[list[Message], list[AnyEvent], list[PutRun | AddEvents]]:
-        messages, self._messages = self._messages, []
-        events, self._events = self._events, []
-        records, self._records = self._records, {}
-        changes: list[PutRun | AddEvents] = list(records.values())
-        if events:
-            told = tuple(map(to_record, events))
+    async def _write(self, batch: _Batch) -> None:
+        changes = self._changes(batch)
+        if batch.rewrite is None:
+            await self._runs.write(batch.messages, changes)
+        else:
+            await to_thread(self._runs.rewrite, batch.rewrite, changes)
+
+    def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
+        changes: list[PutRun | AddEvents] = [*batch.records.values()]
+        if batch.events:
+            told = tuple(map(to_record, batch.events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))
-        return messages, events, changes
+        return changes
 
 
 def _reach(when: str, events: list[AnyEvent]) -> None:

@@ -1,8 +1,10 @@
 """The turn loop: what comes next is a value, and each kind of next has one function.
 
-    ask      the model, whose words go to the branch as they come
-    drain    the tools it has asked for
-    stop     with exactly one end, whatever happened
+    greet        before anything else, if asked to
+    make_room    when the model's window is nearly full
+    ask          the model, whose words go to the branch as they come
+    drain        the tools it has asked for
+    stop         with exactly one end, whatever happened
 
 A provider's failure is an end, not an exception. Being cancelled from outside is passed on, once
 what was said is safe.
@@ -12,21 +14,34 @@ from __future__ import annotations
 
 from asyncio import CancelledError, sleep
 
-from sennit.errors import ConflictError, SennitError
+from sennit.errors import ConflictError, ModelError, SennitError
+from sennit.services.request import ModelRequest
+from sennit.turns.context import prompt, window_of
+from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
+from sennit.turns.hold import held
+from sennit.turns.joining import running_here
 from sennit.turns.patience import undisturbed
+from sennit.turns.policies import pass_reply
 from sennit.turns.returns import Notice, Return
+from sennit.turns.room import greet, make_room
 from sennit.turns.run import Run
-from sennit.turns.step import Ask, Drain, Stop
+from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
 from sennit.turns.tools import drain
+
+NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
 async def turns(run: Run) -> Stop:
     """Take steps until one of them is to stop."""
     while True:
-        match run.next():
+        match await run.next():
             case Ask():
                 await ask(run)
+            case Greet():
+                await greet(run, hold_and_run)
+            case MakeRoom():
+                await make_room(run, hold_and_run)
             case Drain(requests):
                 await drain(run, requests)
             case Stop() as stop:
@@ -38,8 +53,21 @@ async def ask(run: Run) -> None:
     run.progress.turns += 1
     run.tell(TurnStarted, turn=run.progress.turns)
     await run.journal.placed()  # so that the model is shown all that was said
-    model, request = run.request.model, run.request.model_request()
-    draft = run.begin_draft(request)
+    try:
+        request = await prompt(run)
+        draft = run.begin_draft()
+        await converse(run, request, draft)
+        if draft.judged:
+            await judge(run, request, draft)
+        run.take_end(draft)
+    except ModelError as error:
+        if not run.exceeded(error):
+            raise
+
+
+async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
+    """Ask the model, and take in what it says."""
+    model = run.request.model
     if run.streaming is not None and model.streams:
         async with model.stream(request) as deltas:
             async for delta in deltas:
@@ -48,7 +76,32 @@ async def ask(run: Run) -> None:
     else:
         for delta in (await model.ask(request)).deltas():
             draft.feed(delta)
-    run.take_end(draft)
+
+
+async def judge(run: Run, request: ModelRequest, draft: Draft) -> None:
+    """Let policies see a reply that has come to its end; only then does it count."""
+    if draft.finished is not None and draft.finished.reason != "error":
+        said = draft.reply()
+        reply = await pass_reply(run.request.policies, request, said)
+        draft.accept(None if reply is said else reply)
+
+
+async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
+    """Run with the branch held; one that cannot be begun is refused."""
+    try:
+        async with held(run.runs, run.holder) as found:
+            if resume and (found.left is None or found.left.record.id != run.id):
+                return run.refuse("invalid", NOTHING)
+            if run.options.summarize_at is not None or run.request.contexts:
+                run.window = await window_of(run.request.model)
+            with running_here(run.request.branch.id):
+                run.begin(found)
+                return await carry_out(run)
+    except ConflictError as error:
+        return run.refuse("invalid", Notice("error", "busy", str(error)))
+    except SennitError as error:
+        run.error = error
+        return run.refuse("error", Notice("error", type(error).__name__, str(error)))
 
 
 async def carry_out(run: Run) -> Return:

@@ -12,11 +12,17 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import RunError
-from sennit.messages.content import AssistantResponseContent
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+)
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 from sennit.turns.events import (
     AnyEvent,
+    HistoryReplaced,
+    Interjected,
     MessageCompleted,
     ReasoningAdded,
     RunEnded,
@@ -71,9 +77,9 @@ class Observers:
         warn: Callable[[Any, BaseException], None],
     ) -> None:
         self._request, self._warn = request, warn
-        self._watching: list[tuple[Any, Queue[AnyEvent], Task[None]]] = []
+        self._watching: list[tuple[Any, Queue[AnyEvent | None], Task[None]]] = []
         for observer in observers:
-            queue: Queue[AnyEvent] = Queue()
+            queue: Queue[AnyEvent | None] = Queue()
             self._watching.append((observer, queue, create_task(self._watch(observer, queue))))
 
     def tell(self, events: list[AnyEvent]) -> None:
@@ -83,7 +89,9 @@ class Observers:
                 queue.put_nowait(event)
 
     async def finish(self) -> None:
-        """Wait until they have seen the end; one that does not come back is left behind."""
+        """Wait until they have seen all of it; one that does not come back is left behind."""
+        for _, queue, _ in self._watching:
+            queue.put_nowait(None)
         tasks = {task for _, _, task in self._watching}
         if not tasks:
             return
@@ -91,9 +99,8 @@ class Observers:
         for task in late:
             task.cancel()
 
-    async def _watch(self, observer: Any, queue: Queue[AnyEvent]) -> None:
-        while True:
-            event = await queue.get()
+    async def _watch(self, observer: Any, queue: Queue[AnyEvent | None]) -> None:
+        while (event := await queue.get()) is not None:
             for name, given in _calls(event, self._request):
                 try:
                     told = getattr(observer, name, _nothing)(given)
@@ -105,8 +112,6 @@ class Observers:
                     self._warn(observer, error)
                 except Exception as error:
                     self._warn(observer, error)
-            if isinstance(event, RunEnded):
-                return
 
 
 def _is_leaving() -> bool:
@@ -119,16 +124,24 @@ def _nothing(_given: Any) -> None:
     """An observer need not have every method."""
 
 
+_METHODS = {
+    ActionRequestContent.kind: "on_tool_call",
+    ActionResponseContent.kind: "on_tool_result",
+}
+
+
 def _calls(event: AnyEvent, request: Request) -> Iterable[tuple[str, Any]]:
     """The methods an event calls, and with what."""
     if isinstance(event, TextAdded | ReasoningAdded):
         yield "on_delta", piece(event)
-    elif isinstance(event, MessageCompleted):
+    elif isinstance(event, MessageCompleted | HistoryReplaced):
         yield "on_interaction_completed", event.message
     elif isinstance(event, ToolCalled):
         yield "on_tool_call", event.message
     elif isinstance(event, ToolFinished):
         yield "on_tool_result", event.message
+    elif isinstance(event, Interjected):
+        yield _METHODS.get(event.message.content.kind, "on_interaction_completed"), event.message
     elif isinstance(event, RunStarted):
         yield "on_start", request
     elif isinstance(event, RunEnded):

@@ -46,6 +46,9 @@ class SessionOptions:
     """What the run may use."""
     repeat_limit: int = 3
     """How often the same call may be asked for in a row before the run is stopped as a loop."""
+    summarize_at: float | None = 0.8
+    """How much of the model's window may be used before what was said earlier is summarised, as a
+    share of it; also when the provider says that the window is exceeded. None for never."""
     on_cancel: OnCancel = "keep_partial"
     """What happens to text that was being said when the run is cancelled."""
 
@@ -53,6 +56,12 @@ class SessionOptions:
         _at_least(self.max_turns, 1, "max_turns", int)
         _at_least(self.max_tool_passes, 0, "max_tool_passes", int)
         _at_least(self.repeat_limit, 1, "repeat_limit", int)
+        _at_least(self.summarize_at, 0, "summarize_at", (int, float))
+        if self.summarize_at is not None and not 0 < self.summarize_at <= 1:
+            raise ValidationError(
+                f"summarize_at is a share of the window, more than 0 and at most 1 (None for "
+                f"never), got {shown(self.summarize_at)}."
+            )
         for name in ("process_tools", "allow_parallel_tools"):
             _flag(getattr(self, name), name)
         if self.budget is not None and not isinstance(self.budget, Budget):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -82,7 +91,7 @@ class StreamingOptions:
 
 
 def _at_least(value: Any, least: int, name: str, kind: Any) -> None:
-    if value is None and name in ("tokens", "cost", "seconds", "tool_calls"):
+    if value is None and name in ("tokens", "cost", "seconds", "tool_calls", "summarize_at"):
         return
     number: Any = value
     if not isinstance(number, kind) or isinstance(number, bool):

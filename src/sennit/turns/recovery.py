@@ -16,6 +16,7 @@ from sennit.messages.message import Message
 from sennit.services.reply import Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
+from sennit.turns.context import SPECIAL
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -96,9 +97,11 @@ class Unfinished:
     def _take_said(self, message: Message) -> None:
         self.said.append(message)
         noted = message.metadata
-        if "usage" in noted:  # the last of what the model said in one turn
+        if "usage" not in noted:
+            return
+        self.usage += Usage(**noted["usage"])
+        if SPECIAL not in noted:  # the last of what the model said in one turn
             self.turns += 1
-            self.usage += Usage(**noted["usage"])
             self.finish = noted["finish_reason"]
 
 

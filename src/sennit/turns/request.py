@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit.errors import InvalidTypeError, shown
-from sennit.messages.content import ActionRequestContent, ActionResponseContent, InstructionContent
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    AssistantResponseContent,
+    InstructionContent,
+    SystemContent,
+)
 from sennit.messages.message import Message
 from sennit.messages.native import model_messages
 from sennit.services.model import Model, is_model
@@ -15,7 +21,9 @@ from sennit.services.params import checked_params
 from sennit.services.reply import Reply
 from sennit.services.request import ModelRequest
 from sennit.services.tools import Tool
+from sennit.turns.context import SPECIAL, checked_contexts
 from sennit.turns.draft import Collector, Draft
+from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import Body, Metrics, Return
 
 if TYPE_CHECKING:
@@ -33,6 +41,10 @@ class Request:
     """The name the model goes by in the branch's grants."""
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    policies: tuple[Any, ...] = ()
+    """What every question and every answer has to pass; see Policy."""
+    contexts: tuple[Any, ...] = ()
+    """Who adds to the prompt; see ContextProvider."""
 
     @classmethod
     def of(
@@ -41,16 +53,47 @@ class Request:
         *,
         model: str | Model,
         tools: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        contexts: Iterable[Any] = (),
         **params: Any,
     ) -> Request:
-        """A request; model and tools are registered names, or objects.
+        """A request; model and tools are registered names, or objects. `params` are the model's.
 
         Raises NotFoundError for a name that is not registered, AccessError unless the branch was
         granted all of them.
         """
         name, found = _model(branch.session, model)
         offered = {tool.name: tool for tool in _tools(branch.session, tools)}
-        request = cls(branch, found, name, offered, checked_params(params))
+        request = cls(
+            branch,
+            found,
+            name,
+            offered,
+            checked_params(params),
+            checked_policies(policies),
+            checked_contexts(contexts),
+        )
+        request.check()
+        return request
+
+    def overridden(
+        self,
+        *,
+        model: str | Model | None,
+        tools: Iterable[Any] | None,
+        contexts: tuple[Any, ...] | None,
+        params: Mapping[str, Any],
+    ) -> Request:
+        """The same with what is not None instead; raises NotFoundError, AccessError."""
+        request = replace(self, params=checked_params({**self.params, **params}))
+        if model is not None:
+            name, found = _model(self.session, model)
+            request = replace(request, model_name=name, model=found)
+        if tools is not None:
+            offered = {tool.name: tool for tool in _tools(self.session, tools)}
+            request = replace(request, tools=offered)
+        if contexts is not None:
+            request = replace(request, contexts=contexts)
         request.check()
         return request
 
@@ -74,10 +117,11 @@ class Request:
     async def exec(self) -> Return:
         """One provider call, and nothing else: no tool is called and nothing is stored.
 
-        Raises ModelError.
+        Policies see it, context providers are not asked. Raises ModelError, PolicyError.
         """
         self.check()
-        reply = await self.model.ask(self.model_request())
+        request = await pass_request(self.policies, self.model_request())
+        reply = await pass_reply(self.policies, request, await self.model.ask(request))
         return Return(
             stop_reason="length" if reply.finish == "length" else "stable",
             body=Body(tuple(_messages(reply, self.model_name))),
@@ -108,6 +152,24 @@ class Request:
             self.session.add_message(message, branches=())
             self.branch.insert(len(self.branch) - later, message)
         return later > 0
+
+    def silent(self) -> bool:
+        """Whether nobody has said anything, special turns aside."""
+        return all(one.content.empty or SPECIAL in one.metadata for one in self.latest())
+
+    def newest_instruction(self) -> Message | None:
+        """The last thing the user said."""
+        for message in self.latest():
+            if isinstance(message.content, InstructionContent) and not message.content.empty:
+                return message
+        return None
+
+    def unanswered(self) -> bool:
+        """Whether something was said that no text of the assistant has followed."""
+        for message in self.latest():
+            if not message.content.empty and SPECIAL not in message.metadata:
+                return not isinstance(message.content, AssistantResponseContent | SystemContent)
+        return False
 
     def pending(self) -> list[Message]:
         """The requests for tools at the end of the branch that have no result, the oldest first."""

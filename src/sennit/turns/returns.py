@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -98,6 +98,10 @@ class Return:
             for content in said
             if isinstance(content, AssistantResponseContent)
         )
+
+    def worse(self, why: Notice) -> Return:
+        """The same as a failure, and why."""
+        return replace(self, stop_reason="error", messages=(*self.messages, why))
 
     def raise_for_error(self) -> Return:
         """Itself, or raises RunError if the run did not end well; for a suspended one it does not.

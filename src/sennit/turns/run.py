@@ -19,10 +19,11 @@ from sennit.messages.content import ActionRequestContent, AssistantResponseConte
 from sennit.messages.message import Message
 from sennit.messages.native import call_ids
 from sennit.messages.unset import Unset
-from sennit.services.request import ModelRequest
+from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.coalesce import Coalescer
+from sennit.turns.context import SPECIAL, ContextItem, overfull
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
@@ -39,10 +40,11 @@ from sennit.turns.events import (
 from sennit.turns.hold import Held, new_holder
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Metrics, Notice, Return
-from sennit.turns.step import Progress, Step, Stop, next_step
+from sennit.turns.returns import Body, Metrics, Notice, Return, StopReason
+from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -58,13 +60,18 @@ class Run:
         publish: Callable[[list[AnyEvent]], None],
         *,
         id: UUID | None = None,
+        greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
         self.runs = BranchRuns(request.branch)
         self.holder = new_holder()
         """Who holds the branch; a run that is resumed has another one each time."""
-        self.progress = Progress()
+        self.progress = Progress(greets=greets)
+        self.window: int | None = None
+        """How many tokens the model takes in, if that matters to the run and is known."""
+        self.context: tuple[UUID, list[ContextItem]] | None = None
+        """What was added to the prompt for an instruction."""
         self.error: Exception | None = None
         """What the run failed with."""
         self.draft: Draft | None = None
@@ -86,6 +93,8 @@ class Run:
         self.ended = False
         """Whether its end was told."""
         self._result: Return | None = None
+        self._begun = False
+        self._judged = judge_replies(request.policies)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
@@ -95,7 +104,7 @@ class Run:
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        left, self._held = held.left, held
+        left, self._held, self._begun = held.left, held, True
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
         resumed = left is not None and left.record.id == self.id
@@ -111,6 +120,11 @@ class Run:
             self._drop_drafts(left) if resumed else self._keep_drafts(left)
         self.progress.pending = self.request.pending()
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it has begun and not ended, so that events can be told."""
+        return self._begun and not self.ended
+
     def _go_on_with(self, left: Unfinished) -> None:
         progress = self.progress
         progress.turns, progress.passes = left.turns, left.passes
@@ -118,8 +132,11 @@ class Run:
         progress.finish = left.finish
         self._created, self._after = left.record.created, left.notes.get("after", 0)
         self._said = list(left.said)
-        last = self._said[-1].content if self._said else None
-        progress.answered = isinstance(last, AssistantResponseContent) and not left.drafts
+        if self._said and not left.drafts:
+            # A greeting may be all there was to say; any other text is an answer.
+            said = [one.content for one in self._said if SPECIAL not in one.metadata]
+            answered = not said or isinstance(said[-1], AssistantResponseContent)
+            progress.answered = answered and not self.request.unanswered()
         for message in self._said:
             self._count_repeats(message)
 
@@ -129,6 +146,9 @@ class Run:
 
     def _keep_drafts(self, left: Unfinished) -> None:
         for message_id, drafted in left.drafts.items():
+            if left.notes.get("judged"):  # nobody has judged it, so it does not count
+                self.tell(DraftDropped, message_id=message_id)
+                continue
             content = AssistantResponseContent(
                 assistant_response="".join(drafted.text) or Unset,
                 reasoning="".join(drafted.thought) or Unset,
@@ -143,46 +163,87 @@ class Run:
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
-        body = dumps(
-            {
-                "options": _plain(self.options),
-                "model": self.request.model_name,
-                "after": self._after,
-                "holder": self.holder,
-            }
-        )
-        now = clock.now_us()
+        body: dict[str, Any] = {
+            "options": _chosen(self.options),
+            "model": self.request.model_name,
+            "after": self._after,
+            "holder": self.holder,
+        }
+        if self.progress.greets:
+            body["greets"] = True
+        if self._judged:
+            body["judged"] = True
+        now, branch = clock.now_us(), self.request.branch.id
         self.journal.put(
-            RunRecord(self.id, self.request.branch.id, state, self._created, now, body),
+            RunRecord(self.id, branch, state, self._created, now, dumps(body)),
             release=state != "running",
         )
 
     def tell(
-        self, kind: Callable[..., AnyEvent], *, new: Message | None = None, **more: Any
+        self,
+        kind: Callable[..., AnyEvent],
+        *,
+        new: Message | None = None,
+        put: Message | None = None,
+        rewrite: Rewrite | None = None,
+        **more: Any,
     ) -> None:
-        """Note an event; `new` is a message that it puts on the branch."""
+        """Note an event.
+
+        `new` is a message of this run that it puts on the branch, `put` one of somebody else;
+        `rewrite` says where they go, if not to the end.
+        """
         self._seq += 1
         if new is not None:
             self._said.append(new)
-            more["message"] = new
-        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), new)
+            more["message"] = put = new
+        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), put, rewrite)
 
     async def settle(self) -> None:
         """Wait until all that was told is durable and shown."""
         await self.journal.settle()
 
-    def next(self) -> Step:
+    async def next(self) -> Step:
         """What comes next, with what people have said meanwhile taken in first."""
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
         self.progress.seconds = clock.monotonic() - self._began
-        return next_step(self.progress, self.options)
+        step = next_step(self.progress, self.options)
+        return MakeRoom() if isinstance(step, Ask) and await self._lacks_room() else step
 
-    def begin_draft(self, asked: ModelRequest) -> Draft:
-        """A new turn of the model, which is asked this."""
-        self.draft = Draft(self, self.request.model_name, lambda: call_ids(asked.messages))
+    async def _lacks_room(self) -> bool:
+        if self.progress.crowded:
+            return False
+        if self.progress.exceeded is not None:
+            return True
+        if self.window is None or self.options.summarize_at is None:
+            return False
+        await self.journal.placed()  # so that all that was said is counted
+        return overfull(self)
+
+    def begin_draft(self) -> Draft:
+        """A new turn of the model."""
+        self.draft = Draft(self, self.request.model_name, self._used_ids, judged=self._judged)
         return self.draft
+
+    def _used_ids(self) -> list[str]:
+        """The ids of all calls on the branch, also of those a policy keeps from the model."""
+        return call_ids(self.request.model_request().messages)
+
+    def exceeded(self, error: ModelError) -> bool:
+        """Whether a failure of the model means that room has to be made, and that can be tried.
+
+        The turn then does not count: the model is asked again.
+        """
+        progress = self.progress
+        tried = progress.crowded or self.options.summarize_at is None
+        if error.kind != "context" or tried:
+            return False
+        self.break_off(keep=False)
+        progress.exceeded = error
+        progress.turns -= 1
+        return True
 
     def take_end(self, draft: Draft) -> None:
         """The model's turn is over."""
@@ -190,11 +251,14 @@ class Run:
         end = draft.finished
         if end is None:
             raise ModelError("The model's stream ended without saying so.", kind="network")
+        if draft.judged:  # it broke off with an error before anyone could judge it
+            self.break_off()
         self.draft = None
         progress = self.progress
         progress.usage += end.usage
         progress.finish, progress.model = end.reason, end.model
         progress.answered = not draft.requests
+        progress.exceeded, progress.crowded = None, False
 
     def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """More of a message that is being said; nobody sees it unless the run streams."""
@@ -218,9 +282,10 @@ class Run:
         self._count_repeats(message)
 
     def dropped(self, message_id: UUID) -> None:
-        """A message that was being said will not be."""
+        """A message that was being said will not be; if nobody was shown any of it, so be it."""
         self._flush()
-        self.tell(DraftDropped, message_id=message_id)
+        if self._coalescer is not None:
+            self.tell(DraftDropped, message_id=message_id)
 
     def _flush(self) -> None:
         if self._coalescer is not None:
@@ -246,10 +311,16 @@ class Run:
         if not self.ended:
             self.warn(code, text)
 
-    def break_off(self) -> None:
+    def refuse(self, reason: StopReason, why: Notice) -> Return:
+        """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
+        result = Return(stop_reason=reason, messages=(why,), run_id=self.id, error=self.error)
+        self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
+        return result
+
+    def break_off(self, *, keep: bool = True) -> None:
         """Stop in the middle: what the model was saying is kept, or dropped, as the options say."""
         if self.draft is not None:
-            self.draft.interrupt(keep=self.options.on_cancel == "keep_partial")
+            self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
 
     async def end(self, stop: Stop) -> Return:
@@ -281,9 +352,7 @@ class Run:
 
     def _failed_at_last(self, result: Return, error: SennitError) -> Return:
         told = Notice("error", type(error).__name__, str(error))
-        failed = replace(
-            result, stop_reason="error", messages=(*result.messages, told), error=error
-        )
+        failed = replace(result.worse(told), error=error)
         self.publish([RunEnded(seq=self._seq, run_id=self.id, result=failed)])
         return failed
 
@@ -299,6 +368,10 @@ class Run:
         )
 
 
+_DEFAULTS = asdict(SessionOptions())
+
+
 @lru_cache(64)  # most runs have the same, and each notes them twice
-def _plain(options: SessionOptions) -> dict[str, Any]:
-    return {name: value for name, value in asdict(options).items() if value is not None}
+def _chosen(options: SessionOptions) -> dict[str, Any]:
+    """Those options that are not as they are by default."""
+    return {name: value for name, value in asdict(options).items() if value != _DEFAULTS[name]}

@@ -31,7 +31,17 @@ class Stop:
     notices: tuple[Notice, ...] = ()
 
 
-Step: TypeAlias = Ask | Drain | Stop
+@dataclass(frozen=True, slots=True)
+class Greet:
+    """Have the model greet, before anything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """Have what was said earlier summarised, so that the model can be asked."""
+
+
+Step: TypeAlias = Ask | Drain | Greet | MakeRoom | Stop
 
 
 @dataclass(slots=True)
@@ -56,6 +66,12 @@ class Progress:
     """The tool and arguments of the latest call."""
     waiting: bool = False
     """Whether a call waits for approval."""
+    greets: bool = False
+    """Whether the model is yet to greet."""
+    exceeded: Exception | None = None
+    """What the provider said when the window was too small."""
+    crowded: bool = False
+    """Whether making room was tried in vain since the model last answered."""
     stopping: bool = False
     """Whether the run is to end after this turn."""
     seconds: float = 0.0
@@ -73,6 +89,8 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if progress.finish == "error":
         told = "The model broke its answer off with an error."
         return Stop("error", (Notice("error", "failed", told),))
+    if progress.greets:
+        return Greet()
     if progress.waiting:
         return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
     if not progress.pending and progress.answered:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sennit.errors import ValidationError
 
 if TYPE_CHECKING:
-    from sennit.turns.conversation import Watch
+    from sennit.turns.watch import Watch
 
 _T = TypeVar("_T")
 

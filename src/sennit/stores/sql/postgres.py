@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 5
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -22,8 +22,12 @@ LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(6002821957385543252)"  # "SNN
 PLAN_ONCE: Final = "SET plan_cache_mode = force_generic_plan"
 
 # A transaction whose end was not heard of can be asked for by its number.
-THIS_TRANSACTION: Final = "SELECT pg_current_xact_id()::text"
-STATUS: Final = "SELECT pg_xact_status(%s::xid8)"
+ADD_RECEIPT: Final = """
+    INSERT INTO sennit.receipts (id) VALUES (%s) ON CONFLICT DO NOTHING RETURNING id"""
+DROP_RECEIPTS: Final = """
+    DELETE FROM sennit.receipts WHERE id IN (
+        SELECT id FROM sennit.receipts WHERE made < now() - interval '1 day'
+        LIMIT 10000 FOR UPDATE SKIP LOCKED)"""
 
 SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -40,13 +44,14 @@ ADD_SESSION: Final = """
 FIND_SESSION: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %s AND id = %s"""
+# Ordered by the hour first, for which there is an index: read from there, few are left to sort.
 LIST_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %(owner)s
       AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0)
-      AND (%(updated)s::bigint IS NULL
-           OR (updated, id) < (%(updated)s::bigint, %(id)s::uuid))
-    ORDER BY updated DESC, id DESC LIMIT %(limit)s"""
+      AND hour <= %(updated)s::bigint / 3600000000
+      AND (updated, id) < (%(updated)s::bigint, %(id)s::uuid)
+    ORDER BY hour DESC, updated DESC, id DESC LIMIT %(limit)s"""
 ALL_OWNERS: Final = "SELECT no, tenant, kind, name FROM sennit.owners ORDER BY no"
 ALL_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
@@ -126,6 +131,18 @@ ALL_SEGMENTS: Final = """
     SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
 SEGMENT_BASES: Final = """
     SELECT no, base FROM sennit.segments WHERE owner = %s AND session = %s"""
+MOVE_SEGMENTS: Final = """
+    UPDATE sennit.segments s SET id = given.id, base = given.base, start = given.start
+    FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[], %s::integer[])
+    AS given (no, id, base, start)
+    WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
+COPY_ENTRIES: Final = """
+    INSERT INTO sennit.entries (owner, segment, pos, message)
+    SELECT owner, %s, pos, message FROM sennit.entries WHERE owner = %s AND segment = %s"""
+COUNT_ENTRIES: Final = """
+    SELECT given.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
+                               WHERE e.owner = %s AND e.segment = given.no), 0)
+    FROM unnest(%s::bigint[]) AS given (no)"""
 DELETE_SEGMENTS: Final = """
     DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 MOVE_STARTS: Final = """

@@ -15,7 +15,7 @@ FIND_SESSION = """
 LIST_SESSIONS = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = :owner AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0)
-      AND (:updated IS NULL OR (updated, id) < (:updated, :id))
+      AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
@@ -41,16 +41,15 @@ SEGMENT_SIZE = """
 ALL_SEGMENTS = "SELECT no, id, base, start FROM segments WHERE owner = ? AND session = ?"
 SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
-UNUSED_SEGMENTS = """
-    WITH RECURSIVE used (no) AS (
-        SELECT segment FROM branches WHERE owner = :owner AND session = :session
-        UNION
-        SELECT s.base FROM segments s JOIN used u ON s.no = u.no WHERE s.base IS NOT NULL
-    )
-    SELECT no FROM segments
-    WHERE owner = :owner AND session = :session AND no NOT IN (SELECT no FROM used)"""
+SEGMENT_BASES = "SELECT no, base FROM segments WHERE owner = ? AND session = ?"
+BRANCH_SEGMENTS = "SELECT segment FROM branches WHERE owner = ? AND session = ?"
+MOVE_SEGMENT = "UPDATE segments SET id = ?, base = ?, start = ? WHERE owner = ? AND no = ?"
 
 ADD_ENTRY = "INSERT INTO entries (owner, segment, pos, message) VALUES (?, ?, ?, ?)"
+COPY_ENTRIES = """
+    INSERT INTO entries (owner, segment, pos, message)
+    SELECT owner, ?, pos, message FROM entries WHERE owner = ? AND segment = ?"""
+COUNT_ENTRIES = "SELECT coalesce(max(pos) + 1, 0) FROM entries WHERE owner = ? AND segment = ?"
 ALL_ENTRIES = """
     SELECT e.segment, e.message FROM segments s
     JOIN entries e ON e.owner = s.owner AND e.segment = s.no

@@ -1,0 +1,285 @@
+"""The branches of a session: made, found, named, forked and removed.
+
+What a session says is added elsewhere; here is how the lines of the conversation come about. A
+change is checked whole before any of it is made.
+"""
+
+# A session is the one friend that may change its branches and piles past their guards.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
+from uuid import UUID
+
+from sennit import clock
+from sennit.containers.element import Ref, checked_name, key_of
+from sennit.containers.flow import Flow
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, OutOfRangeError, shown
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message
+from sennit.messages.plain import text
+from sennit.sessions.access import (
+    Capabilities,
+    Grants,
+    Resources,
+    capability_names,
+    resource_names,
+)
+from sennit.sessions.branch import Branch
+from sennit.sessions.kept import Kept
+from sennit.sessions.piles import RAISE, BranchPile, MessagePile
+from sennit.sessions.segments import Segment
+from sennit.sessions.twins import async_twin
+from sennit.stores.records import RemoveBranch
+
+BranchRef: TypeAlias = Branch | UUID | str
+Branches: TypeAlias = BranchRef | Iterable[BranchRef]
+_Default = TypeVar("_Default")
+
+DEFAULT_BRANCH = "main"
+_FORK_NUMBER = re.compile(r"_fork_\d+$")
+
+
+class Braid(Kept):
+    """Messages in memory and store, and the branches through them."""
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        """The last number given to an automatic name, by its stem."""
+        return {}
+
+    @property
+    def messages(self) -> MessagePile:
+        """All messages, on a branch or not, by id."""
+        return self._messages
+
+    @property
+    def branches(self) -> BranchPile:
+        """All branches, by id."""
+        return self._branches
+
+    @property
+    def conversations(self) -> Flow[Message, Branch]:
+        """Messages and branches as a flow."""
+        return self._conversations
+
+    @property
+    def default_branch(self) -> Branch:
+        """The branch named "main", made when first needed."""
+        with self.lock:
+            found = self._named.get(DEFAULT_BRANCH)
+            if found is not None:  # an empty branch is falsy, like a list
+                return found
+            try:
+                return self.create_branch(DEFAULT_BRANCH)
+            except ExistsError:  # another process was faster
+                return self.get_branch(DEFAULT_BRANCH)
+
+    def create_branch(
+        self,
+        name: str | None = None,
+        *,
+        system: Message | UUID | None = None,
+        capabilities: Capabilities | None = None,
+        resources: Resources | None = None,
+    ) -> Branch:
+        """A new, empty branch.
+
+        `resources` and `capabilities` are sets of names it may use (`resources="*"`: all services).
+        Raises ExistsError if the name is taken.
+        """
+        grants = Grants(resource_names(resources), capability_names(capabilities))
+        with self.lock:
+            kept = self._system_of(system)
+
+            def make(chosen: str) -> Branch:
+                tail = Segment(kept=self._keeper is not None)
+                return self._new_branch(chosen, tail, kept, grants)
+
+            return self._under_a_name(name, "branch", make)
+
+    @overload
+    def get_branch(self, branch: BranchRef) -> Branch: ...
+    @overload
+    def get_branch(self, branch: BranchRef, default: _Default) -> Branch | _Default: ...
+    def get_branch(self, branch: BranchRef, default: Any = RAISE) -> Any:
+        """The branch with that id or name; raises NotFoundError unless there is a default."""
+        with self.lock:
+            if isinstance(branch, Branch):
+                found = branch if self._branches.by_key(branch.id.int) is branch else None
+            elif isinstance(branch, str) and branch in self._named:
+                found = self._named[branch]
+            else:
+                key = key_of(branch)
+                found = None if key is None else self._branches.by_key(key)
+        if found is not None:
+            return found
+        if default is not RAISE:
+            return default
+        raise self._no_branch(branch)
+
+    def remove_branch(self, branch: BranchRef) -> Branch:
+        """Take a branch out of the session; messages and other branches stay. NotFoundError."""
+        with self.lock:
+            found = self.get_branch(branch)
+            if self._keeper is not None:
+                self._keeper.write([RemoveBranch(found.id)])
+            self._forget_branch(found)
+            return found
+
+    def get_branch_system(self, branch: BranchRef) -> Message | None:
+        """The branch's system message, if it has one."""
+        return self.get_branch(branch).system
+
+    def set_branch_system(self, branch: BranchRef, system: Message | UUID | None) -> None:
+        """Give the branch this system message, or none; the history is not touched."""
+        with self.lock:
+            found, message = self.get_branch(branch), self._system_of(system)
+            if message is None:
+                found._set_system(None)
+            else:
+                self.place((message,), [found])
+
+    def fork(
+        self,
+        branch: BranchRef,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
+        system: Message | UUID | Literal[True] | None = None,
+    ) -> Branch:
+        """A new branch that shares the history of another: the same cost at any length.
+
+        It goes up to and including `at`, a message or an index (by default the last). True copies
+        capabilities, resources or system message; None, the default, gives none.
+        """
+        with self.lock:
+            source = self.get_branch(branch)
+            grants = Grants(
+                source.resources if resources is True else resource_names(resources),
+                source.capabilities if capabilities is True else capability_names(capabilities),
+            )
+            kept = source._system if system is True else self._system_of(system)
+            length = self._length_through(source, at)
+            return self.fork_history(source, length, name=name, grants=grants, system=kept)
+
+    def fork_history(
+        self,
+        source: Branch,
+        length: int,
+        *,
+        name: str | None,
+        grants: Grants,
+        system: Message | UUID | None,
+        said: Sequence[Message] = (),
+    ) -> Branch:
+        """A fork with the first `length` messages of the history, not counting the system message.
+
+        What is `said` on it are new messages, kept together with it or not at all.
+        """
+        with self.lock:
+            origin = self.origin_of(source, length)
+
+            def make(chosen: str) -> Branch:
+                tail = source._tail.on_top(length, [message.id for message in said])
+                metadata = {"forked_from": origin}
+                return self._new_branch(chosen, tail, system, grants, metadata, said=said)
+
+            # Forks of forks count on from the first name, or names would grow with each.
+            stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
+            return self._under_a_name(name, stem, make)
+
+    def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
+        """What a fork with so much of a branch's history notes of where it comes from."""
+        return {
+            "branch_id": str(source.id),
+            "branch_name": source.name,
+            "created_at": clock.to_iso(source.created_us),
+            "message_count": length + (source._system is not None),
+        }
+
+    def _targets(self, branches: Branches | None) -> list[Branch]:
+        if branches is None:
+            return []
+        if isinstance(branches, (Branch, UUID, str)):
+            return [self.get_branch(branches)]
+        if not isinstance(branches, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"branches must be a branch or a list of them, got {shown(branches)}."
+            )
+        found = [self.get_branch(branch) for branch in branches]
+        return list({branch.id.int: branch for branch in found}.values())
+
+    def _under_a_name(self, name: str | None, stem: str, make: Callable[[str], Branch]) -> Branch:
+        """Make a branch under `name`, or the next free automatic one.
+
+        Another process may take an automatic name first; the store says so, and we take the next.
+        """
+        while True:
+            chosen = self._free_name(name, stem)
+            try:
+                return make(chosen)
+            except ExistsError:
+                if name is not None or chosen not in self._named:
+                    raise
+
+    def _free_name(self, name: str | None, stem: str) -> str:
+        """`name` if it is free, or the next free automatic one."""
+        if name is not None:
+            chosen = text(checked_name(name), "A branch's name")
+            if chosen in self._named:
+                raise ExistsError(
+                    f"There is already a branch named {chosen!r}; choose another name."
+                )
+            return chosen
+        number = self._numbers.get(stem, 0) + 1
+        while f"{stem}_{number}" in self._named:
+            number += 1
+        self._numbers[stem] = number
+        return f"{stem}_{number}"
+
+    def _system_of(self, system: Any) -> Message | None:
+        """Check what is to become a system message; nothing is stored yet."""
+        if system is None:
+            return None
+        named = not isinstance(system, Message) and key_of(system) is not None
+        message = self._messages.get(system) if named else system
+        if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
+            raise InvalidTypeError(
+                f"A system message is a Message that holds a SystemContent, got {shown(system)}; "
+                f"use Message(SystemContent(system_message=...))."
+            )
+        known = self._messages.get(message, message)
+        if known is not message and not known.content.says_the_same(message.content):
+            raise ExistsError(f"The session has message {message.id} with another content.")
+        return message
+
+    def _length_through(self, branch: Branch, at: Ref | int | None) -> int:
+        """How many messages of the history come up to and including `at`."""
+        if at is None:
+            return branch._tail.total
+        try:
+            index = branch._position(at) if type(at) is int else branch.index(cast("Ref", at))
+        except OutOfRangeError as error:
+            raise OutOfRangeError(f"Cannot fork branch {branch.name!r} there. {error}") from None
+        return index + (branch._system is None)
+
+    def _no_branch(self, branch: object) -> NotFoundError:
+        if isinstance(branch, Branch):
+            return NotFoundError(
+                f"Branch {branch.name!r} belongs to another session or was removed; "
+                f"use a branch of this one."
+            )
+        names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
+        return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
+
+    acreate_branch = async_twin(create_branch)
+    afork = async_twin(fork)
+    aremove_branch = async_twin(remove_branch)
+    aset_branch_system = async_twin(set_branch_system)

@@ -1,0 +1,389 @@
+"""One session in memory: what is kept of it, and the changes it takes.
+
+A write changes the data in place and notes down how to take each change back, so that one that
+fails half-way leaves nothing behind and one that succeeds copies nothing. Metadata passes through
+the codec, as on a disk, so that changing a record in hand changes nothing here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from sennit import clock
+from sennit.errors import ExistsError
+from sennit.messages.codec import dumps, loads
+from sennit.stores import leases
+from sennit.stores.base import (
+    changed_meanwhile,
+    check_fit,
+    misplaced,
+    name_taken,
+    no_branch,
+    no_message,
+    no_segment,
+    other_content,
+)
+from sennit.stores.records import (
+    AddBranch,
+    AddEvents,
+    AddMessages,
+    Append,
+    BranchRecord,
+    Change,
+    ChangeBranch,
+    Head,
+    Lease,
+    MessageRecord,
+    PutRun,
+    RemoveBranch,
+    RemoveMessages,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+)
+from sennit.stores.runs import RunLog
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    """A segment; `where` is the first place of each of its own entries."""
+
+    id: UUID
+    base: UUID | None
+    offset: int
+    depth: int
+    entries: list[UUID] = field(default_factory=list[UUID])
+    where: dict[UUID, int] = field(default_factory=dict[UUID, int])
+
+    @property
+    def total(self) -> int:
+        return self.offset + len(self.entries)
+
+    def extend(self, entries: Iterable[UUID]) -> None:
+        for entry in entries:
+            self.where.setdefault(entry, len(self.entries))
+            self.entries.append(entry)
+
+    def cut(self, length: int) -> None:
+        for entry in self.entries[length:]:
+            if self.where.get(entry, -1) >= length:
+                del self.where[entry]
+        del self.entries[length:]
+
+    def places(self, gone: set[UUID]) -> list[int]:
+        """Where these stand, counted from the root."""
+        return [self.offset + at for at, entry in enumerate(self.entries) if entry in gone]
+
+    def without(self, gone: set[UUID], below: int) -> _Segment:
+        """The same less these, of which `below` stand below it."""
+        segment = replace(self, offset=self.offset - below, entries=[], where={})
+        segment.extend(entry for entry in self.entries if entry not in gone)
+        return segment
+
+    def record(self, start: int = 0) -> SegmentRecord:
+        return SegmentRecord(self.id, self.base, self.offset, tuple(self.entries[start:]))
+
+
+class MemorySession:
+    """All that is kept of one session, and the changes it takes."""
+
+    def __init__(self, session: SessionRecord) -> None:
+        self.session = session
+        self.messages: dict[UUID, MessageRecord] = {}
+        self._segments: dict[UUID, _Segment] = {}
+        self._branches: dict[UUID, BranchRecord] = {}
+        self._names: dict[str, UUID] = {}
+        self.log = RunLog()
+        self._undo: list[Callable[[], object]] = []
+
+    def all(self) -> Snapshot:
+        """Everything."""
+        segments = [segment.record() for segment in self.needed()]
+        messages = list(self.messages.values())
+        return Snapshot(copied(self.session), messages, segments, self.listed())
+
+    def listed(self) -> list[BranchRecord]:
+        """The branches, the oldest first."""
+        ordered = sorted(self._branches.values(), key=lambda branch: (branch.created, branch.id))
+        return [replace(branch, metadata=_through_codec(branch.metadata)) for branch in ordered]
+
+    def needed(self) -> list[_Segment]:
+        """The segments that branches stand on, each after its base."""
+        found = (self._segments[uid] for uid in self._visible())
+        return sorted(found, key=lambda segment: segment.depth)
+
+    def messages_of(
+        self, segments: list[SegmentRecord], branches: list[BranchRecord]
+    ) -> list[MessageRecord]:
+        """The messages of these entries and the system messages, each once."""
+        systems = [branch.system for branch in branches if branch.system is not None]
+        entries = [entry for segment in segments for entry in segment.entries]
+        return [self.messages[uid] for uid in dict.fromkeys([*systems, *entries])]
+
+    def make(self, changes: Sequence[Change]) -> list[Head]:
+        """Make all changes, or take back those already made."""
+        try:
+            heads = [head for change in changes if (head := self._make(change)) is not None]
+            if any(isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes):
+                self._forget_segments()
+        except BaseException:
+            for take_back in reversed(self._undo):
+                take_back()
+            raise
+        finally:
+            self._undo.clear()
+        updated = max(self.session.updated, clock.now_us())
+        self.session = replace(self.session, updated=updated)
+        return heads
+
+    def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
+        self._branch(branch)
+        return self.log.acquire(branch, holder, ttl)
+
+    def _make(self, change: Change) -> Head | None:
+        match change:
+            case AddMessages():
+                self._add_messages(change.messages)
+            case Append():
+                return self._append(change)
+            case AddBranch():
+                self._add_branch(change.branch, change.segment)
+            case ChangeBranch():
+                self._change_branch(change.branch, change.segments)
+            case RemoveBranch():
+                self._remove_branch(change.branch)
+            case RemoveMessages():
+                self._remove_messages(change.messages)
+            case PutRun():
+                self._put_run(change)
+            case AddEvents():
+                self._add_events(change)
+        return None
+
+    def _add_messages(self, messages: Iterable[MessageRecord]) -> None:
+        for message in messages:
+            there = self.messages.get(message.id)
+            if there is None:
+                self._put(self.messages, message.id, message)
+            elif there != message:
+                raise other_content(message.id)
+
+    def _append(self, change: Append) -> Head:
+        self._check_known(change.entries)
+        branch = self._branch(change.branch)
+        segment = self._segments[branch.segment]
+        head = Head(branch.id, segment.id, len(segment.entries), branch.version)
+        standing = self._standing(segment, change.entries)
+        if len(standing) == len(change.entries):
+            # One that stands below the own segment begins before it, at no place of its own.
+            first = [segment.where.get(entry, -1) for entry in change.entries[:1]]
+            return msgspec.structs.replace(head, length=first[0]) if first else head
+        if standing or len(set(change.entries)) < len(change.entries):
+            raise ExistsError(f"Branch {branch.name!r} would hold a message twice.")
+        self._undo.append(lambda: segment.cut(head.length))
+        segment.extend(change.entries)
+        grown = replace(branch, length=len(segment.entries))
+        self._put(self._branches, branch.id, grown)
+        return head
+
+    def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
+        check_fit(branch, segment)
+        there = self._branches.get(branch.id)
+        if there is not None and (there.name, there.segment) == (branch.name, segment.id):
+            return
+        if there is not None or branch.name in self._names:
+            raise name_taken(branch)
+        self._check_system(branch)
+        self._add_segment(segment)
+        self._put(self._names, branch.name, branch.id)
+        kept = replace(branch, metadata=_through_codec(branch.metadata), version=0)
+        self._put(self._branches, branch.id, kept)
+
+    def _change_branch(self, branch: BranchRecord, segments: Sequence[SegmentRecord]) -> None:
+        there = self._branch(branch.id)
+        if segments and segments[-1].id == there.segment and _is_like(there, branch):
+            return
+        moved = bool(segments) and branch.length != there.length
+        if branch.version != there.version or moved:
+            raise changed_meanwhile(there)
+        changed = replace(
+            there,
+            system=branch.system,
+            resources=branch.resources,
+            capabilities=branch.capabilities,
+            version=there.version + 1,
+        )
+        for segment in segments:
+            length = len(self._add_segment(segment).entries)
+            changed = replace(changed, segment=segment.id, length=length)
+        self._check_system(branch)
+        self._put(self._branches, there.id, changed)
+
+    def _remove_branch(self, uid: UUID) -> None:
+        branch = self._branch(uid)
+        self._drop(self._branches, [uid])
+        self._drop(self._names, [branch.name])
+        self._drop(self.log.leases, [uid])
+        self._drop(self.log.runs, [uid])
+        self._drop(self.log.events, [uid])
+
+    def _remove_messages(self, uids: Sequence[UUID]) -> None:
+        self._forget_events(set(uids))
+        gone = {uid for uid in uids if uid in self.messages}
+        places = self._take_out(gone)
+        for branch in list(self._branches.values()):
+            if places[branch.segment] or branch.system in gone:
+                length = len(self._segments[branch.segment].entries)
+                system = None if branch.system in gone else branch.system
+                changed = replace(branch, length=length, system=system, version=branch.version + 1)
+                self._put(self._branches, branch.id, changed)
+        self._drop(self.messages, gone)
+
+    def _forget_events(self, gone: set[UUID]) -> None:
+        for uid, events in list(self.log.events.items()):
+            if any(event.message in gone for event in events):
+                left = [event for event in events if event.message not in gone]
+                self._put(self.log.events, uid, left)
+
+    def _put_run(self, change: PutRun) -> None:
+        self.log.check([change])
+        run = change.run
+        self._put(self.log.runs.setdefault(run.branch, {}), run.id, run)
+        if change.release:
+            self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
+
+    def _add_events(self, change: AddEvents) -> None:
+        self.log.check([change])
+        events = self.log.events.setdefault(change.branch, [])
+        length = len(events)
+        self._undo.append(lambda: events.__delitem__(slice(length, None)))
+        self.log.apply(change)
+
+    def _take_out(self, gone: set[UUID]) -> dict[UUID, list[int]]:
+        """Take messages out of all segments; gives where they stood in the history of each."""
+        places: dict[UUID, list[int]] = {}
+        for segment in sorted(self._segments.values(), key=lambda one: one.depth):
+            below = [] if segment.base is None else places[segment.base]
+            below = below[: bisect_left(below, segment.offset)]
+            own = [] if gone.isdisjoint(segment.where) else segment.places(gone)
+            places[segment.id] = [*below, *own]
+            if below or own:
+                self._put(self._segments, segment.id, segment.without(gone, len(below)))
+        return places
+
+    def _add_segment(self, segment: SegmentRecord) -> _Segment:
+        if segment.id in self._segments:
+            raise ExistsError(f"Segment {segment.id} is there already.")
+        entries: Sequence[UUID] = segment.entries
+        if segment.taken is not None:
+            if segment.taken not in self._segments:
+                raise no_segment(segment.taken)
+            entries = self._segments[segment.taken].entries
+        self._check_known(entries)
+        base = None
+        if segment.base is not None:
+            base = self._segments.get(segment.base)
+            if base is None:
+                raise no_segment(segment.base)
+        below = 0 if base is None else base.total
+        if not 0 <= segment.offset <= below:
+            raise misplaced(segment, below)
+        added = _Segment(
+            segment.id, segment.base, segment.offset, 0 if base is None else base.depth + 1
+        )
+        added.extend(entries)
+        self._put(self._segments, added.id, added)
+        return added
+
+    def _forget_segments(self) -> None:
+        needed = self._visible()
+        self._drop(self._segments, [uid for uid in self._segments if uid not in needed])
+
+    def _visible(self) -> dict[UUID, int]:
+        """How many of its own entries each segment shows, for those that branches need."""
+        limits = {
+            branch.segment: self._segments[branch.segment].total
+            for branch in self._branches.values()
+        }
+        downwards = sorted(self._segments.values(), key=lambda one: one.depth, reverse=True)
+        for segment in downwards:
+            if segment.id in limits and segment.base is not None:
+                limit = min(limits[segment.id], segment.offset)
+                limits[segment.base] = max(limits.get(segment.base, 0), limit)
+        return {uid: max(0, limit - self._segments[uid].offset) for uid, limit in limits.items()}
+
+    def _standing(self, tail: _Segment, entries: tuple[UUID, ...]) -> list[UUID]:
+        """Those of the entries that stand in the history that ends with `tail`."""
+        chain = list(self._chain(tail))
+        return [
+            entry
+            for entry in entries
+            if any(segment.where.get(entry, own) < own for segment, own in chain)
+        ]
+
+    def _chain(self, tail: _Segment) -> Iterator[tuple[_Segment, int]]:
+        """The segments from `tail` down, each with how many of its own entries count."""
+        segment, limit = tail, tail.total
+        while True:
+            yield segment, max(0, limit - segment.offset)
+            if segment.base is None:
+                return
+            limit = min(limit, segment.offset)
+            segment = self._segments[segment.base]
+
+    def _branch(self, uid: UUID) -> BranchRecord:
+        branch = self._branches.get(uid)
+        if branch is None:
+            raise no_branch(uid)
+        return branch
+
+    def _check_known(self, entries: Iterable[UUID]) -> None:
+        for uid in entries:
+            if uid not in self.messages:
+                raise no_message(uid)
+
+    def _check_system(self, branch: BranchRecord) -> None:
+        if branch.system is not None:
+            self._check_known([branch.system])
+
+    def _put(self, table: dict[_K, _V], key: _K, value: _V) -> None:
+        if key in table:
+            had = table[key]
+            self._undo.append(lambda: table.update({key: had}))
+        else:
+            self._undo.append(lambda: table.pop(key))
+        table[key] = value
+
+    def _drop(self, table: dict[_K, _V], keys: Iterable[_K]) -> None:
+        # Put back one by one they would stand at the end; their order is the order of adding.
+        had = table.copy()
+        for key in keys:
+            table.pop(key, None)
+        if len(table) < len(had):
+            self._undo.append(lambda: (table.clear(), table.update(had)))
+
+
+def copied(record: SessionRecord) -> SessionRecord:
+    """The same record, with metadata of its own."""
+    return replace(record, metadata=_through_codec(record.metadata))
+
+
+def _through_codec(metadata: dict[str, Any]) -> dict[str, Any]:
+    return loads(dumps(metadata)) if metadata else {}
+
+
+def _is_like(there: BranchRecord, wanted: BranchRecord) -> bool:
+    return (there.system, there.resources, there.capabilities) == (
+        wanted.system,
+        wanted.resources,
+        wanted.capabilities,
+    )

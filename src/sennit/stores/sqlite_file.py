@@ -1,0 +1,138 @@
+"""A SQLite file: how it is opened, whether it is ours, and what the driver says of it.
+
+Every connection has the same settings. A file that is new or older gets the tables of today, all in
+one transaction; one of another program, or of a newer version, is left as it is.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from sennit.errors import StoreError
+from sennit.stores import points
+from sennit.stores.sql import sqlite as sql
+
+Durability: TypeAlias = Literal["full", "normal"]
+
+_BUSY_SECONDS = 30.0
+
+
+def connect(path: Path, durability: Durability) -> sqlite3.Connection:
+    """A new connection, for any thread; raises sqlite3.Error."""
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=points.connection_class(),
+    )
+    try:
+        connection.execute(f"PRAGMA synchronous = {durability}")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.create_function("folded", 1, _folded, deterministic=True)
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _folded(text: str | None) -> str | None:
+    """What SQLite's own lower() does for ASCII alone."""
+    return None if text is None else text.casefold()
+
+
+@contextmanager
+def translated(path: Path) -> Generator[None]:
+    """Turn what the driver raises into errors of ours that say what to look at."""
+    try:
+        yield
+    except (sqlite3.Error, OSError, UnicodeError) as error:
+        raise as_store_error(path, error) from error
+
+
+def as_store_error(path: Path, error: Exception) -> StoreError:
+    """What the driver raised, as an error of ours that says what to look at."""
+    return StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).")
+
+
+def _reason(error: Exception) -> str:
+    text = str(error).lower()
+    reasons = {
+        "locked": "is busy with another process; try again",
+        "not a database": "is not a SQLite database",
+        "malformed": "is damaged; restore a backup",
+        "readonly": "cannot be written to; check its permissions",
+        "unable to open": "cannot be opened; check the folder and its permissions",
+        "full": "has no room left on its disk; free some and try again",
+        "disk i/o": "could not reach its disk; check that it is there and not full",
+    }
+    return next((said for sign, said in reasons.items() if sign in text), "could not be used")
+
+
+def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Check whose file it is, and create or migrate the tables."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == sql.SCHEMA_VERSION and _is_ours(connection):
+        return
+    _use_wal(connection)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        _migrate(connection, path)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch to WAL; SQLite does not wait for others who do the same, so we have to."""
+    until = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.005)
+
+
+def _is_ours(connection: sqlite3.Connection) -> bool:
+    return connection.execute("PRAGMA application_id").fetchone()[0] == sql.APPLICATION_ID
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    # Asked again inside the transaction: two processes may open a new file at once.
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    if tables and not _is_ours(connection):
+        raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
+    if version > sql.SCHEMA_VERSION:
+        raise StoreError(
+            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
+            f"{sql.SCHEMA_VERSION}); update Sennit."
+        )
+    for number in range(version + 1, sql.SCHEMA_VERSION + 1):
+        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql").read_text()
+        for statement in _statements(script):
+            connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION}")
+
+
+def _statements(script: str) -> list[str]:
+    """The statements of a migration, one by one: executescript would end the transaction."""
+    found: list[str] = []
+    rest = ""
+    for line in script.splitlines():
+        rest += line + "\n"
+        if sqlite3.complete_statement(rest):
+            found.append(rest)
+            rest = ""
+    return found

@@ -1,0 +1,128 @@
+"""One session in SQLite, read in a snapshot; and its rows as the records they hold."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from sennit.ids import id_from_bytes
+from sennit.messages.codec import loads
+from sennit.stores.base import no_session
+from sennit.stores.columns import names_in, session_in
+from sennit.stores.records import (
+    BranchRecord,
+    MessageRecord,
+    SegmentRecord,
+    SessionRecord,
+    Snapshot,
+)
+from sennit.stores.sql import sqlite as sql
+
+
+class SessionReader:
+    """Reads one session inside one snapshot."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: int, row: Any) -> None:
+        self._run = connection.execute
+        self._owner, self._no = owner, row[0]
+        self._session = session_from(row)
+
+    def all(self) -> Snapshot:
+        """Everything."""
+        key = (self._owner, self._no)
+        ids: dict[int, UUID] = {}
+        messages: list[MessageRecord] = []
+        for number, uid, created, body in sorted(self._run(sql.ALL_MESSAGES, key)):
+            ids[number] = made = id_from_bytes(uid)
+            messages.append(MessageRecord(made, created, body))
+        entries: dict[int, list[UUID]] = {}
+        for segment, message in self._run(sql.ALL_ENTRIES, key):
+            entries.setdefault(segment, []).append(ids[message])
+        rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, key)}
+        names = {number: id_from_bytes(row[1]) for number, row in rows.items()}
+        segments = [
+            SegmentRecord(names[no], names.get(base), start, tuple(entries.get(no, ())))
+            for no, _, base, start in rows.values()
+        ]
+        branches = [
+            _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
+        ]
+        return Snapshot(self._session, messages, segments, branches)
+
+    def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
+        """What is new beyond these segments and lengths."""
+        rows = self._run(sql.ALL_BRANCHES, (self._owner, self._no)).fetchall()
+        messages: dict[int, MessageRecord] = {}
+        segments = self._needed(rows, known, messages)
+        for row in rows:
+            if row[3] is not None and row[3] not in messages:
+                found = self._run(sql.MESSAGE_BY_NO, (self._owner, row[3])).fetchone()
+                messages[row[3]] = _message(found)
+        names = {no: record.id for no, record in segments.items()}
+        new = [one for one in segments.values() if one.id not in known or one.entries]
+        branches = [
+            _branch(row, messages[row[3]].id if row[3] is not None else None, names[row[4]])
+            for row in rows
+        ]
+        return Snapshot(self._session, [messages[no] for no in sorted(messages)], new, branches)
+
+    def _needed(
+        self, branches: list[Any], known: Mapping[UUID, int], messages: dict[int, MessageRecord]
+    ) -> dict[int, SegmentRecord]:
+        """The segments of these branches down to known ones, with what is new in them."""
+        found: dict[int, SegmentRecord] = {}
+        waiting = [row[4] for row in branches]
+        while waiting:
+            no = waiting.pop()
+            if no in found:
+                continue
+            _, uid, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, no)).fetchone()
+            made = id_from_bytes(uid)
+            rows = self._run(sql.ENTRIES_FROM, (self._owner, no, known.get(made, 0))).fetchall()
+            messages.update((row[0], _message(row)) for row in rows)
+            below = None
+            if base is not None:
+                below = id_from_bytes(
+                    self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()[1]
+                )
+                if made not in known or below not in known:
+                    waiting.append(base)
+            entries = tuple(messages[row[0]].id for row in rows)
+            found[no] = SegmentRecord(made, below, start, entries)
+        return found
+
+
+def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:
+    """The row of a session; raises NotFoundError."""
+    row = connection.execute(sql.FIND_SESSION, (owner, session.bytes)).fetchone()
+    if row is None:
+        raise no_session(session)
+    return row
+
+
+def session_from(row: Any) -> SessionRecord:
+    """The record in a session's row."""
+    return session_in(id_from_bytes(row[1]), row)
+
+
+def _message(row: Any) -> MessageRecord:
+    _, uid, created, body = row
+    return MessageRecord(id_from_bytes(uid), created, body)
+
+
+def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:
+    uid, name, created, _, _, length, resources, capabilities, metadata, version = row
+    return BranchRecord(
+        id_from_bytes(uid),
+        name,
+        created,
+        system,
+        segment,
+        length,
+        names_in(resources),
+        names_in(capabilities),
+        loads(metadata),
+        version,
+    )

@@ -1,0 +1,270 @@
+"""What a prompt holds beside the conversation, and how much of the model's window is used.
+
+Context providers are how what lies above, such as a memory, takes part in a turn without the loop
+knowing it. What they give goes into the prompt and onto no branch, so that nobody takes it for
+something the user has said; that it was there is told as an event.
+
+Tokens are counted by reading on, never anew: what the provider counted last, and an estimate of
+what has come since.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from inspect import getattr_static, isawaitable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
+    MessageContent,
+)
+from sennit.messages.fold import read
+from sennit.messages.message import Message
+from sennit.services.model import Model
+from sennit.services.request import ModelRequest
+from sennit.services.usage import estimate_tokens, letters_in, tokens_in
+from sennit.turns.events import ContextAdded, Injection
+from sennit.turns.policies import pass_request
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
+    from sennit.turns.request import Request
+    from sennit.turns.run import Run
+
+SPECIAL = "special_turn"
+"""What messages of special turns are marked with, in their metadata."""
+REPLACED = "replaced"
+"""The same for a message that stands for others."""
+_SHARE = 4  # contexts may take one in so many tokens of the window
+_BUDGET = 2_000  # tokens for contexts where the window is not known
+_IMAGE = 4_000  # letters that an image counts as
+
+
+@dataclass(frozen=True, slots=True)
+class ContextItem:
+    """Something a model should know for its answer."""
+
+    text: str
+    uri: str | None = None
+    """Where it can be found."""
+
+    @property
+    def tokens(self) -> int:
+        """About how many tokens it takes."""
+        return tokens_in(len(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class ContextNeed:
+    """What is asked of context providers."""
+
+    branch: Branch
+    instruction: Message
+    """The newest one, which is about to be answered."""
+    budget: int
+    """How many tokens there are for all of it; what goes beyond is left out."""
+
+
+class ContextProvider(Protocol):
+    """Gives what belongs into a prompt; the method may be async. One that raises is a warning."""
+
+    def provide(self, need: ContextNeed) -> Any:
+        """ContextItems, or texts, the most important first."""
+        ...
+
+
+def checked_contexts(given: Any) -> tuple[Any, ...]:
+    """Context providers as a tuple; raises InvalidTypeError for what is none."""
+    if not isinstance(given, Iterable):
+        raise InvalidTypeError(f"contexts must be a list of providers, got {shown(given)}.")
+    providers = tuple(cast("Iterable[Any]", given))
+    for one in providers:
+        if not callable(getattr(one, "provide", None)):
+            raise InvalidTypeError(f"A context provider has provide(need), got {shown(one)}.")
+    return providers
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A context provider that always gives the same."""
+
+    items: tuple[Any, ...]
+
+    def provide(self, need: ContextNeed) -> Any:
+        """All of it, whatever the need."""
+        del need
+        return self.items
+
+
+async def prompt(run: Run) -> ModelRequest:
+    """What the model is asked: the conversation, contexts, and what policies make of it."""
+    request = run.request.model_request()
+    if run.request.contexts:
+        request = await _with_contexts(run, request)
+    if run.request.policies:
+        request = await pass_request(run.request.policies, request)
+    return request
+
+
+async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:
+    newest = run.request.newest_instruction()
+    if newest is None:
+        return request
+    if run.context is None or run.context[0] != newest.id:
+        run.context = (newest.id, await _gather(run, newest))
+    items = run.context[1]
+    return replace(request, messages=with_items(request.messages, items)) if items else request
+
+
+async def _gather(run: Run, newest: Message) -> list[ContextItem]:
+    """What all providers give, as far as there is room; it is told."""
+    need = ContextNeed(run.request.branch, newest, budget(run))
+    items: list[ContextItem] = []
+    told: list[Injection] = []
+    left = need.budget
+    for provider in run.request.contexts:
+        for item in await _given(run, provider, replace(need, budget=left)):
+            if item.tokens <= left:
+                left -= item.tokens
+                items.append(item)
+                told.append(Injection(type(provider).__name__, item.uri, item.tokens))
+    if told:
+        run.tell(ContextAdded, message_id=newest.id, items=tuple(told))
+    return items
+
+
+async def _given(run: Run, provider: Any, need: ContextNeed) -> list[ContextItem]:
+    try:
+        given = provider.provide(need)
+        given = await given if isawaitable(given) else given
+        return [one if isinstance(one, ContextItem) else ContextItem(str(one)) for one in given]
+    except Exception as error:
+        told = f"{type(provider).__name__} raised {type(error).__name__}: {error}"
+        run.warn("context", told)
+        return []
+
+
+def with_items(
+    messages: Sequence[Mapping[str, Any]], items: Sequence[ContextItem]
+) -> list[Mapping[str, Any]]:
+    """Chat messages with items in front of the newest thing the user said."""
+    block = "Context:\n" + "\n".join(f"  - {_indented(item.text)}" for item in items)
+    out = list(messages)
+    at = next((at for at in reversed(range(len(out))) if out[at]["role"] == "user"), None)
+    if at is None:
+        return [*out, {"role": "user", "content": block}]
+    said = out[at]["content"]
+    if isinstance(said, str):
+        out[at] = {**out[at], "content": f"{block}\n\n{said}"}
+    else:
+        out[at] = {**out[at], "content": [{"type": "text", "text": block}, *said]}
+    return out
+
+
+def _indented(text: str) -> str:
+    return text.strip().replace("\n", "\n    ")
+
+
+def budget(run: Run) -> int:
+    """How many tokens contexts may take: a share of the window, and no more than is left of it."""
+    window = run.window
+    if window is None:
+        return _BUDGET
+    return max(0, min(window // _SHARE, window - tokens_of(run.request)))
+
+
+async def window_of(model: Model) -> int | None:
+    """A model's window; asking may connect the model, which must not hold up the loop."""
+    if isinstance(getattr_static(type(model), "window", None), property):
+        return await to_thread(lambda: model.window)
+    return model.window
+
+
+def overfull(run: Run) -> bool:
+    """Whether so much of the window is used that what was said earlier has to be summarised."""
+    share = run.options.summarize_at
+    if run.window is None or share is None:
+        return False
+    return tokens_of(run.request) >= share * run.window
+
+
+def tokens_of(request: Request) -> int:
+    """About how many tokens the conversation takes; only what is new since last time is counted."""
+    count, known = read(
+        _Tokens, request.session.messages, request.branch, lambda fold: (fold.total, fold.known)
+    )
+    if known or not request.tools:
+        return count
+    schemas = tuple(tool.schema for tool in request.tools.values())
+    return count + estimate_tokens(ModelRequest(messages=(), tools=schemas))
+
+
+class _Tokens:
+    """Counts a conversation as it grows."""
+
+    __slots__ = ("_counted", "_letters", "_since")
+
+    def __init__(self) -> None:
+        self._counted = 0  # by the provider
+        self._letters = 0  # that have come since
+        self._since = 0  # the last replacement: what was counted before it no longer holds
+
+    @property
+    def known(self) -> bool:
+        """Whether the provider has counted any of it."""
+        return self._counted > 0
+
+    @property
+    def total(self) -> int:
+        """About how many tokens there are."""
+        return self._counted + tokens_in(self._letters)
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Count what comes next."""
+        for message in messages:
+            note = message.metadata
+            if REPLACED in note:
+                self._since = message.id.int
+            usage = note.get("usage")
+            if usage and SPECIAL not in note and message.id.int > self._since:
+                self._count(usage)
+            else:
+                self._letters += _letters_of(message.content)
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        sent, said = usage.get("input_tokens", 0), usage.get("output_tokens", 0)
+        if sent:  # what was thought aloud is not sent again
+            self._counted = sent + said - usage.get("reasoning_tokens", 0)
+            self._letters = 0
+
+
+def _letters_of(content: MessageContent) -> int:
+    if isinstance(content, InstructionContent):
+        return len(content.text) + _IMAGE * len(content.images or ())
+    if isinstance(content, ActionRequestContent):
+        return len(content.function or "") + letters_in(content.arguments or {})
+    return letters_in(content.rendered)
+
+
+def unfinished_from(messages: Sequence[Message]) -> int:
+    """Where the last turn begins if it is not over: from there on nothing may be replaced.
+
+    A turn is over with a text after which the user speaks, or nobody. Messages of special turns
+    are no part of any.
+    """
+    following: MessageContent | None = None
+    for at in reversed(range(len(messages))):
+        content = messages[at].content
+        if content.empty or SPECIAL in messages[at].metadata:
+            continue
+        if isinstance(content, AssistantResponseContent) and (
+            following is None or isinstance(following, InstructionContent)
+        ):
+            return at + 1
+        following = content
+    return 0

@@ -1,0 +1,98 @@
+"""Policies: rules that every question to a model and every answer of it has to pass.
+
+A policy sees the whole request just before it is sent, and the whole reply before any of it counts,
+streamed or not; it may change or refuse either. What a reply policy has not seen never stands on
+the branch: a reply that breaks off before its end is dropped, and if pieces of it were shown, that
+they do not count is told. A policy that fails ends the run, because a rule that cannot be checked
+does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from inspect import isawaitable
+from typing import Any, cast
+
+from sennit.errors import InvalidTypeError, PolicyError, shown
+from sennit.services.reply import Reply
+from sennit.services.request import ModelRequest
+
+_HOOKS = ("on_request", "on_response")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a policy gives to refuse; the run ends with an error that says why."""
+
+    reason: str
+
+
+class Policy:
+    """A rule for what goes to a model and what comes back: override what you need.
+
+    Each method may be async. None leaves things as they are; several policies see, one after
+    another, what those before them gave.
+    """
+
+    def on_request(self, request: ModelRequest) -> Any:
+        """Before a model is asked: give another ModelRequest, a Refusal, or None."""
+
+    def on_response(self, request: ModelRequest, reply: Reply) -> Any:
+        """When it has answered: give another Reply, a Refusal, or None."""
+
+
+def checked_policies(given: Any) -> tuple[Any, ...]:
+    """Policies as a tuple; raises InvalidTypeError for what has neither method."""
+    if not isinstance(given, Iterable):
+        raise InvalidTypeError(f"policies must be a list of policies, got {shown(given)}.")
+    policies = tuple(cast("Iterable[Any]", given))
+    for policy in policies:
+        if not any(callable(getattr(policy, hook, None)) for hook in _HOOKS):
+            raise InvalidTypeError(
+                f"A policy has on_request or on_response (see Policy), got {shown(policy)}."
+            )
+    return policies
+
+
+def judge_replies(policies: Iterable[Any]) -> bool:
+    """Whether any of them looks at replies."""
+    hooks = (getattr(policy, "on_response", None) for policy in policies)
+    return any(
+        hook is not None and getattr(hook, "__func__", None) is not Policy.on_response
+        for hook in hooks
+    )
+
+
+async def pass_request(policies: Iterable[Any], request: ModelRequest) -> ModelRequest:
+    """The request as the policies leave it; raises PolicyError."""
+    for policy in policies:
+        request = await _pass(policy, "on_request", request, request)
+    return request
+
+
+async def pass_reply(policies: Iterable[Any], request: ModelRequest, reply: Reply) -> Reply:
+    """The reply as the policies leave it; raises PolicyError."""
+    for policy in policies:
+        reply = await _pass(policy, "on_response", reply, request, reply)
+    return reply
+
+
+async def _pass(policy: Any, hook: str, now: Any, *given: object) -> Any:
+    method = getattr(policy, hook, None)
+    if method is None:
+        return now
+    name = f"{type(policy).__name__}.{hook}"
+    try:
+        said = method(*given)
+        said = await said if isawaitable(said) else said
+    except Exception as error:
+        raise PolicyError(f"Policy {name} raised {type(error).__name__}: {error}") from error
+    if isinstance(said, Refusal):
+        raise PolicyError(f"Policy {name} refused: {said.reason}", kind="refused")
+    if said is not None and not isinstance(said, type(now)):
+        raise PolicyError(
+            f"Policy {name} gave {shown(said)}; it gives a {type(now).__name__}, a Refusal, or "
+            f"None to leave it as it is."
+        )
+    return now if said is None else said

@@ -1,0 +1,44 @@
+"""Optional packages have one door each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sennit
+
+SOURCE = Path(sennit.__file__).parent
+
+
+def imported(module: Path) -> Iterator[str]:
+    """The packages a module imports, wherever in it, those by name included."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name.partition(".")[0] for name in names)
+            case ast.ImportFrom(module=str(name), level=0):
+                yield name.partition(".")[0]
+            case ast.Call(
+                func=ast.Name(id="import_module"), args=[ast.Constant(value=str(name)), *_]
+            ):
+                yield name.partition(".")[0]
+            case _:
+                pass
+
+
+@pytest.mark.parametrize(
+    ("package", "door"),
+    [
+        ("pydantic_ai", "services/model_layer.py"),
+        ("genai_prices", "services/model_layer.py"),
+        ("mcp", "services/mcp_connection.py"),
+        ("mcp_types", "services/mcp_connection.py"),
+        ("xllamacpp", "services/local_engine.py"),
+    ],
+)
+def test_a_package_of_an_extra_is_imported_in_one_module(package: str, door: str) -> None:
+    doors = [module for module in SOURCE.rglob("*.py") if package in imported(module)]
+    assert [str(module.relative_to(SOURCE)) for module in doors] == [door]
