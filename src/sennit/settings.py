@@ -16,3 +16,8 @@ def data_folder() -> Path:
     from platformdirs import user_data_path
 
     return user_data_path("sennit", appauthor=False)
+
+
+def telemetry_content() -> bool:
+    """Whether spans and log lines may hold what was said: SENNIT_TELEMETRY_CONTENT."""
+    return os.environ.get("SENNIT_TELEMETRY_CONTENT", "").lower() in ("1", "true", "yes", "on")

@@ -2,7 +2,8 @@
 
     python scripted_chat.py STORE [REPLY …]
 
-A reply that ends in "…" is never finished: the model says it and then hangs.
+A reply that ends in "…" is never finished: the model says it and then hangs. One that begins with
+"→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 import sennit
+from sennit import Tool
 from sennit.cli.chat import start
 from sennit.cli.talk import Partner
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
-from sennit.testing import ScriptedModel
+from sennit.testing import ScriptedModel, ToolCall
 
 
 class Hanging:
@@ -46,6 +48,14 @@ async def _until_the_dots(deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
 
 if __name__ == "__main__":
     store, *replies = sys.argv[1:]
-    model = Hanging(ScriptedModel(replies, chunk=5))
+    script = [[ToolCall("note", {"text": one[1:]})] if one[0] == "→" else one for one in replies]
+    model = Hanging(ScriptedModel(script, chunk=5))
+
+    def note(text: str) -> str:
+        """Write something down."""
+        with open(f"{store}.notes", "a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+        return "written"
+
     with sennit.open(store) as client:
-        sys.exit(start(client, Partner(model=model)))
+        sys.exit(start(client, Partner(model=model, tools=(Tool(note, needs_approval=True),))))

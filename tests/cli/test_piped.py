@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sennit
-from sennit import ModelError, Tool
+from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli import piped
 from sennit.cli.talk import Partner, Talk
+from sennit.cli.tools import servers_named
 from sennit.testing import ScriptedModel, ToolCall
 
 
@@ -105,3 +108,54 @@ def test_a_reader_that_went_away_ends_it_and_the_message_is_kept() -> None:
     with pytest.raises(BrokenPipeError):
         pipe.run(b"Hello\n")
     assert pipe.asked == ["Instruction: Hello"]
+
+
+def delete(name: str) -> str:
+    """Delete a file."""
+    return f"deleted {name}"
+
+
+def test_a_call_that_waits_for_approval_is_told_and_ends_it() -> None:
+    call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
+    tool = Tool(delete, needs_approval=True)
+    pipe = Pipe(["Hi.", call], tools=(tool,))
+    assert pipe.run(b"Hello\n", b"Delete a.txt\n", b"And now?\n") == piped.WAITING
+    assert pipe.out.getvalue() == "Hi.\n"
+    assert 'delete(name="a.txt") waits for approval' in pipe.notes.getvalue()
+    assert "sennit chat --session chat" in pipe.notes.getvalue()
+    assert "--yes" in pipe.notes.getvalue()
+    assert pipe.asked[-1] == "Instruction: Delete a.txt"
+
+
+def test_json_names_the_calls_that_wait() -> None:
+    call = [ToolCall("delete", {"name": "a.txt"}, "c1")]
+    pipe = Pipe([call], tools=(Tool(delete, needs_approval=True),))
+    assert pipe.run(b"Delete a.txt\n", kind=piped.JsonAnswers) == piped.WAITING
+    told = json.loads(pipe.out.getvalue())
+    assert (told["stop_reason"], told["waiting"]) == ("suspended", ["c1"])
+
+
+SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'services' / 'mcp_server.py'} stdio"
+
+
+def test_tools_of_a_server_are_offered_and_ask_unless_told_otherwise() -> None:
+    call = [ToolCall("add", {"a": 1}, "c1")]
+    pipe = Pipe([call, "Three."], servers=servers_named([SERVER], ask=False))
+    assert pipe.run(b"1 + 2?\n") == 0
+    assert pipe.out.getvalue() == "Three.\n"
+    assert pipe.notes.getvalue().startswith("Tools: add, ")
+    pipe = Pipe([call], servers=servers_named([SERVER]))
+    assert pipe.run(b"1 + 2?\n") == piped.WAITING
+    assert "add (asks first)" in pipe.notes.getvalue()
+
+
+def test_a_server_that_cannot_be_reached_or_has_a_tool_of_ours_is_an_error() -> None:
+    with pytest.raises(ToolError):
+        Pipe([], servers=servers_named(["/no/such/program"])).run(b"Hi\n")
+
+    def add(a: int) -> int:
+        """Another one."""
+        return a
+
+    with pytest.raises(ExistsError, match="another tool 'add'"):
+        Pipe([], tools=(Tool(add),), servers=servers_named([SERVER])).run(b"Hi\n")

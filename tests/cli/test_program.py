@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
-from sennit.cli.tools import tool_named
-from sennit.errors import NotFoundError, ValidationError
 
 
 @pytest.fixture(autouse=True)
@@ -191,13 +189,7 @@ def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
     assert ran.stderr.count("\n") == 1
 
 
-def test_a_tool_comes_from_a_file_or_a_module(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\nodd = 3\n")
-    assert tool_named(f"{file}:add").name == "add"
-    assert tool_named(f"{file}:add").description == "Add."
-    for wrong in (f"{file}:odd", f"{file}:none", f"{tmp_path}/no.py:add", "no_such_module:add"):
-        with pytest.raises(NotFoundError):
-            tool_named(wrong)
-    with pytest.raises(ValidationError):
-        tool_named("add")
+def test_the_chat_refuses_a_tool_that_is_not_there_in_one_line() -> None:
+    ran = run("chat", "--tool", "nowhere.py:f")
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("sennit: Tool 'nowhere.py:f' could not be loaded")

@@ -23,6 +23,12 @@ def program(folder: Path, *replies: str) -> list[str]:
     return [PROGRAM, str(folder / "chat.db"), *replies]
 
 
+def notes(folder: Path) -> str:
+    """What the tool has written."""
+    file = folder / "chat.db.notes"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
 def quit_(chat: Terminal) -> None:
     chat.expect("›")
     chat.type(CTRL_D)
@@ -152,3 +158,88 @@ def test_json_on_a_terminal_is_refused(tmp_path: Path) -> None:
     with terminal(["-m", "sennit", "chat", "--json"], tmp_path) as chat:
         chat.expect("--json is for programs")
         assert chat.end() == 1
+
+
+def test_a_tool_that_asks_is_called_once_it_is_allowed(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope", "Noted."), tmp_path) as chat:
+        chat.expect("Tools: note (asks first).")
+        chat.say("Note: rope", 'Allow note(text="rope")?')
+        assert notes(tmp_path) == ""
+        chat.say("y", '← "written"')
+        chat.expect("Noted.")
+        quit_(chat)
+    assert notes(tmp_path) == "rope\n"
+    assert said(tmp_path, "main")[-1] == "Noted."
+
+
+def test_a_call_that_is_refused_is_not_made_and_the_model_hears_why(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope", "As you wish."), tmp_path) as chat:
+        chat.say("Note: rope", "Allow note")
+        chat.say("what?", "y, or n and why")
+        chat.say("no, too long", "✗ Not run: denied. too long")
+        chat.expect("As you wish.")
+        quit_(chat)
+    assert notes(tmp_path) == ""
+
+
+def test_one_decision_after_the_other(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→one", "→two", "Done."), tmp_path) as chat:
+        chat.say("Note", 'Allow note(text="one")?')
+        chat.say("y", 'Allow note(text="two")?')
+        chat.say("n", "Done.")
+        quit_(chat)
+    assert notes(tmp_path) == "one\n"
+
+
+def test_what_is_left_open_can_be_decided_later_by_a_command(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope", "Noted."), tmp_path) as chat:
+        chat.say("/approve", "No tool call waits for you.")
+        chat.say("Note: rope", "Allow note")
+        chat.expect("›")
+        chat.type(CTRL_C)
+        chat.expect("it waits; /approve asks you again")
+        chat.say("/approve", "Allow note")
+        chat.say("yes", "Noted.")
+        quit_(chat)
+    assert notes(tmp_path) == "rope\n"
+
+
+def test_what_waits_is_asked_about_at_the_next_start(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope"), tmp_path) as chat:
+        chat.say("Note: rope", "Allow note")
+        chat.process.kill()
+        chat.end()
+    with terminal(program(tmp_path, "Noted."), tmp_path) as chat:
+        chat.expect("Allow note")
+        chat.say("y", "Noted.")
+        quit_(chat)
+    assert notes(tmp_path) == "rope\n"
+
+
+def test_what_is_typed_ahead_allows_nothing(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Wait…", "→rope", "No."), tmp_path) as chat:
+        chat.say("Tell me", "Wait…")
+        chat.type("Note: rope\ry\r")  # said before there is a question
+        chat.type(CTRL_C)
+        chat.expect("Allow note")
+        chat.say("n", "No.")
+        quit_(chat)
+    assert notes(tmp_path) == ""
+
+
+def test_a_message_instead_of_a_decision_leaves_the_call_behind(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "→rope", "Forgotten."), tmp_path) as chat:
+        chat.say("Note: rope", "Allow note")
+        chat.expect("›")
+        chat.type(CTRL_D)
+        chat.expect("it waits")
+        chat.say("Never mind", "Forgotten.")
+        chat.say("/approve", "No tool call waits for you.")
+        quit_(chat)
+    assert notes(tmp_path) == ""
+
+
+def test_tools_lists_what_is_allowed_and_what_asks(tmp_path: Path) -> None:
+    with terminal(program(tmp_path), tmp_path) as chat:
+        chat.say("/tools", "note (asks you first)  Write something down.")
+        quit_(chat)

@@ -257,7 +257,8 @@ def test_a_session_manages_services_and_operations() -> None:
 
     assert isinstance(session.services, ServiceRegistry)
     assert isinstance(session.operations, OperationRegistry)
-    assert session.operations.list_names() == ["generate", "parse", "communicate"]
+    built_in = ["generate", "parse", "communicate", "operate", "react"]
+    assert session.operations.list_names() == built_in
     assert session.services.list_names() == []
 
     services, operations = ServiceRegistry(), OperationRegistry()

@@ -55,3 +55,13 @@ def test_every_name_that_document_000_exports_is_on_the_page() -> None:
     }
     shown = {what.strip("`") for file, what, _ in rows() if file.startswith("test_000")}
     assert exported <= shown
+
+
+def test_every_type_of_document_004_is_on_the_page() -> None:
+    types = {"ConversationSession", "ConversationObserver", "SessionOptions", "StreamingOptions"}
+    types |= {"SpecialTurn", "InteractionFilter"}
+    shown = {what.split("`")[1] for file, what, _ in rows() if "004" in file and "`" in what}
+    for kind in types:
+        made = getattr(sennit, kind)
+        own = {name for name in vars(made) if name.startswith("on_")}
+        assert {kind, *(f"{kind}.{name}" for name in own - {"on_cancel"})} <= shown

@@ -318,6 +318,19 @@ def test_only_the_current_instruction_keeps_its_response_model_and_tools() -> No
     assert to_model_messages(made(asked), new_instruction=InstructionContent("Well?"))[0] == history
 
 
+def test_what_is_said_beside_a_call_does_not_make_the_current_instruction_old() -> None:
+    session = Session()
+    branch = session.default_branch
+    asked = InstructionContent("Rate it", response_model=Analysis)
+    beside = [AssistantResponseContent("Hm."), ActionRequestContent("f", {}, "a")]
+    first: list[Any] = []
+    for content in (asked, *beside, ActionResponseContent("a", 1), AssistantResponseContent("5")):
+        session.add_message(Message(content), branches=branch)
+        first.append(to_model_messages(session.messages, branch)[0]["content"])
+    # Until the call comes, the text before it looks like an answer.
+    assert first == [asked.rendered, "Rate it", asked.rendered, asked.rendered, "Rate it"]
+
+
 @pytest.mark.parametrize("role", ["user", "assistant"])
 def test_contexts_used_meanwhile_do_not_make_the_current_instruction_old(role: Any) -> None:
     session = Session()

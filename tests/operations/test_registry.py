@@ -27,11 +27,15 @@ async def shout(where: OperationContext, /, *, text: str) -> str:
 
 def test_the_built_in_operations_are_there_from_the_start() -> None:
     registry = OperationRegistry()
-    assert registry.list_names() == list(registry) == ["generate", "parse", "communicate"]
+    built_in = ["generate", "parse", "communicate", "operate", "react"]
+    assert registry.list_names() == list(registry) == built_in
     assert registry.has("generate")
     assert "parse" in registry
-    assert len(registry) == 3
-    assert repr(registry) == "OperationRegistry('generate', 'parse', 'communicate')"
+    assert len(registry) == 5
+    assert (
+        repr(registry)
+        == "OperationRegistry('generate', 'parse', 'communicate', 'operate', 'react')"
+    )
 
 
 def test_an_operation_of_ones_own_is_conducted_like_any_other() -> None:
@@ -124,7 +128,7 @@ def test_what_cannot_be_an_operation_is_refused() -> None:
         registry.register("odd", odd)
     with pytest.raises(InvalidTypeError, match="resources must be a set"):
         registry.register("odd", shout, required_resources="gpt4")  # pyright: ignore
-    assert len(registry) == 3
+    assert len(registry) == 5
 
 
 def test_an_operation_that_does_not_say_what_it_takes_is_called_all_the_same() -> None:

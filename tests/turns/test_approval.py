@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sennit
 from sennit import NotFoundError, Tool
-from sennit.testing import ToolCall
+from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from tests.talking import Talk, add, in_short
 
@@ -123,3 +125,37 @@ def test_a_resumed_run_keeps_the_limits_it_was_started_with() -> None:
     result = asyncio.run(talk.conversation().approve("c1"))
     assert result is not None
     assert result.stop_reason == "max_turns"
+
+
+def test_what_waits_can_be_looked_at_from_anywhere(tmp_path: Path) -> None:
+    tool, _ = careful()
+    with sennit.open(tmp_path / "chat.db") as client:
+        calls = [ASK, ToolCall("add", {"a": 1, "b": 2})]
+        talk = Talk(calls, session=client.session("chat"), tools=[tool, add])
+        assert talk.conversation().waiting() == []
+        talk.run()
+    with sennit.open(tmp_path / "chat.db") as client:
+        session = client.session("chat")
+        session.services.register(ScriptedModel([]))
+        conversation = session.conversation("talk", model="scripted")
+        assert [in_short(message) for message in conversation.waiting()] == ["call delete"]
+        asyncio.run(conversation.deny("c1", resume=False))
+        assert conversation.waiting() == []
+
+
+def test_a_run_that_goes_on_can_be_watched() -> None:
+    async def watched() -> tuple[list[str], str]:
+        tool, _ = careful()
+        talk = Talk([ASK], "Done.", tools=[tool])
+        conversation = talk.conversation()
+        await conversation.run_to_stable_result()
+        await conversation.approve("c1", resume=False)
+        async with conversation.events(resume=True) as events:
+            seen = [event.kind async for event in events]
+        async with conversation.stream(resume=True) as pieces:
+            [only] = [piece async for piece in pieces]
+        return seen, only.messages[0].code
+
+    seen, code = asyncio.run(watched())
+    assert seen == ["start", "run", "result", "turn", "text", "said", "end"]
+    assert code == "nothing_to_resume"

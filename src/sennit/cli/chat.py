@@ -21,7 +21,7 @@ from sennit.cli.commands import recall
 from sennit.cli.opening import StoreOption
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Partner, Talk
-from sennit.cli.tools import tool_named
+from sennit.cli.tools import servers_named, tools_named
 from sennit.cli.words import counted
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.imodel import iModel
@@ -48,7 +48,23 @@ def chat(
     branch: Annotated[str | None, typer.Option(help="Otherwise the one used last.")] = None,
     tool: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE.py:FUNCTION", help="A function the model may call; repeatable."),
+        typer.Option(
+            metavar="FILE.py[:FUNCTION]",
+            help="Functions the model may call; also: time, calculator. Repeatable.",
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMMAND|URL",
+            help="An MCP server whose tools it may call; they ask you first. Repeatable.",
+        ),
+    ] = None,
+    ask: Annotated[
+        bool | None,
+        typer.Option(
+            "--ask/--yes", help="Ask you before each tool call, or never; else as a tool says."
+        ),
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
@@ -61,8 +77,9 @@ def chat(
     params = {"max_tokens": max_tokens, "temperature": temperature}
     partner = Partner(
         model=iModel(model, base_url=base_url),
-        tools=tuple(map(tool_named, tool or ())),
+        tools=tools_named(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
+        servers=servers_named(mcp or (), ask),
     )
     if model.partition(":")[0] == "local":
         models_check(model)
@@ -93,9 +110,7 @@ def start(
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)
     if on_terminal:
-        screen = Screen(Console(highlight=False))
-        _greet(talk, screen, name, new=new)
-        return asyncio.run(terminal.run(talk, screen))
+        return asyncio.run(_talk(talk, Screen(Console(highlight=False)), name, new=new))
     answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
     if new and partner.model.name == "local":
         answers.note(f"{TINY} {BETTER}")
@@ -110,6 +125,15 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
+async def _talk(talk: Talk, screen: Screen, name: str, *, new: bool) -> int:
+    try:
+        await talk.open()
+        _greet(talk, screen, name, new=new)
+        return await terminal.run(talk, screen)
+    finally:
+        await talk.close()
+
+
 def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
     count = counted(len(talk.branch), "message")
     where = "new" if new else f"{talk.branch.name}, {count}"
@@ -117,5 +141,7 @@ def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
     if new and talk.partner.model.name == "local":
         screen.note(TINY)
         screen.note(BETTER)
+    if talk.partner.tools:
+        screen.note(talk.partner.offered)
     screen.note("/help lists the commands. Ctrl-C stops an answer, Ctrl-D quits.")
     recall(talk, screen)

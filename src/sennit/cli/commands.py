@@ -31,11 +31,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Decide:
+    """Ask the user about the tool calls that wait."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | Answer | Quit
+Next: TypeAlias = Prompt | Answer | Decide | Quit
 _Run: TypeAlias = Callable[[Talk, Screen, str], Next | None]
 
 
@@ -152,9 +157,21 @@ def _undo(talk: Talk, screen: Screen, _rest: str) -> None:
 @_command("/tools", "list the tools the model may call")
 def _tools(talk: Talk, screen: Screen, _rest: str) -> None:
     for tool in talk.partner.tools:
-        screen.line(f"{tool.name}  {one_line(tool.description)}")
+        asks = " (asks you first)" if tool.needs_approval else ""
+        screen.line(f"{tool.name}{asks}  {one_line(tool.description)}")
     if not talk.partner.tools:
-        screen.note("No tools. Give it some: sennit chat --tool FILE.py:FUNCTION")
+        screen.note(
+            "No tools. Give it some: sennit chat --tool FILE.py, or our own: --tool time --tool "
+            "calculator"
+        )
+
+
+@_command("/approve", "decide about tool calls that wait for you")
+def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
+    if talk.waiting():
+        return Decide()
+    screen.note("No tool call waits for you.")
+    return Prompt()
 
 
 @_command("/system [TEXT]", "show or set what the model is told first; - removes it")

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import Iterable
 from typing import Any, TextIO
 from uuid import UUID
 
-from sennit.cli.talk import Talk
-from sennit.cli.words import clean, said
+from sennit.cli.talk import Talk, called
+from sennit.cli.words import call_text, clean, said
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent
+from sennit.messages.message import Message
 from sennit.turns.events import (
     AnyEvent,
     MessageCompleted,
@@ -27,6 +29,8 @@ from sennit.turns.events import (
 from sennit.turns.returns import Return
 
 _ANSWERED = ("stable", "length")
+WAITING = 3
+"""The exit code of a chat that waits for a person."""
 
 
 class Answers:
@@ -64,6 +68,16 @@ class Answers:
         for notice in result.messages:
             if notice.severity == "error":
                 self.note(f"sennit: {notice.text}")
+
+    def waits(self, talk: Talk, calls: list[Message]) -> None:
+        """Say what waits for a person, and how to decide."""
+        for call in calls:
+            self.note(f"sennit: {call_text(called(call))} waits for approval.")
+        self.note(
+            f"sennit: Lines after it are not read. To decide, open the conversation on a terminal, "
+            f"with the same tools: sennit chat --session {shlex.quote(talk.session.key or '')}. To "
+            f"allow tools without being asked: --yes."
+        )
 
     def _add(self, message: UUID, text: str) -> None:
         if message not in self._shown:
@@ -103,19 +117,31 @@ class JsonAnswers(Answers):
             ],
             "tokens": {"in": usage.input_tokens, "out": usage.output_tokens},
         }
+        if result.stop_reason == "suspended":
+            told["waiting"] = [called(one).call_id for one in talk.waiting()]
         self._out.write(f"{json.dumps(told, ensure_ascii=False)}\n")
         self._out.flush()
 
 
 def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
-    """Answer each line; gives the exit code, 1 if the last answer failed."""
+    """Answer each line; gives the exit code, 1 if the last answer failed.
+
+    An answer that waits for a person's decision is the end: what is said after it would be said
+    over it.
+    """
     answered = True
     with asyncio.Runner() as runner:
         try:
+            runner.run(talk.open())
+            if talk.partner.tools:
+                answers.note(talk.partner.offered)
             for line in lines:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():
                     answered = runner.run(_exchange(talk, text, answers))
+                if not answered and (waiting := talk.waiting()):
+                    answers.waits(talk, waiting)
+                    return WAITING
         finally:
             runner.run(talk.close())
     return 0 if answered else 1

@@ -108,6 +108,7 @@ class Screen:
         self._shown.clear()
         if result.stop_reason == "cancelled":
             self.note("(stopped; what was said is kept)")
+        if result.stop_reason in ("cancelled", "suspended"):  # who waits is asked next
             return
         for notice in result.messages:
             self._notice(notice)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from sennit.api.session import Session
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.cli.words import counted
-from sennit.errors import NotFoundError, OutOfRangeError
-from sennit.messages.content import SystemContent
+from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
+from sennit.messages.content import ActionRequestContent, SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.model import Model
 from sennit.services.tools import Tool
@@ -32,6 +33,9 @@ from sennit.turns.events import (
 )
 from sennit.turns.returns import Return
 
+if TYPE_CHECKING:
+    from sennit.services.mcp import MCPServer
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partner:
@@ -40,6 +44,14 @@ class Partner:
     model: Model
     tools: tuple[Tool, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    servers: tuple[MCPServer, ...] = ()
+    """Servers whose tools are offered too, from `Talk.open` on."""
+
+    @property
+    def offered(self) -> str:
+        """The tools there are, and which of them ask."""
+        asking = {one.name: " (asks first)" if one.needs_approval else "" for one in self.tools}
+        return f"Tools: {', '.join(f'{name}{asks}' for name, asks in asking.items())}."
 
 
 class Talk:
@@ -65,18 +77,42 @@ class Talk:
 
         Being cancelled from outside ends the run too; what was said until then is kept.
         """
+        return await self._run(show, resume=False)
+
+    async def go_on(self, show: Callable[[AnyEvent], object]) -> Return:
+        """The same for an answer that waited for a decision."""
+        return await self._run(show, resume=True)
+
+    def waiting(self) -> list[Message]:
+        """The tool calls of the answer that wait for a decision."""
+        return self._conversation().waiting()
+
+    async def decide(self, call: Message, reason: str | None) -> None:
+        """Allow a call that waits; with a reason, even an empty one, refuse it."""
+        conversation, call_id = self._conversation(), called(call).call_id or str(call.id)
+        if reason is None:
+            await conversation.approve(call_id, resume=False)
+        else:
+            await conversation.deny(call_id, reason, resume=False)
+
+    def _conversation(self) -> ConversationSession:
         model, tools = self.partner.model, self.partner.tools
         self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
-        conversation = self.session.conversation(
+        return self.session.conversation(
             self.branch, model=model, tools=tools, **self.partner.params
         )
+
+    async def _run(self, show: Callable[[AnyEvent], object], *, resume: bool) -> Return:
+        model, conversation = self.partner.model, self._conversation()
         self._running = running = _Running(conversation)
         try:
             # Whether a model streams is known once it is connected, which may take a while.
             if not await to_thread(lambda: model.streams):
                 running.begin()
-                return _told(await conversation.run_to_stable_result(), show)
-            async with conversation.events() as events:
+                before = set(self.branch)
+                run = conversation.resume if resume else conversation.run_to_stable_result
+                return _told(await run(), before, show)
+            async with conversation.events(resume=resume) as events:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         running.begin()
@@ -89,8 +125,19 @@ class Talk:
         """Stop the answer, if there is one; what was said so far is kept."""
         self._running.cancel()
 
+    async def open(self) -> None:
+        """Connect to the servers; raises ToolError, and ExistsError for a tool there twice."""
+        tools = {tool.name: tool for tool in self.partner.tools}
+        for server in self.partner.servers:
+            for tool in (await server.connect()).tools:
+                if tools.setdefault(tool.name, tool) is not tool:
+                    raise ExistsError(f"Server {server.name!r} has another tool {tool.name!r}.")
+        self.partner = replace(self.partner, tools=tuple(tools.values()))
+
     async def close(self) -> None:
-        """Let go of what the model holds open."""
+        """Let go of what the model and the servers hold open."""
+        for server in self.partner.servers:
+            await server.close()
         close = getattr(self.partner.model, "aclose", None)
         if close is not None:
             await close()
@@ -173,11 +220,18 @@ class _Running:
         self.cancelled = True
 
 
-def _told(result: Return, show: Callable[[AnyEvent], object]) -> Return:
-    """Show a run that was not streamed as if it had been."""
+def called(message: Message) -> ActionRequestContent:
+    """The call a message asks for."""
+    content = message.content
+    assert isinstance(content, ActionRequestContent)
+    return content
+
+
+def _told(result: Return, before: set[UUID], show: Callable[[AnyEvent], object]) -> Return:
+    """Show what a run that was not streamed has added, as if it had been."""
     kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
     where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
-    for message in result.body.interactions:
+    for message in (one for one in result.body.interactions if one.id not in before):
         show(kinds.get(message.content.kind, MessageCompleted)(message=message, **where))
     show(RunEnded(result=result, **where))
     return result

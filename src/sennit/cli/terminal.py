@@ -12,6 +12,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_session
@@ -25,10 +26,10 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from sennit import settings
-from sennit.cli.commands import COMMANDS, Answer, Prompt, Quit, take
+from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, take
 from sennit.cli.screen import Screen
-from sennit.cli.talk import Talk
-from sennit.cli.words import clean
+from sennit.cli.talk import Talk, called
+from sennit.cli.words import call_text, clean
 from sennit.errors import SennitError
 
 
@@ -37,30 +38,70 @@ async def run(talk: Talk, screen: Screen) -> int:
     lines = Lines(talk)
     fill = ""
     with get_app_session().input.raw_mode(), _ended_by_signals():
-        try:
-            while (line := await lines.next(screen, fill)) is not None:
-                match take(talk, screen, line):
-                    case Prompt(fill):
-                        continue
-                    case Answer():
-                        await answer(talk, screen)
-                    case Quit():
-                        break
-                fill = ""
-        finally:
-            await talk.close()
+        await settle(talk, screen, lines)  # what waited when one stopped
+        while (line := await lines.next(screen, fill)) is not None:
+            match take(talk, screen, line):
+                case Prompt(fill):
+                    continue
+                case Answer():
+                    await answer(talk, screen, lines)
+                case Decide():
+                    await settle(talk, screen, lines)
+                case Quit():
+                    break
+            fill = ""
     return 0
 
 
-async def answer(talk: Talk, screen: Screen) -> None:
+async def answer(talk: Talk, screen: Screen, lines: Lines) -> None:
     """Show an answer; Ctrl-C stops it. Whatever goes wrong is one line, and the talk goes on."""
-    with _listening(talk.cancel):
-        try:
-            await talk.answer(screen.event)
-        except SennitError as error:
-            screen.error(str(error))
-        except Exception as error:  # of a model or a tool that is not ours: the talk outlives it
-            screen.error(f"{type(error).__name__}: {error}")
+    with _outlived(screen), _listening(talk.cancel):
+        await talk.answer(screen.event)
+    await settle(talk, screen, lines)
+
+
+async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
+    """Ask about the tool calls that wait, and let the answer go on, until none waits any more."""
+    with _outlived(screen):
+        while waiting := talk.waiting():
+            for call in waiting:
+                decision = await lines.decide(call_text(called(call)))
+                if decision is None:
+                    screen.note("(it waits; /approve asks you again)")
+                    return
+                await talk.decide(call, decision.reason)
+            with _listening(talk.cancel):
+                await talk.go_on(screen.event)
+
+
+@contextmanager
+def _outlived(screen: Screen) -> Generator[None]:
+    try:
+        yield
+    except SennitError as error:
+        screen.error(str(error))
+    except Exception as error:  # of a model or a tool that is not ours: the talk outlives it
+        screen.error(f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a person says to a tool call."""
+
+    reason: str | None
+    """Why not; None if it is allowed."""
+
+
+def decision_in(line: str) -> Decision | None:
+    """What a line decides: y, or n and perhaps why; None if it says neither."""
+    word, _, reason = line.strip().partition(" ")
+    match word.lower().rstrip(",.:;"):
+        case "y" | "yes" if not reason:
+            return Decision(None)
+        case "n" | "no":
+            return Decision(reason.strip())
+        case _:
+            return None
 
 
 class Lines:
@@ -69,6 +110,7 @@ class Lines:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._interrupted = False
+        self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
         self._session: PromptSession[str] = PromptSession(
             self._prompt,
             completer=_Commands(talk),
@@ -95,6 +137,25 @@ class Lines:
             else:
                 self._interrupted = False
                 return line
+
+    async def decide(self, call: str) -> Decision | None:
+        """What the user says to a tool call; None if that is to be left open.
+
+        What was typed before the question is no answer to it, and waits for the next line.
+        """
+        source = get_app_session().input
+        ahead = get_typeahead(source)
+        choice, decision = "y/n", None
+        try:
+            while decision is None:
+                asked = [("", f"Allow {call}? "), ("bold", f"{choice} › ")]
+                decision = decision_in(await self._asking.prompt_async(FormattedText(asked)))
+                choice = "y, or n and why; Ctrl-C decides later"
+        except (EOFError, KeyboardInterrupt):
+            return None
+        finally:
+            store_typeahead(source, ahead)
+        return decision
 
     def _prompt(self) -> FormattedText:
         name = self._talk.branch.name

@@ -1,35 +1,98 @@
-"""Tools from the command line: a function in a file or a module of the user's own."""
+"""Tools from the command line: some of our own, and those in a file or module of the user's.
+
+What is named is what is loaded: a file's own functions, none that it only imports. Each tool says
+by itself whether a person is asked before it is called; the chat can ask always, or never.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from inspect import isfunction
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from sennit.errors import NotFoundError, ValidationError
+from sennit.cli.builtin import BUILT_IN
+from sennit.cli.words import nearest
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.services.tools import Tool
 
+if TYPE_CHECKING:
+    from sennit.services.mcp import MCPServer
 
-def tool_named(place: str) -> Tool:
-    """The tool at "FILE.py:FUNCTION" or "MODULE:FUNCTION".
+
+def tools_named(places: Iterable[str], ask: bool | None = None) -> tuple[Tool, ...]:
+    """The tools at some places, in order; `ask` overrides whether people are asked first.
+
+    Raises ExistsError if two have the same name.
+    """
+    found: dict[str, Tool] = {}
+    for place in places:
+        for tool in tools_at(place):
+            if tool.name in found:
+                raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
+            found[tool.name] = tool if ask is None else tool.with_options(needs_approval=ask)
+    return tuple(found.values())
+
+
+def servers_named(places: Iterable[str], ask: bool | None = None) -> tuple[MCPServer, ...]:
+    """MCP servers, not yet connected; what strangers wrote asks first unless told otherwise."""
+    if not (commands := list(places)):
+        return ()
+    from sennit.services.mcp import MCPServer
+
+    return tuple(MCPServer(one, needs_approval=ask is not False) for one in commands)
+
+
+def tools_at(place: str) -> list[Tool]:
+    """The tools at "FILE.py", "FILE.py:FUNCTION" or "MODULE:FUNCTION", or one of our own by name.
 
     Importing runs the code there. Raises ValidationError or NotFoundError.
     """
+    if place in BUILT_IN:
+        return [Tool(BUILT_IN[place])]
+    if place.endswith(".py"):
+        return _all_in(_module(place, place), place)
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
-        raise ValidationError(f"A tool is FILE.py:FUNCTION or MODULE:FUNCTION, got {place!r}.")
+        raise ValidationError(
+            f"A tool is FILE.py, FILE.py:FUNCTION, MODULE:FUNCTION or one of "
+            f"{', '.join(BUILT_IN)}; got {place!r}.{nearest(place, list(BUILT_IN))}"
+        )
+    found = getattr(_module(where, place), name, None)
+    if isinstance(found, Tool):
+        return [found]
+    if not callable(found):
+        raise NotFoundError(f"There is no function {name!r} in {where!r}.")
+    return [Tool(found)]
+
+
+def _all_in(module: ModuleType, place: str) -> list[Tool]:
+    """The tools and functions a module has of its own; names with an underscore are private."""
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    tools = [value for value in own.values() if isinstance(value, Tool)]
+    for name, value in own.items():
+        if isfunction(value) and value.__module__ == module.__name__:
+            try:
+                tools.append(Tool(value))
+            except InvalidTypeError as error:
+                raise InvalidTypeError(
+                    f"{name!r} in {place!r} cannot be a tool: {error} If it is not meant to be "
+                    f"one, begin its name with an underscore, or name {place}:FUNCTION."
+                ) from error
+    if not tools:
+        raise NotFoundError(f"There is no function in {place!r}; a tool is a typed function.")
+    return tools
+
+
+def _module(where: str, place: str) -> ModuleType:
     try:
-        module = _file(Path(where)) if where.endswith(".py") else import_module(where)
+        return _file(Path(where)) if where.endswith(".py") else import_module(where)
     except Exception as error:  # the user's own code may do anything
         told = f"Tool {place!r} could not be loaded: {type(error).__name__}: {error}"
         raise NotFoundError(told) from error
-    found = getattr(module, name, None)
-    if isinstance(found, Tool):
-        return found
-    if not callable(found):
-        raise NotFoundError(f"There is no function {name!r} in {where!r}.")
-    return Tool(found)
 
 
 def _file(path: Path) -> ModuleType:

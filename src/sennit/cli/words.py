@@ -49,10 +49,15 @@ def said(message: Message) -> str:
 
 
 def call_card(call: ActionRequestContent, width: int = LINE) -> str:
-    """A tool call in one line."""
+    """A tool call in one line, as it is shown when it is made."""
+    return f"→ {call_text(call, width - 2)}"
+
+
+def call_text(call: ActionRequestContent, width: int = LINE) -> str:
+    """A tool call in one line, to be spoken of."""
     arguments = {} if call.arguments is Unset else call.arguments
     given = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
-    return one_line(f"→ {call.function or '?'}({given})", width)
+    return one_line(f"{call.function or '?'}({given})", width)
 
 
 def result_card(result: ActionResponseContent, width: int = LINE) -> str:

@@ -92,7 +92,8 @@ class _Native:
         """What a prompt holds now."""
         turns = repaired_turns(self._rest, self._used)
         current = _unanswered(turns)
-        turns = turns[self._settle(turns, current) :]
+        # The last turn may still grow: a text that stands there now may get calls beside it.
+        turns = turns[self._settle(turns, _unanswered(turns[:-1])) :]
         if newest is not None:
             current = Turn(len(self._rest), [newest])
             turns.append(current)
@@ -154,11 +155,14 @@ def _told(turn: Turn, newest: bool) -> Iterable[dict[str, Any]]:
 
 
 def _unanswered(turns: list[Turn]) -> Turn | None:
-    """The newest instruction, as long as no text has answered it: it keeps its response model."""
+    """The newest instruction, as long as no text has answered it: it keeps its response model.
+
+    What is said beside a call is on the way to an answer, and none yet.
+    """
     for turn in reversed(turns):
         if isinstance(turn.said[0], InstructionContent):
             return turn
-        if any(isinstance(content, AssistantResponseContent) for content in turn.said):
+        if not turn.calls and any(isinstance(one, AssistantResponseContent) for one in turn.said):
             return None
     return None
 

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any
 
-from sennit.errors import ExistsError, InvalidTypeError, ModelError, ValidationError, shown
+from sennit.errors import ModelError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.models import as_model
 from sennit.messages.native import model_messages
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
-from sennit.operations.structured import REPAIRS, Answer, ask, ask_for, checked_repairs
+from sennit.operations.instruction import instruction_message
+from sennit.operations.structured import (
+    REPAIRS,
+    Answer,
+    ask,
+    ask_for,
+    checked_repairs,
+    said_nothing,
+)
 from sennit.services.model import Model
 from sennit.services.params import checked_params
 from sennit.services.request import ModelRequest
@@ -44,7 +52,7 @@ async def communicate(
     """
     model = where.model(imodel)
     checked_repairs(repairs)
-    asked, content = _asked(
+    asked, content = instruction_message(
         where,
         instruction,
         sender=sender,
@@ -64,42 +72,12 @@ async def communicate(
     return answer.value
 
 
-def _asked(
-    where: OperationContext, given: Any, *, sender: SenderRecipient | None, **fields: Any
-) -> tuple[Message, InstructionContent]:
-    """The instruction as a new message; `fields` are for one that is given as text."""
-    if isinstance(given, str):
-        given = InstructionContent.create(instruction=given, **fields)
-    elif named := [name for name, value in fields.items() if value is not None]:
-        raise InvalidTypeError(
-            f"{', '.join(named)} can be named beside an instruction that is a text; put them into "
-            f"the InstructionContent."
-        )
-    if isinstance(given, Message) and sender is not None:
-        raise InvalidTypeError("A Message has its own sender; leave sender out.")
-    content = given.content if isinstance(given, Message) else given
-    if not isinstance(content, InstructionContent):
-        raise InvalidTypeError(f"communicate needs an instruction, got {shown(content)}.")
-    if not isinstance(given, Message):
-        return Message(content, sender=where.session.user if sender is None else sender), content
-    if given in where.session.messages:
-        raise ExistsError(
-            f"Message {given.id} is in the session already; clone() it to say it again, or use "
-            f"the operation 'generate' to have it answered."
-        )
-    return given, content
-
-
 async def _answer(model: Model, request: ModelRequest, wanted: Any, repairs: int) -> Answer:
     if wanted is not Unset:
         return await ask_for(model, request, as_model(wanted, "response_model"), repairs)
     reply = await ask(model, request)
     if not reply.text:
-        raise ModelError(
-            f"Model {model.name!r} said nothing (it ended with {reply.finish!r}); ask again, or "
-            f"with more max_tokens.",
-            kind="malformed",
-        )
+        raise said_nothing(model.name, reply.finish)
     return Answer(reply.text, reply, reply.usage)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sennit.messages.native import model_messages
 from sennit.operations.context import OperationContext
+from sennit.services.asking import ask
 from sennit.services.model import Model, shapes_output
 from sennit.services.reply import Reply
 from sennit.services.request import model_request
@@ -33,4 +34,4 @@ async def generate(
     if response_model is not None and not await shapes_output(model):
         response_model = None
     request = model_request(said, tools=where.tools(tools), output=response_model, **params)
-    return await model.ask(request)
+    return await ask(model, request, where.session.id)

@@ -29,7 +29,8 @@ class Operation(Element):
 
     It runs once. Invoked again, or by several tasks at once, it gives the same result, or raises
     the same error, without asking anyone again. If whoever runs it is cancelled, it is pending as
-    before and may be invoked again; the built-in ones have stored nothing then.
+    before and may be invoked again. The built-in ones have stored nothing then, except for operate
+    and react, whose steps stand on the branch as they happen.
     """
 
     def __init__(

@@ -17,7 +17,9 @@ from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, Validati
 from sennit.messages.plain import text
 from sennit.operations.communicate import communicate
 from sennit.operations.generate import generate
+from sennit.operations.operate import operate
 from sennit.operations.parse import parse
+from sennit.operations.react import react
 from sennit.sessions.access import Capabilities, Resources, capability_names, resource_names
 
 if TYPE_CHECKING:
@@ -68,11 +70,13 @@ _BUILT_IN = (
     OperationSpec("generate", generate, needs_model=True),
     OperationSpec("parse", parse),
     OperationSpec("communicate", communicate, needs_model=True),
+    OperationSpec("operate", operate, needs_model=True),
+    OperationSpec("react", react, needs_model=True),
 )
 
 
 class OperationRegistry:
-    """Operations by name; generate, parse and communicate are there from the start."""
+    """Operations by name; the built-in ones are there from the start."""
 
     def __init__(self) -> None:
         self._specs = {spec.name: spec for spec in _BUILT_IN}

@@ -10,6 +10,7 @@ from sennit.errors import ModelError, OutputError, ValidationError, shown
 from sennit.messages.models import ModelSchema, model_name, model_schema
 from sennit.messages.schema import typescript
 from sennit.operations.output import fitted
+from sennit.services import asking
 from sennit.services.model import Model as AnyModel
 from sennit.services.model import shapes_output
 from sennit.services.reply import Reply, Usage
@@ -35,7 +36,7 @@ class Answer:
 
 async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     """A model's whole reply; raises ModelError also if it broke off."""
-    reply = await model.ask(request)
+    reply = await asking.ask(model, request)
     if reply.finish == "error":
         raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
     return reply
@@ -57,15 +58,9 @@ async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs
         try:
             return Answer(fitted(reply.text, wanted), reply, used)
         except OutputError as error:
-            problems = _problems(reply, error)
+            problems = problems_told(error, reply.finish)
             if not left:
-                raise OutputError(
-                    f"Model {model.name!r} gave no answer that fits {model_name(wanted)!r} "
-                    f"(asked {repairs + 1} times); the last: {'; '.join(problems)}. "
-                    f"It said: {shown(reply.text)}",
-                    problems=problems,
-                    said=reply.text,
-                ) from error
+                raise unfit(model.name, wanted, repairs + 1, problems, reply.text) from error
         left -= 1
         request = replace(request, messages=_told(request.messages, reply, problems, wanted))
 
@@ -85,6 +80,25 @@ async def _held(model: AnyModel, request: ModelRequest) -> tuple[Reply, ModelReq
     return await ask(model, request), request
 
 
+def unfit(model: str, wanted: Model, asked: int, problems: Sequence[str], said: str) -> OutputError:
+    """The error of a model that never gave an answer in the form."""
+    return OutputError(
+        f"Model {model!r} gave no answer that fits {model_name(wanted)!r} (asked {asked} times); "
+        f"the last: {'; '.join(problems)}. It said: {shown(said)}",
+        problems=problems,
+        said=said,
+    )
+
+
+def said_nothing(model: str, finish: str | None) -> ModelError:
+    """The error of a model whose answer is empty."""
+    return ModelError(
+        f"Model {model!r} said nothing (it ended with {finish!r}); ask again, or with more "
+        f"max_tokens.",
+        kind="malformed",
+    )
+
+
 def checked_repairs(repairs: Any) -> int:
     """How often to repair; raises ValidationError unless it is a number from 0 on."""
     if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
@@ -92,24 +106,29 @@ def checked_repairs(repairs: Any) -> int:
     return repairs
 
 
-def _problems(reply: Reply, error: OutputError) -> list[str]:
-    if reply.finish == "length":
+def problems_told(error: OutputError, finish: str | None) -> list[str]:
+    """What is wrong with an answer, for the model to read."""
+    if finish == "length":
         return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
     return [*error.problems]
+
+
+def objection(problems: Sequence[str], wanted: Model) -> str:
+    """What a model is told of an answer that does not fit."""
+    listed = "\n".join(f"- {problem}" for problem in problems)
+    form = typescript(model_schema(wanted), model_name(wanted))
+    return (
+        f"That answer cannot be used:\n{listed}\n\n"
+        f"Answer again, in this form:\n{form}\n\n"
+        f"Return ONLY valid JSON without markdown code blocks."
+    )
 
 
 def _told(
     messages: Sequence[Mapping[str, Any]], reply: Reply, problems: list[str], wanted: Model
 ) -> list[Mapping[str, Any]]:
-    listed = "\n".join(f"- {problem}" for problem in problems)
-    form = typescript(model_schema(wanted), model_name(wanted))
     return [
         *messages,
         {"role": "assistant", "content": reply.text or "(nothing)"},
-        {
-            "role": "user",
-            "content": f"That answer cannot be used:\n{listed}\n\n"
-            f"Answer again, in this form:\n{form}\n\n"
-            f"Return ONLY valid JSON without markdown code blocks.",
-        },
+        {"role": "user", "content": objection(problems, wanted)},
     ]

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
+from sennit import telemetry
 from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.messages.plain import plain, plain_dict, readable, text
@@ -202,8 +203,26 @@ class Tool:
         when the caller is cancelled, and KeyboardInterrupt.
         """
         started = perf_counter()
-        outcome = await self._outcome(arguments, context or ToolContext())
+        run = self._watched if telemetry.on() else self._outcome
+        outcome = await run(arguments, context or ToolContext())
         return replace(outcome, duration=perf_counter() - started)
+
+    async def _watched(self, arguments: Any, context: ToolContext) -> Outcome:
+        """The same, for someone who watches."""
+        notes = {
+            telemetry.TOOL: self.name,
+            telemetry.TOOL_TYPE: "function",
+            telemetry.TOOL_CALL: context.call_id,
+            telemetry.CONVERSATION: context.session_id and str(context.session_id),
+            telemetry.ARGUMENTS: _content(arguments),
+        }
+        with telemetry.watching(telemetry.EXECUTE_TOOL, self.name, notes) as watched:
+            outcome = await self._outcome(arguments, context)
+            if outcome.success:
+                watched.note({telemetry.RESULT: _content(outcome.value)})
+            else:
+                watched.fail(telemetry.error_kind(outcome.cause or ToolError()))
+            return outcome
 
     async def _outcome(self, arguments: Any, context: ToolContext) -> Outcome:
         try:
@@ -272,6 +291,16 @@ def tool_options(given: Mapping[str, Any]) -> ToolOptions:
         known = ", ".join(ToolOptions.__dataclass_fields__)
         raise InvalidTypeError(f"A tool has no option {sorted(unknown)[0]!r}; it has {known}.")
     return ToolOptions(**given)
+
+
+def _content(value: Any) -> str | None:
+    """What a call takes or gives, for someone who watches, if they may see it."""
+    if not telemetry.content():
+        return None
+    try:
+        return value if isinstance(value, str) else dumps(value).decode()
+    except CodecError:  # arguments that nobody has checked yet
+        return shown(value)
 
 
 def _positive(value: Any) -> bool:

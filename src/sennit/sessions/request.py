@@ -38,6 +38,7 @@ async def ask_service(
 async def _ask_model(
     model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
 ) -> Reply:
+    from sennit.services.asking import ask
     from sennit.services.request import model_request, offered_schema
 
     if "messages" not in given:
@@ -54,7 +55,7 @@ async def _ask_model(
             resources={tool.name for tool in tools},
             capabilities=() if output is None else [model_name(as_model(output, "output"))],
         )
-    return await model.ask(request)
+    return await ask(model, request)
 
 
 def listed(tools: Any) -> list[Any]:

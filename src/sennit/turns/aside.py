@@ -23,12 +23,12 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.session import SessionCore
-from sennit.turns.context import REPLACED, SPECIAL, Fixed, unfinished_from
+from sennit.turns.context import REPLACED, Fixed, unfinished_from
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.outcome import Outcome
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Notice, Return
+from sennit.turns.returns import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
 from sennit.turns.special import InteractionFilter, PersistenceStrategy, SpecialTurn
 

@@ -30,16 +30,15 @@ from sennit.services.request import ModelRequest
 from sennit.services.usage import estimate_tokens, letters_in, tokens_in
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
+from sennit.turns.returns import SPECIAL
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.turns.request import Request
     from sennit.turns.run import Run
 
-SPECIAL = "special_turn"
-"""What messages of special turns are marked with, in their metadata."""
 REPLACED = "replaced"
-"""The same for a message that stands for others."""
+"""The mark, in the metadata, of a message that stands for others."""
 _SHARE = 4  # contexts may take one in so many tokens of the window
 _BUDGET = 2_000  # tokens for contexts where the window is not known
 _IMAGE = 4_000  # letters that an image counts as

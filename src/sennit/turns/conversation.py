@@ -30,6 +30,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
+from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.aside import perform
 from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
 from sennit.turns.hold import held, new_holder
@@ -114,17 +115,26 @@ class ConversationSession:
         return await self._run(options or SessionOptions(), None, _nobody)
 
     def stream(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
-        Best used with `async with`: leaving the block early cancels the run.
+        Best used with `async with`: leaving the block early cancels the run. With `resume` the last
+        run is gone on with (see `resume`).
         """
-        return self._watch(options, streaming, as_return)
+        return self._watch(options, streaming, as_return, resume)
 
     @overload
     def events(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -133,16 +143,18 @@ class ConversationSession:
         options: SessionOptions | None = None,
         streaming: StreamingOptions | None = None,
         *,
+        resume: bool = False,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `after`, the number of the last event that was seen, nothing is started: it joins the
-        run under way, in this program or another, and gives the rest; see Joined.
+        With `resume` the last run is gone on with (see `resume`). With `after`, the number of the
+        last event that was seen, nothing is started: it joins the run under way, in this program
+        or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, as_event)
-        if options is not None or streaming is not None:
+            return self._watch(options, streaming, as_event, resume)
+        if options is not None or streaming is not None or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -151,12 +163,15 @@ class ConversationSession:
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
+        resume: bool,
     ) -> Watch[_T]:
-        chosen, shown_as = options or SessionOptions(), streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions()
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
-            return create_task(self._run(chosen, shown_as, publish))
+            if resume:
+                return create_task(self._resume(options, shown_as, publish))
+            return create_task(self._run(options or SessionOptions(), shown_as, publish))
 
         return Watch(start, self.cancel, show)
 
@@ -200,6 +215,45 @@ class ConversationSession:
         self._request.session.add_message(message, branches=self._request.branch)
         return message
 
+    async def say(
+        self,
+        message: str | Message,
+        options: SessionOptions | None = None,
+        *,
+        check: Check | None = None,
+    ) -> Return:
+        """Say something and run until it is answered; a run that is refused leaves nothing behind.
+
+        `check` looks at each answer: a text it gives is told to the model, which answers again as
+        long as the options allow. What it lets pass, or nobody may mend, is the end.
+        """
+        if isinstance(message, str):
+            content = InstructionContent(instruction=message)
+            message = Message(content, sender=self._request.session.user)
+        aim = Aim(say=message, check=check)
+        return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    async def execute_tool_call(self, call_id: str) -> Return:
+        """Make exactly one of the pending tool calls; no model is asked and no other call is made.
+
+        It is the last message of the body, good or bad. A call that needs approval and has none
+        waits for it (`suspended`), and so does a run it belongs to: `resume` goes on with that.
+        Raises NotFoundError for a call that is unknown or has its result already.
+        """
+        left = await _left(BranchRuns(self._request.branch))
+        aim = Aim(only=self._pending_call(call_id).id)
+        return await self._run(SessionOptions(), None, _nobody, left, aim)
+
+    def _pending_call(self, call_id: str) -> Message:
+        waiting = {_call_id(one): one for one in self._request.pending()}
+        found = waiting.get(call_id)
+        if found is None:
+            raise NotFoundError(
+                f"No tool call {shown(call_id)} is pending, or it has its result already; there "
+                f"are {list(waiting)}."
+            )
+        return found
+
     async def execute_special_turn(
         self, turn: SpecialTurn, prefer_streaming: bool = False
     ) -> Return:
@@ -239,11 +293,28 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
+        return await self._resume(options, streaming, _nobody)
+
+    async def _resume(
+        self,
+        options: SessionOptions | None,
+        streaming: StreamingOptions | None,
+        publish: Callable[[list[AnyEvent]], None],
+    ) -> Return:
         left = await _left(BranchRuns(self._request.branch))
-        if left is None:
-            return Return(stop_reason="invalid", messages=(NOTHING,))
-        chosen = options or _options(left.notes)
-        return await self._run(chosen, streaming, _nobody, resume=left)
+        if left is not None:
+            return await self._run(options or _options(left.notes), streaming, publish, resume=left)
+        self._starting, self._too_early = False, None
+        nothing = Run(self._request, options or SessionOptions(), streaming, publish)
+        return nothing.refuse("invalid", NOTHING)
+
+    def waiting(self) -> list[Message]:
+        """The tool calls that wait for a person: those of a suspended run that nobody decided."""
+        left = unfinished(BranchRuns(self._request.branch))
+        if left is None or left.record.state != "suspended":
+            return []
+        open_ = left.asked - left.decided.keys()
+        return [message for message in self._request.pending() if message.id in open_]
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
@@ -293,6 +364,7 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         publish: Callable[[list[AnyEvent]], None],
         resume: Unfinished | None = None,
+        aim: Aim = NO_AIM,
     ) -> Return:
         watching: list[Callable[[list[AnyEvent]], None]] = [publish]
         run = Run(
@@ -301,6 +373,7 @@ class ConversationSession:
             streaming,
             lambda events: _tell(watching, events),
             id=None if resume is None else resume.record.id,
+            aim=aim,
             greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
@@ -355,13 +428,14 @@ class ConversationSession:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        if resume is None and not run.progress.greets and request.silent():
+        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        if resume is None and not (run.progress.greets or spoken) and request.silent():
             told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and request.pending():
+        if not options.process_tools and run.aim.say is None and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sennit import failpoints
+from sennit import failpoints, telemetry
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
@@ -114,7 +114,7 @@ class Journal:
                 batch = self._batches.pop(0)
                 self._placing = batch.changes_branch
                 _reach("before", batch.events)
-                await self._write(batch)
+                await self._write(batch, self._changes(batch))
                 _reach("after", batch.events)
                 self._publish(batch.events)
         except BaseException as error:
@@ -123,8 +123,15 @@ class Journal:
             self._pump, self._placing = None, False
             self._quiet.set()
 
-    async def _write(self, batch: _Batch) -> None:
-        changes = self._changes(batch)
+    async def _write(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+        if not telemetry.on():
+            await self._written(batch, changes)
+            return
+        notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
+        with telemetry.watching(telemetry.STORE_WRITE, "", notes):
+            await self._written(batch, changes)
+
+    async def _written(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
         if batch.rewrite is None:
             await self._runs.write(batch.messages, changes)
         else:

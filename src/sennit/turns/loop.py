@@ -15,6 +15,7 @@ from __future__ import annotations
 from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
+from sennit.services import asking
 from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
@@ -28,6 +29,7 @@ from sennit.turns.room import greet, make_room
 from sennit.turns.run import Run
 from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
 from sennit.turns.tools import drain
+from sennit.turns.watched import watched
 
 NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
@@ -67,14 +69,14 @@ async def ask(run: Run) -> None:
 
 async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
     """Ask the model, and take in what it says."""
-    model = run.request.model
+    model, session = run.request.model, run.request.session.id
     if run.streaming is not None and model.streams:
-        async with model.stream(request) as deltas:
+        async with asking.stream(model, request, session) as deltas:
             async for delta in deltas:
                 draft.feed(delta)
                 await sleep(0)  # whoever watches sees it now, also if the model never waits
     else:
-        for delta in (await model.ask(request)).deltas():
+        for delta in (await asking.ask(model, request, session)).deltas():
             draft.feed(delta)
 
 
@@ -88,6 +90,10 @@ async def judge(run: Run, request: ModelRequest, draft: Draft) -> None:
 
 async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
     """Run with the branch held; one that cannot be begun is refused."""
+    return await watched(run, lambda: _hold_and_run(run, resume))
+
+
+async def _hold_and_run(run: Run, resume: bool) -> Return:
     try:
         async with held(run.runs, run.holder) as found:
             if resume and (found.left is None or found.left.record.id != run.id):

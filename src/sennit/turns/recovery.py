@@ -16,10 +16,10 @@ from sennit.messages.message import Message
 from sennit.services.reply import Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
-from sennit.turns.context import SPECIAL
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
+    ApprovalNeeded,
     DraftDropped,
     MessageCompleted,
     ReasoningAdded,
@@ -31,6 +31,7 @@ from sennit.turns.events import (
     from_record,
     whole,
 )
+from sennit.turns.returns import SPECIAL
 
 
 @dataclass(slots=True)
@@ -59,6 +60,8 @@ class Unfinished:
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
     started: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were under way."""
+    asked: set[UUID] = field(default_factory=set[UUID])
+    """The requests that people were asked about."""
     decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
     """What people have decided about requests."""
     _worked_off: int = 0
@@ -89,6 +92,8 @@ class Unfinished:
             case ToolFinished():
                 self.said.append(event.message)
                 self._worked_off = self.passes + 1
+            case ApprovalNeeded():
+                self.asked.add(event.message.id)
             case ApprovalGiven():
                 self.decided[event.message.id] = event
             case _:

@@ -15,16 +15,18 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
+from sennit.messages.models import ModelSchema
 from sennit.messages.native import model_messages
+from sennit.services.asking import ask
 from sennit.services.model import Model, is_model
 from sennit.services.params import checked_params
 from sennit.services.reply import Reply
 from sennit.services.request import ModelRequest
 from sennit.services.tools import Tool
-from sennit.turns.context import SPECIAL, checked_contexts
+from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
-from sennit.turns.returns import Body, Metrics, Return
+from sennit.turns.returns import SPECIAL, Body, Metrics, Return
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -45,6 +47,8 @@ class Request:
     """What every question and every answer has to pass; see Policy."""
     contexts: tuple[Any, ...] = ()
     """Who adds to the prompt; see ContextProvider."""
+    output: ModelSchema | None = None
+    """The form every text of the model has to have; for models that can be held to one."""
 
     @classmethod
     def of(
@@ -84,8 +88,8 @@ class Request:
         contexts: tuple[Any, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
-        """The same with what is not None instead; raises NotFoundError, AccessError."""
-        request = replace(self, params=checked_params({**self.params, **params}))
+        """The same with what is not None instead, in no form; raises NotFoundError, AccessError."""
+        request = replace(self, params=checked_params({**self.params, **params}), output=None)
         if model is not None:
             name, found = _model(self.session, model)
             request = replace(request, model_name=name, model=found)
@@ -111,6 +115,7 @@ class Request:
         return ModelRequest(
             messages=model_messages(self.session.messages, self.branch),
             tools=tuple(tool.schema for tool in self.tools.values()),
+            output=self.output,
             params=self.params,
         )
 
@@ -121,7 +126,8 @@ class Request:
         """
         self.check()
         request = await pass_request(self.policies, self.model_request())
-        reply = await pass_reply(self.policies, request, await self.model.ask(request))
+        reply = await ask(self.model, request, self.session.id)
+        reply = await pass_reply(self.policies, request, reply)
         return Return(
             stop_reason="length" if reply.finish == "length" else "stable",
             body=Body(tuple(_messages(reply, self.model_name))),

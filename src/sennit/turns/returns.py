@@ -22,6 +22,8 @@ StopReason: TypeAlias = Literal[
     "loop",  # the model keeps asking for the same call
     "length",  # the answer was cut off by the length limit
 ]
+SPECIAL = "special_turn"
+"""What messages of special turns are marked with, in their metadata."""
 Severity: TypeAlias = Literal["info", "warning", "error"]
 
 
@@ -98,6 +100,21 @@ class Return:
             for content in said
             if isinstance(content, AssistantResponseContent)
         )
+
+    @property
+    def answer(self) -> str:
+        """What the assistant said last, behind all tools and people; "" if it did not.
+
+        A greeting and an answer to what was said are two things.
+        """
+        last: list[Message] = []
+        for message in reversed(self.body.interactions):
+            if not isinstance(message.content, AssistantResponseContent):
+                break
+            if last and last[-1].metadata.get(SPECIAL) != message.metadata.get(SPECIAL):
+                break
+            last.append(message)
+        return Return(body=Body(tuple(reversed(last)))).text
 
     def worse(self, why: Notice) -> Return:
         """The same as a failure, and why."""

@@ -15,15 +15,20 @@ from sennit import clock
 from sennit.errors import ModelError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
-from sennit.messages.content import ActionRequestContent, AssistantResponseContent
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
+)
 from sennit.messages.message import Message
 from sennit.messages.native import call_ids
 from sennit.messages.unset import Unset
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
+from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.coalesce import Coalescer
-from sennit.turns.context import SPECIAL, ContextItem, overfull
+from sennit.turns.context import ContextItem, overfull
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
@@ -43,8 +48,8 @@ from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Body, Metrics, Notice, Return, StopReason
-from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step
+from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, single_step
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -60,10 +65,12 @@ class Run:
         publish: Callable[[list[AnyEvent]], None],
         *,
         id: UUID | None = None,
+        aim: Aim = NO_AIM,
         greets: bool = False,
     ) -> None:
         self.id = new_id() if id is None else id
         self.request, self.options, self.streaming = request, options, streaming
+        self.aim = aim
         self.runs = BranchRuns(request.branch)
         self.holder = new_holder()
         """Who holds the branch; a run that is resumed has another one each time."""
@@ -93,7 +100,8 @@ class Run:
         self.ended = False
         """Whether its end was told."""
         self._result: Return | None = None
-        self._begun = False
+        self._begun = self._resumed = False
+        self._passed = 0  # passes of an earlier program
         self._judged = judge_replies(request.policies)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
@@ -107,7 +115,7 @@ class Run:
         left, self._held, self._begun = held.left, held, True
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
-        resumed = left is not None and left.record.id == self.id
+        self._resumed = resumed = left is not None and left.record.id == self.id
         if left is not None:
             self.started, self.decided = left.started, left.decided
             if resumed:
@@ -118,7 +126,10 @@ class Run:
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
         if left is not None:
             self._drop_drafts(left) if resumed else self._keep_drafts(left)
-        self.progress.pending = self.request.pending()
+        if self.aim.say is None:
+            self.progress.pending = self.request.pending()
+        else:  # what was asked for before has been passed over
+            self.tell(MessageCompleted, new=self.aim.say)
 
     @property
     def under_way(self) -> bool:
@@ -128,6 +139,7 @@ class Run:
     def _go_on_with(self, left: Unfinished) -> None:
         progress = self.progress
         progress.turns, progress.passes = left.turns, left.passes
+        self._passed = left.passes
         progress.tool_calls, progress.usage = left.tool_calls, left.usage
         progress.finish = left.finish
         self._created, self._after = left.record.created, left.notes.get("after", 0)
@@ -208,8 +220,14 @@ class Run:
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
-        self.progress.seconds = clock.monotonic() - self._began
-        step = next_step(self.progress, self.options)
+        progress = self.progress
+        progress.seconds = clock.monotonic() - self._began
+        if self.aim.only is not None:
+            made = progress.passes > self._passed
+            return single_step(progress, self.aim.only, made=made, resumed=self._resumed)
+        step = next_step(progress, self.options)
+        if isinstance(step, Stop) and self._objects():
+            return await self.next()
         return MakeRoom() if isinstance(step, Ask) and await self._lacks_room() else step
 
     async def _lacks_room(self) -> bool:
@@ -221,6 +239,19 @@ class Run:
             return False
         await self.journal.placed()  # so that all that was said is counted
         return overfull(self)
+
+    def _objects(self) -> bool:
+        """Whether the answer may not stand; if so, the model is told, and may answer again."""
+        progress, check = self.progress, self.aim.check
+        if check is None or not progress.answered or progress.stopping:
+            return False
+        if not isinstance(next_step(replace(progress, answered=False), self.options), Ask):
+            return False
+        told = check(Return(body=Body(tuple(self._said))).answer, progress.finish)
+        if told is not None:
+            note = {"repair": True}
+            self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
+        return told is not None
 
     def begin_draft(self) -> Draft:
         """A new turn of the model."""

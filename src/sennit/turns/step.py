@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TypeAlias
+from uuid import UUID
 
 from sennit.messages.message import Message
 from sennit.services.reply import Usage
@@ -78,6 +79,23 @@ class Progress:
     """How long it has taken so far."""
 
 
+def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) -> Step:
+    """What a run does next that makes one call and asks nobody.
+
+    `made` says whether the call was worked off. A run that was gone on with for this waits as
+    before; what else it has to do, `resume` does.
+    """
+    wanted = tuple(one for one in progress.pending if one.id == only)
+    if not made:
+        gone = Notice("error", "not_pending", "Someone else has just seen to this call.")
+        return Drain(wanted) if wanted else Stop("invalid", (gone,))
+    if wanted:
+        return _waits()
+    if resumed:
+        return Stop("suspended", (Notice("info", "one_call", "The call is made; resume goes on."),))
+    return _left_pending() if progress.pending else Stop("stable")
+
+
 def next_step(progress: Progress, options: SessionOptions) -> Step:
     """What a run does next.
 
@@ -92,11 +110,11 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if progress.greets:
         return Greet()
     if progress.waiting:
-        return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
+        return _waits()
     if not progress.pending and progress.answered:
         return _end(progress)
     if progress.turns and not options.process_tools:
-        return Stop("stable", (Notice("info", "pending_tools", "Tool calls were left pending."),))
+        return _left_pending()
     if progress.turns >= options.max_turns:
         return _limit("max_turns", f"The model did not come to an end in {options.max_turns} turns")
     if (over := _over(progress, options.budget)) is not None:
@@ -104,6 +122,14 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
             "budget", (Notice("error", f"budget_{over}", f"The budget of {over} is used."),)
         )
     return _drain(progress, options) if progress.pending else Ask()
+
+
+def _waits() -> Stop:
+    return Stop("suspended", (Notice("info", "approval", "A tool call waits for approval."),))
+
+
+def _left_pending() -> Stop:
+    return Stop("stable", (Notice("info", "pending_tools", "Tool calls were left pending."),))
 
 
 def _end(progress: Progress) -> Stop:

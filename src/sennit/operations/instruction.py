@@ -1,0 +1,39 @@
+"""The instruction an operation is given, as the message that will stand on the branch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message, SenderRecipient
+from sennit.operations.context import OperationContext
+
+
+def instruction_message(
+    where: OperationContext, given: Any, *, sender: SenderRecipient | None, **fields: Any
+) -> tuple[Message, InstructionContent]:
+    """The instruction as a new message; `fields` are for one that is given as text.
+
+    Raises InvalidTypeError for what is no instruction, ExistsError for one said already.
+    """
+    if isinstance(given, str):
+        given = InstructionContent.create(instruction=given, **fields)
+    elif named := [name for name, value in fields.items() if value is not None]:
+        raise InvalidTypeError(
+            f"{', '.join(named)} can be named beside an instruction that is a text; put them into "
+            f"the InstructionContent."
+        )
+    if isinstance(given, Message) and sender is not None:
+        raise InvalidTypeError("A Message has its own sender; leave sender out.")
+    content = given.content if isinstance(given, Message) else given
+    if not isinstance(content, InstructionContent):
+        raise InvalidTypeError(f"An instruction is needed, got {shown(content)}.")
+    if not isinstance(given, Message):
+        return Message(content, sender=where.session.user if sender is None else sender), content
+    if given in where.session.messages:
+        raise ExistsError(
+            f"Message {given.id} is in the session already; clone() it to say it again, or use "
+            f"the operation 'generate' to have it answered."
+        )
+    return given, content

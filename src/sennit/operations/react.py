@@ -1,0 +1,79 @@
+"""react: reason, act, look at what came of it, and again, until the answer is known.
+
+It is `operate` with a model that is asked to think in words before each step. So it is not held to
+a form on the way, which would leave it no words; the form is that of the answer alone, and checked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sennit.errors import ValidationError
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.unset import Unset
+from sennit.operations.context import OperationContext
+from sennit.operations.instruction import instruction_message
+from sennit.operations.running import answered, parted
+from sennit.operations.structured import REPAIRS, checked_repairs
+from sennit.services.model import Model
+from sennit.turns.request import Request
+
+GUIDANCE = (
+    "Work in steps. In each step first say in a sentence or two what you know and what you still "
+    "need to find out; then call one tool, and look at its result before the next step. When you "
+    "know enough, answer without calling a tool."
+)
+_OF_THE_ANSWER = " The form below is that of the answer alone."
+_STEPS = {"max_turns": 16, "max_tool_passes": 15}
+
+
+async def react(
+    where: OperationContext,
+    /,
+    *,
+    instruction: str | InstructionContent | Message,
+    imodel: str | Model,
+    tools: Any,
+    context: Any = None,
+    images: Any = None,
+    image_detail: Any = None,
+    response_model: Any = None,
+    sender: SenderRecipient | None = None,
+    repairs: int = REPAIRS,
+    **limits_and_params: Any,
+) -> Any:
+    """The answer to an instruction, found step by step with tools; takes and raises as `operate`.
+
+    The steps stand on the branch: what the model thought, what it called and what came of it.
+    It may take 16 turns unless `max_turns` and `max_tool_passes` say otherwise.
+    """
+    checked_repairs(repairs)
+    offered = where.tools(tools)
+    if not offered:
+        raise ValidationError("react needs tools to act with; without any, use communicate.")
+    options, params = parted({**_STEPS, **limits_and_params})
+    request = Request.of(where.branch, model=imodel, tools=offered, **params)
+    given, content = instruction_message(
+        where,
+        instruction,
+        sender=sender,
+        context=context,
+        images=images,
+        image_detail=image_detail,
+        response_model=response_model,
+    )
+    return await answered(request, _guided(given, content), options, repairs)
+
+
+def _guided(given: Message, content: InstructionContent) -> Message:
+    """The instruction with a word on how to go about it."""
+    guidance = GUIDANCE + ("" if content.response_model is Unset else _OF_THE_ANSWER)
+    context = [*(content.context or ()), guidance]
+    return Message(
+        content.with_updates(context=context),
+        id=given.id,
+        sender=given.sender,
+        recipient=given.recipient,
+        metadata=given.metadata,
+    )

@@ -1,0 +1,32 @@
+"""What a run is for, beyond going on where its branch stands.
+
+A plain run has none: it lets the model answer what is there. One with an aim says something first,
+looks at the answer before it counts, or makes a single call and asks no model at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+from uuid import UUID
+
+from sennit.messages.message import Message
+
+Check: TypeAlias = Callable[[str, str | None], str | None]
+"""From an answer, and why the model stopped, to what it is told of it; None if it may stand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What to do in a run."""
+
+    say: Message | None = None
+    """Put on the branch as the run begins: one that is refused leaves nothing behind."""
+    check: Check | None = None
+    """Looks at each answer; what it objects to is told to the model, which answers again."""
+    only: UUID | None = None
+    """The one request whose tool is called; nothing else is done."""
+
+
+NO_AIM = Aim()
