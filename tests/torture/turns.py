@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from sennit import Client, Tool
+from sennit import Client, PersistenceStrategy, SpecialTurn, Tool
 from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
 from sennit.services.request import ModelRequest
 from sennit.services.target import ToolContext
@@ -34,6 +34,11 @@ PLAIN = StreamingOptions(coalesce_tokens=False)
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 LOOK, BOOK, PAY = (ToolCall(name, {}, f"c_{name}") for name in ("look", "book", "pay"))
 ERASE = ToolCall("erase", {}, "c_erase")
+WINDOW = 2_000
+BESIDE = {"Greet": "Welcome!", "Summarise": "It was about rope.", "Title": "Knots."}
+TITLE = SpecialTurn(
+    name="title", instruction="Title this.", strategy=PersistenceStrategy.PERSIST_ALL, tools=()
+)
 
 
 @dataclass(frozen=True)
@@ -44,9 +49,16 @@ class Scenario:
     options: SessionOptions = field(default_factory=SessionOptions)
     given: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else `session.conversation` is given."""
+    earlier: str = ""
+    """What was said and answered before."""
+    aside: SpecialTurn | None = None
+    """What is asked beside the conversation, before the run."""
 
     def reply(self, request: ModelRequest) -> Scripted:
         """What is said next."""
+        asked = str(request.messages[-1]["content"])
+        if asked.startswith(tuple(BESIDE)):
+            return BESIDE[asked.split()[0]]
         results = sum(message["role"] == "tool" for message in request.messages)
         return self.replies[min(results, len(self.replies) - 1)]
 
@@ -68,6 +80,9 @@ SCENARIOS = {
         (["I look.", LOOK], [PAY], "Paid."), SessionOptions(max_turns=3, max_tool_passes=2)
     ),
     "a call that waits for a person": Scenario((["May I?", ERASE], "Erased.")),
+    "special turn": Scenario((["I look.", LOOK], "Seen."), aside=TITLE),
+    "greeting": Scenario((["I look.", LOOK], "Seen."), given={"generate_greeting": True}),
+    "summary": Scenario((["I look.", LOOK], "Seen."), earlier="Rope. " * WINDOW),
 }
 
 
@@ -79,7 +94,7 @@ class World:
         self.session = client.session(key, resources="*")
         self.branch = self.session.default_branch
         # Time between the pieces, so that most of them are written one by one.
-        model = ScriptedModel([scenario.reply] * 50, chunk=6, delay=0.001)
+        model = ScriptedModel([scenario.reply] * 50, chunk=6, delay=0.001, window=WINDOW)
         tools = [
             Tool(_look, "look", replay="safe"),
             Tool(self._book, "book", replay="never"),
@@ -112,10 +127,18 @@ class World:
 
     async def begin(self) -> Return:
         """Run to the end, and allow what waits."""
+        await self._ask_aside()
         async with self.conversation.events(self.scenario.options, PLAIN) as events:
             async for _ in events:
                 pass
             return await self._allowed(await events.result)
+
+    async def _ask_aside(self) -> None:
+        """Ask the special turn, unless what it leaves is there."""
+        turn = self.scenario.aside
+        there = any("special_turn" in message.metadata for message in self.branch.messages)
+        if turn is not None and not there:
+            (await self.conversation.execute_special_turn(turn)).raise_for_error()
 
     async def go_on(self) -> Return:
         """Go on with a run that was cut off, or begin if it never was."""
@@ -157,7 +180,9 @@ def _look() -> str:
 
 def _noted(metadata: Mapping[str, Any]) -> dict[str, Any]:
     # How much was sent depends on the words of a result.
-    return {name: value for name, value in metadata.items() if name not in ("group", "usage")}
+    # What was replaced has another branch each time.
+    left_out = ("group", "usage", "replaced")
+    return {name: value for name, value in metadata.items() if name not in left_out}
 
 
 @dataclass
@@ -188,6 +213,9 @@ def _end(result: Return) -> tuple[Any, ...]:
 def _world(client: Client, name: str, folder: Path) -> World:
     key = f"{name} {uuid4()}"
     world = World(client, key, SCENARIOS[name], folder / f"{key}.txt")
+    if world.scenario.earlier:
+        world.session.add_message("user", world.scenario.earlier)
+        world.session.add_message("assistant", "I see.")
     world.session.add_message("user", "Go.")
     return world
 

@@ -18,6 +18,28 @@ from tests.turns.playing import Played, Script, tools
 ADD = ToolCall("add", {"a": 1, "b": 2}, "x")
 
 
+@pytest.mark.parametrize(
+    "summary",
+    [
+        ModelError("the provider is down", kind="overloaded"),
+        ModelError("the context is too long", kind="context"),
+        Reply((Text(" "),)),
+        Reply((Text("Once upon"),), "length"),
+        Reply((Text("Once upon"),), "error"),
+    ],
+)
+def test_a_summary_that_fails_never_wipes_the_history(summary: Any) -> None:
+    talk = Talk("One.", summary, "Two.", window=100)
+    talk.run()
+    talk.say("More, please. " * 40)
+    before = talk.said
+    result = talk.run()
+    assert [notice.code for notice in result.messages] == ["summary"]
+    assert talk.said == [*before, "says Two."]
+    assert len(talk.model.requests) == 3
+    assert [branch.name for branch in talk.session.branches] == ["talk"]
+
+
 def test_a_model_that_fails_never_wipes_the_history() -> None:
     talk = Talk("One.", ModelError("the context is too long", kind="context"))
     talk.run()

@@ -21,6 +21,7 @@ from sennit.turns.events import (
     ApprovalGiven,
     ApprovalNeeded,
     DraftDropped,
+    HistoryReplaced,
     MessageCompleted,
     ReasoningAdded,
     TextAdded,
@@ -92,6 +93,8 @@ class Unfinished:
             case ToolFinished():
                 self.said.append(event.message)
                 self._worked_off = self.passes + 1
+            case HistoryReplaced(to_make_room=True):
+                self.usage += _used(event.message)
             case ApprovalNeeded():
                 self.asked.add(event.message.id)
             case ApprovalGiven():
@@ -102,12 +105,15 @@ class Unfinished:
     def _take_said(self, message: Message) -> None:
         self.said.append(message)
         noted = message.metadata
-        if "usage" not in noted:
-            return
-        self.usage += Usage(**noted["usage"])
-        if SPECIAL not in noted:  # the last of what the model said in one turn
+        self.usage += _used(message)
+        if "usage" in noted and SPECIAL not in noted:  # the last of what was said in one turn
             self.turns += 1
             self.finish = noted["finish_reason"]
+
+
+def _used(message: Message) -> Usage:
+    """What the turn used that ended with this message."""
+    return Usage(**message.metadata.get("usage", {}))
 
 
 def unfinished(runs: BranchRuns) -> Unfinished | None:

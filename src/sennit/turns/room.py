@@ -66,7 +66,7 @@ def _take(run: Run, outcome: Outcome | None) -> None:
     progress = run.progress
     fits = outcome is not None and outcome.fits(run.request.branch)
     if outcome is not None and outcome.leaves_something and fits:
-        outcome.put_on_branch(run.tell)
+        outcome.put_on_branch(run.tell, to_make_room=True)
         progress.exceeded = None
         return
     progress.crowded = True
