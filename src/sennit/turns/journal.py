@@ -84,7 +84,7 @@ class Journal:
 
     async def placed(self) -> None:
         """Wait until what was noted stands on the branch."""
-        if self._placing or any(batch.changes_branch for batch in self._batches):
+        if self._placing or (self._batches and any(one.changes_branch for one in self._batches)):
             await self.settle()
 
     async def settle(self) -> None:

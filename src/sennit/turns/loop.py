@@ -57,7 +57,7 @@ async def ask(run: Run) -> None:
     await run.journal.placed()  # so that the model is shown all that was said
     try:
         request = await prompt(run)
-        draft = run.begin_draft()
+        draft = run.begin_draft(request)
         await converse(run, request, draft)
         if draft.judged:
             await judge(run, request, draft)

@@ -23,6 +23,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.native import call_ids
 from sennit.messages.unset import Unset
+from sennit.services.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
@@ -253,14 +254,16 @@ class Run:
             self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
         return told is not None
 
-    def begin_draft(self) -> Draft:
-        """A new turn of the model."""
-        self.draft = Draft(self, self.request.model_name, self._used_ids, judged=self._judged)
-        return self.draft
+    def begin_draft(self, asked: ModelRequest) -> Draft:
+        """A new turn of the model, which is asked this."""
 
-    def _used_ids(self) -> list[str]:
-        """The ids of all calls on the branch, also of those a policy keeps from the model."""
-        return call_ids(self.request.model_request().messages)
+        def used() -> list[str]:
+            # A policy may keep calls from the model that stand on the branch all the same.
+            whole = self.request.model_request() if self.request.policies else asked
+            return call_ids(whole.messages)
+
+        self.draft = Draft(self, self.request.model_name, used, judged=self._judged)
+        return self.draft
 
     def exceeded(self, error: ModelError) -> bool:
         """Whether a failure of the model means that room has to be made, and that can be tried.
