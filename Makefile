@@ -70,7 +70,7 @@ test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
 .PHONY: torture
-torture: setup ## Kill, cut off, crash, crowd and fill up the stores, and look at what is left
+torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture
 
 .PHONY: bench
@@ -82,7 +82,7 @@ bench-retrieval: setup ## Ask what is in six long conversations, and count what 
 	$(BIN)/python -m benchmarks.retrieval
 
 .PHONY: bench-peers
-bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores beside ours
+bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours
 	$(BIN)/python -m benchmarks.peers
 
 # A peer's own environment, from the versions pinned beside its worker.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import tracemalloc
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from sennit.turns.options import SessionOptions, StreamingOptions
 
 DELTAS = 5_000
 TURNS = 10
+CROWD = 500
+HALF_WAY = 50
 _QUESTION = "How much rope does a bowline take, and how much does a sheet bend take? " * 4
 _ANSWER = "A bowline takes about forty centimetres of rope, and a sheet bend somewhat more. " * 4
 _FOUND = "bowline: 40 cm; sheet bend: 55 cm; clove hitch: 30 cm; figure eight: 35 cm. " * 3
@@ -32,8 +35,8 @@ class Instant:
     streams = True
     shapes_output = False
 
-    def __init__(self) -> None:
-        self._asked = 0
+    def __init__(self, deltas: int = DELTAS) -> None:
+        self._asked, self._deltas = 0, deltas
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
         self._asked += 1
@@ -47,13 +50,13 @@ class Instant:
         self,
         request: ModelRequest,  # noqa: ARG002 - the same to all
     ) -> AsyncGenerator[AsyncIterator[Delta]]:
-        yield _words()
+        yield _words(self._deltas)
 
 
-async def _words() -> AsyncIterator[Delta]:
-    for _ in range(DELTAS):
+async def _words(count: int) -> AsyncIterator[Delta]:
+    for _ in range(count):
         yield TextDelta("word ")
-    yield Finished("stop", Usage(10, DELTAS))
+    yield Finished("stop", Usage(10, count))
 
 
 async def look_up(knot: str) -> str:
@@ -79,8 +82,49 @@ def run() -> Iterator[Result]:
         count=DELTAS,
         bar=5,
     )
+    yield _crowd()
     with tempfile.TemporaryDirectory() as folder:
         yield from _stored(Path(folder))
+
+
+def _crowd() -> Result:
+    """Memory of turns that stream at once, each in the middle of its answer."""
+    sessions = [_ready(Session(), 2 * HALF_WAY) for _ in range(CROWD)]
+    for session in sessions:
+        session.add_message("user", _QUESTION)
+    took = asyncio.run(_memory_of(sessions))
+    return Result(
+        f"memory of a streaming turn, {CROWD} at once", took / CROWD / 1e3, 200, "allowed", "KB", 1
+    )
+
+
+async def _memory_of(sessions: list[Session]) -> int:
+    """The most bytes they take, with all of them half-way at one moment; all must finish."""
+    gate, waiting = asyncio.Event(), 0
+
+    async def watch(session: Session) -> None:
+        nonlocal waiting
+        conversation = session.conversation("main", model="instant")
+        seen = 0
+        async with conversation.stream(None, StreamingOptions(coalesce_tokens=False)) as pieces:
+            async for _ in pieces:
+                seen += 1
+                if seen == HALF_WAY:
+                    waiting += 1
+                    await gate.wait()
+            assert (await pieces.result).success
+
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        watching = [asyncio.create_task(watch(session)) for session in sessions]
+        while waiting < len(sessions):
+            await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(*watching)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
 
 
 def _with_history(size: int) -> Callable[[], Session]:
@@ -95,8 +139,8 @@ def _with_history(size: int) -> Callable[[], Session]:
     return prepare
 
 
-def _ready(session: Session) -> Session:
-    session.services.register(Instant())
+def _ready(session: Session, deltas: int = DELTAS) -> Session:
+    session.services.register(Instant(deltas))
     session.services.register(look_up)
     session.default_branch.grant(resources="*")
     return session

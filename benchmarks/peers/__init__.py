@@ -1,4 +1,4 @@
-"""Sennit beside other session stores: the same appends, loads and forks, in turns, in one run.
+"""Sennit beside other session stores and turn loops: the same work, in turns, in one run.
 
 Each system is a worker process in its own virtual environment, driven by `__main__` over JSON
 lines; the workers take turns and the best time of each counts. Nothing calls a model.
@@ -24,4 +24,11 @@ opening of the file is; and the fastest column of both peers is what Sennit is c
 LangGraph takes writes to one thread from one caller at a time: of 16 tasks on one thread, most
 messages end up on side lines of the checkpoint history and are missing from the thread's state. The
 table says how many, and leaves such a time out of the comparison.
+
+A turn with a tool call (`turning`, `turn_*`) has a model that answers at once, given to each system
+through its own door for models, and a tool that takes no time: what is left is the loop. The
+OpenAI Agents SDK runs an `Agent` by its `Runner`, Pydantic AI an `Agent` with `FunctionModel`,
+LangGraph its prebuilt agent without a checkpointer; none of them stores anything, and each turn
+starts anew. Sennit goes on with one conversation, in memory and on SQLite with full durability.
+The time is the processor's, as these turns wait for nothing but, in the last case, the disk.
 """

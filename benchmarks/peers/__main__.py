@@ -23,11 +23,12 @@ ROUNDS = 5
 CASE_SECONDS = 33
 """No new round of a case starts after this long; all cases together stay below four minutes."""
 OURS = "Sennit"
+DURABLE = "Sennit, SQLite"
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A column of the table: a worker module, its environment, and the variant it is told."""
+    """A column of a table: a worker module, its environment, and the variant it is told."""
 
     name: str
     module: str
@@ -46,6 +47,8 @@ class Case:
     bar: float | None = None
     """How many times faster than the fastest peer we mean to be."""
     skip: frozenset[str] = frozenset()
+    ours: str = OURS
+    """Which of ours is compared."""
     best: dict[str, float] = field(default_factory=dict)
     """Microseconds for each step."""
     landed: dict[str, int] = field(default_factory=dict)
@@ -59,31 +62,62 @@ class Case:
     def fastest(self) -> str:
         """The fastest peer of those that show every message."""
         whole = {name for name, landed in self.landed.items() if landed == self.expected}
-        return min(whole - {OURS}, key=self.best.__getitem__)
+        return min(whole - {OURS, DURABLE}, key=self.best.__getitem__)
 
     @property
     def ratio(self) -> float:
-        return self.best[self.fastest] / self.best[OURS]
+        return self.best[self.fastest] / self.best[self.ours]
 
     @property
     def verdict(self) -> str:
-        if self.landed[OURS] != self.expected:
+        if self.landed[self.ours] != self.expected:
             return "LOST"
         if self.bar is None:
             return ""
         return "ok" if self.ratio >= self.bar else "MISSED"
 
 
-def systems() -> list[System]:
+@dataclass(slots=True)
+class Table:
+    """What is measured of several systems."""
+
+    title: str
+    systems: list[System]
+    cases: list[Case]
+    about: dict[str, Any] = field(default_factory=dict)
+    """What the workers say about themselves."""
+
+
+def tables() -> list[Table]:
     def peer(name: str) -> Path:
         return ROOT / ".venv-peers" / name / "bin" / "python"
 
-    return [
-        System(OURS, "work_sennit", Path(sys.executable)),
+    ours = Path(sys.executable)
+    stores = [
+        System(OURS, "work_sennit", ours),
         System("Agents SDK", "work_openai_agents", peer("openai_agents")),
         System("Agents SDK, aiosqlite", "work_openai_agents", peer("openai_agents"), "async"),
         System("LangGraph", "work_langgraph", peer("langgraph")),
         System("LangGraph, DeltaChannel", "work_langgraph", peer("langgraph"), "delta"),
+    ]
+    loops = [
+        System(OURS, "turn_sennit", ours),
+        System(DURABLE, "turn_sennit", ours, "sqlite"),
+        System("Agents SDK", "turn_openai_agents", peer("openai_agents")),
+        System("Pydantic AI", "turn_pydantic_ai", peer("pydantic_ai")),
+        System("LangGraph", "turn_langgraph", peer("langgraph")),
+    ]
+    return [
+        Table("Session stores, time on the clock", stores, cases()),
+        Table("A turn with a tool call, time of the processor", loops, turns()),
+    ]
+
+
+def turns() -> list[Case]:
+    ask = {"do": "turns", "count": 40}
+    return [
+        Case("in memory", ask, 40, 40, bar=4, skip=frozenset({DURABLE})),
+        Case("ours durable, theirs in memory", ask, 40, 40, 1, frozenset({OURS}), DURABLE),
     ]
 
 
@@ -159,18 +193,17 @@ class Running:
         await self._process.wait()
 
 
-async def measure(measured: list[Case]) -> dict[str, Any]:
-    """Fill in the cases; what the workers say about themselves."""
+async def measure(table: Table) -> None:
+    """Fill in the cases, and what the workers say about themselves."""
     with tempfile.TemporaryDirectory() as folder:
         async with AsyncExitStack() as stack:
             workers: list[Running] = []
-            for system in systems():
+            for system in table.systems:
                 workers.append(await Running.start(system, Path(folder)))
                 stack.push_async_callback(workers[-1].stop)
-            about = {one.system.name: await one.ask({"do": "about"}) for one in workers}
-            for case in measured:
+            table.about = {one.system.name: await one.ask({"do": "about"}) for one in workers}
+            for case in table.cases:
                 await take_turns(case, workers)
-    return about
 
 
 async def take_turns(case: Case, workers: list[Running]) -> None:
@@ -184,14 +217,21 @@ async def take_turns(case: Case, workers: list[Running]) -> None:
     print(f"  {case.name}: {case.ratio:.1f} × faster than {case.fastest}", file=sys.stderr)
 
 
-def show(measured: list[Case]) -> Iterator[str]:
-    names = [system.name for system in systems()]
+def show(table: Table) -> Iterator[str]:
+    names = [system.name for system in table.systems]
+    yield f"{table.title}:\n"
     yield f"| µs each | {' | '.join(names)} | faster | bar | |"
     yield "|---|" + "--:|" * (len(names) + 2) + "---|"
-    for case in measured:
+    for case in table.cases:
         cells = " | ".join(_cell(case, name) for name in names)
         bar = "" if case.bar is None else f"≥ {case.bar:g} ×"
         yield f"| {case.name} | {cells} | {case.ratio:.1f} × | {bar} | {case.verdict} |"
+    yield "\n`faster` is against the fastest peer with no message missing."
+    for name, said in table.about.items():
+        versions = ", ".join(f"{key} {value}" for key, value in said["versions"].items())
+        more = f"; {said['pragmas']}" if "pragmas" in said else ""
+        yield f"{name}: {versions}{more}."
+    yield ""
 
 
 def _cell(case: Case, name: str) -> str:
@@ -201,9 +241,10 @@ def _cell(case: Case, name: str) -> str:
     return f"{case.best[name]:,.0f}" + (f" ({lost} of {case.expected} missing)" if lost else "")
 
 
-def save(measured: list[Case], about: dict[str, Any]) -> None:
+def save(measured: list[Table]) -> None:
     rows = [
         {
+            "table": table.title,
             "name": case.name,
             "µs": case.best,
             "landed": case.landed,
@@ -212,8 +253,10 @@ def save(measured: list[Case], about: dict[str, Any]) -> None:
             "ratio": case.ratio,
             "bar": case.bar,
         }
-        for case in measured
+        for table in measured
+        for case in table.cases
     ]
+    about = {table.title: table.about for table in measured}
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     whole = {"machine": machine(), "systems": about, "results": rows}
     OUTPUT.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")
@@ -221,17 +264,15 @@ def save(measured: list[Case], about: dict[str, Any]) -> None:
 
 def main() -> int:
     """Measure; the exit code says whether all bars were held."""
-    measured = cases()
-    about = asyncio.run(asyncio.wait_for(measure(measured), 240))
-    print("\n".join(show(measured)))
-    print("\n`faster` is against the fastest peer with no message missing.")
-    for name, said in about.items():
-        versions = ", ".join(f"{key} {value}" for key, value in said["versions"].items())
-        print(f"{name}: {versions}; {said['pragmas']}.")
+    measured = tables()
+    for table in measured:
+        asyncio.run(asyncio.wait_for(measure(table), 240))
+        print("\n".join(show(table)))
     print("On " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".")
-    save(measured, about)
+    save(measured)
     print(f"Written to {OUTPUT.relative_to(ROOT)}.")
-    return 1 if any(case.verdict in ("MISSED", "LOST") for case in measured) else 0
+    verdicts = {case.verdict for table in measured for case in table.cases}
+    return 1 if verdicts & {"MISSED", "LOST"} else 0
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.counts import told
 from tests.postgres import running
-from tests.torture import full_disk, processes, restarts
+from tests.torture import full_disk, processes, restarts, turns
 from tests.torture.acts import ACTS, tiny_pieces
 from tests.torture.crashes import Crashes, Tally, rehearse, share
 from tests.torture.ground import Databases, Files
@@ -99,6 +99,18 @@ def disks(_: argparse.Namespace) -> Iterator[Outcome]:
         yield f"full disk of {kind}, by {how}", counts
 
 
+def conversations(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Conversations, killed at each point of their journal and gone on with, on either store."""
+    with tempfile.TemporaryDirectory() as folder, running() as server:
+        for name, address in [
+            ("SQLite", str(Path(folder) / "sennit.db")),
+            ("PostgreSQL", server.address(server.create())),
+        ]:
+            tally = turns.kill_all(address, Path(folder), options.every)
+            show(tally)
+            yield f"conversations killed on {name}", tally.counts
+
+
 def steps(options: argparse.Namespace) -> Iterator[Outcome]:
     """The three stores in lock step; raises where they part."""
     chosen = settings(
@@ -119,6 +131,7 @@ def steps(options: argparse.Namespace) -> Iterator[Outcome]:
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Outcome]]] = {
     "kills": kills,
     "points": points,
+    "turns": conversations,
     "servers": servers,
     "processes": crowds,
     "disks": disks,

@@ -106,7 +106,8 @@ def _live(job: Job, writing: int) -> int:
 
 
 def main() -> None:
-    import_module("tests.torture.crashes")  # before the first fork, so only once
+    for name in ("crashes", "turns"):  # before the first fork, so only once
+        import_module(f"tests.torture.{name}")
     for line in sys.stdin:
         print(json.dumps(_raise_all(json.loads(line))), flush=True)
 

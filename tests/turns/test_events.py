@@ -69,7 +69,7 @@ def test_a_stream_can_be_joined_again_after_any_event() -> None:
     shown = talk.events()
 
     async def rest(after: int) -> list[Any]:
-        return [event async for event in talk.conversation().follow(after)]
+        return [event async for event in talk.conversation().events(after=after)]
 
     for after in range(len(shown) + 1):
         joined = asyncio.run(rest(after))
@@ -88,7 +88,7 @@ def test_a_run_under_way_is_followed_to_its_end() -> None:
         return seen, [first.seq, *await following]
 
     async def collected(talk: Talk, after: int) -> list[int]:
-        return [event.seq async for event in talk.conversation().follow(after)]
+        return [event.seq async for event in talk.conversation().events(after=after)]
 
     seen, followed = asyncio.run(work())
     assert followed == seen
@@ -101,3 +101,24 @@ def test_erasing_a_message_erases_what_events_say_of_it() -> None:
     left = talk.conversation().history()
     assert "secret" not in "".join(getattr(event, "text", "") for event in left)
     assert kinds(left) == ["start", "turn", "end"]
+
+
+def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
+    talk = Talk(*SCRIPT, chunk=3, delay=0.001)
+
+    async def work() -> tuple[list[int], list[int]]:
+        conversation = talk.conversation()
+        async with (
+            conversation.events(None, PLAIN) as events,
+            conversation.events(after=0) as again,
+        ):
+            shown = [(await anext(events)).seq]
+            joined = [(await anext(again)).seq]
+            assert (await conversation.run_to_stable_result()).stop_reason == "invalid"
+            assert (await talk.conversation().run_to_stable_result()).stop_reason == "invalid"
+            joined += [event.seq async for event in again]
+            shown += [event.seq async for event in events]
+        return shown, joined
+
+    shown, joined = asyncio.run(work())
+    assert joined == shown

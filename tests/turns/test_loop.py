@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,18 @@ import pytest
 from sennit import ModelError, RunError
 from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
 from sennit.testing import ToolCall
+from sennit.turns.events import (
+    AnyEvent,
+    MessageCompleted,
+    ReasoningAdded,
+    RunEnded,
+    TextAdded,
+    ToolCalled,
+    ToolFinished,
+)
 from sennit.turns.options import Budget, SessionOptions
 from sennit.turns.returns import Return
-from tests.talking import Talk, ending
+from tests.talking import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
 OTHER = ToolCall("add", {"a": 3, "b": 4})
@@ -118,6 +127,53 @@ CASES = {
         ["budget_tokens"],
         SessionOptions(budget=Budget(tokens=1000)),
     ),
+    "a budget of money stops before the next question": Case(
+        [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(5, 5, cost=0.5))],
+        ["user Go.", "call add"],
+        "budget",
+        ["budget_cost"],
+        SessionOptions(budget=Budget(cost=0.5)),
+    ),
+    "a reply that says nothing is an answer": Case([Reply((), "stop")], ["user Go."], "stable"),
+    "a reply that breaks off with an error keeps what was said": Case(
+        [Reply((Text("Half"),), "error")], ["user Go.", "says Half"], "error", ["failed"]
+    ),
+    "a call that cannot be read is told, and made again": Case(
+        [[ToolCall("add", '{"a": 1,')], [ADD], "Three."],
+        [
+            "user Go.",
+            "call add",
+            "error Not run: the arguments are not valid JSON (This is not JSON: Input data was "
+            "truncated.). Ask again with the whole call.",
+            "call add",
+            "result 3",
+            "says Three.",
+        ],
+        "stable",
+    ),
+    "an unknown tool is told": Case(
+        [[ToolCall("sub", {})], "Sorry."],
+        [
+            "user Go.",
+            "call sub",
+            "error Not run: there is no tool 'sub'; there are ['add', 'fail'].",
+            "says Sorry.",
+        ],
+        "stable",
+    ),
+    "exactly as many turns and passes as are allowed are no error": Case(
+        [[ADD], [OTHER], "Done."],
+        ["user Go.", "call add", "result 3", "call add", "result 7", "says Done."],
+        "stable",
+        options=SessionOptions(max_turns=3, max_tool_passes=2),
+    ),
+    "no passes at all leave the call pending": Case(
+        [[ADD]],
+        ["user Go.", "call add"],
+        "max_turns",
+        ["max_tool_passes"],
+        SessionOptions(max_tool_passes=0),
+    ),
     "an empty branch is invalid": Case([], [], "invalid", ["empty"], say=None),
     "reasoning belongs to the answer that follows": Case(
         [Reply((Reasoning("hm"), Text("Yes.")))], ["user Go.", "says Yes."], "stable"
@@ -161,6 +217,39 @@ def test_a_run_comes_to_the_same_in_every_view(
     ]
     assert result.success == (case.reason == "stable")
     talk.model.assert_complete()
+
+
+def projected(events: Iterable[AnyEvent]) -> Iterator[tuple[str, str]]:
+    """What a stream shows of events, without ids and times."""
+    for event in events:
+        if isinstance(event, TextAdded | ReasoningAdded):
+            yield "piece", event.text
+        elif isinstance(event, MessageCompleted | ToolCalled | ToolFinished):
+            yield "message", in_short(event.message)
+        elif isinstance(event, RunEnded):
+            yield "end", str(event.result.stop_reason)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_a_stream_shows_the_events_and_nothing_else(case: Case) -> None:
+    shown = Talk(*case.replies, say=case.say, chunk=3).events(case.options)
+    talk = Talk(*case.replies, say=case.say, chunk=3)
+    pieces = talk.stream(case.options)
+    whole = {id(message) for message in talk.branch.messages}
+    told = [
+        ("end", str(one.stop_reason))
+        if one.stop_reason is not None
+        else ("message", in_short(one.body.interactions[0]))
+        if id(one.body.interactions[0]) in whole
+        else ("piece", _piece(one))
+        for one in pieces
+    ]
+    assert told == list(projected(shown))
+
+
+def _piece(one: Return) -> str:
+    content: Any = one.body.interactions[0].content
+    return content.assistant_response or content.reasoning
 
 
 @pytest.mark.parametrize(("raw", "told"), UNPARSED.values(), ids=UNPARSED.keys())

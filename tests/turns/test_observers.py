@@ -133,3 +133,92 @@ def test_an_observer_need_not_have_every_method() -> None:
     small = Small()
     assert Talk("Hello.").run(observers=[small]).success
     assert small.seen == 1
+
+
+class Failing(ConversationObserver):
+    """Raises at everything."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.seen = error, list[str]()
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def fail(_: Any) -> None:
+            self.seen.append(name)
+            raise self.error
+
+        return fail
+
+
+@pytest.mark.parametrize("error", [RuntimeError("oops"), asyncio.CancelledError()])
+def test_an_observer_that_raises_at_everything_sees_everything(error: BaseException) -> None:
+    failing, watcher = Failing(error), Recorder()
+    talk = Talk(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    result = talk.stream(observers=[failing, watcher])[-1]
+    assert result.success
+    assert {notice.code for notice in result.messages} == {"observer"}
+    calls = ["start", "delta", "said", "call", "result", "delta", "said", "final"]
+    assert watcher.calls == calls
+    assert len(failing.seen) == len(calls)
+    assert failing.seen[-1] == "on_final"
+
+
+def test_an_observer_that_waits_holds_up_neither_the_run_nor_the_others() -> None:
+    release = asyncio.Event()
+
+    class Slow(Recorder):
+        async def on_start(self, request: Any) -> None:  # type: ignore[override]
+            await release.wait()
+            self.calls.append("start")
+
+    class Last(Recorder):
+        def on_final(self, result: Return) -> None:
+            super().on_final(result)
+            release.set()
+
+    slow, last = Slow(), Last()
+    assert Talk("Hello.").run(observers=[slow, last]).success
+    assert slow.calls == last.calls == ["start", "said", "final"]
+
+
+@pytest.mark.parametrize("at", ["start", "delta", "said", "call", "result"])
+@pytest.mark.parametrize("mode", ["now", "after_turn"])
+def test_an_observer_may_cancel_at_anything_it_sees(at: str, mode: Any) -> None:
+    talk = Talk(["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "A long answer.", "On.", chunk=2)
+    conversation: Any = None
+
+    class Enough(Recorder):
+        def __getattribute__(self, name: str) -> Any:
+            method = super().__getattribute__(name)
+            if name != METHODS[at]:
+                return method
+
+            def cancel(given: Any) -> Any:
+                conversation.cancel(mode)
+                return method(given)
+
+            return cancel
+
+    watcher = Enough()
+    conversation = talk.conversation(observers=[watcher])
+
+    async def work() -> Return:
+        async with conversation.stream() as pieces:
+            return [piece async for piece in pieces][-1]
+
+    assert asyncio.run(work()).stop_reason == "cancelled"
+    assert watcher.calls[-1] == "final"
+    assert watcher.calls.count("final") == 1
+    talk.say("And now?")
+    assert talk.run().success
+
+
+METHODS = {
+    "start": "on_start",
+    "delta": "on_delta",
+    "said": "on_interaction_completed",
+    "call": "on_tool_call",
+    "result": "on_tool_result",
+}

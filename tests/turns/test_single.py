@@ -57,6 +57,17 @@ def test_the_call_is_journalled_as_any_other() -> None:
     assert talk.conversation().replay(result.run_id) == told
 
 
+def test_a_call_of_a_run_that_has_called_tools_before_is_made() -> None:
+    careful = Tool(add, "careful", needs_approval=True)
+    talk = Talk([ONE], [ToolCall("careful", {"a": 3, "b": 4}, "c2")], "Done.", tools=[add, careful])
+    conversation = talk.conversation()
+    assert talk.run().stop_reason == "suspended"
+    asyncio.run(conversation.approve("c2", resume=False))
+    assert execute(conversation, "c2").messages[0].code == "one_call"
+    assert talk.said[-2:] == ["call careful", "result 7"]
+    assert asyncio.run(conversation.resume()).answer == "Done."
+
+
 def test_a_tool_that_fails_has_its_error_stored() -> None:
     talk = waiting(ToolCall("fail", {"reason": "wet"}, "c1"))
     assert execute(talk.conversation(), "c1").success

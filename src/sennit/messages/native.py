@@ -11,7 +11,7 @@ change are settled, and are not looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -173,8 +173,13 @@ def _other(content: MessageContent, newest: bool) -> Iterable[dict[str, Any]]:
         said = _instruction(content if newest else as_history(content))
     else:
         said = content.rendered
-    if said:
+    if _says(said):
         yield {"role": content.role.value, "content": said}
+
+
+def _says(said: str | list[dict[str, Any]]) -> bool:
+    """Whether there is more than blanks; providers refuse a conversation for a text of those."""
+    return bool(said.strip() if isinstance(said, str) else said)
 
 
 def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
@@ -187,9 +192,10 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
     """One assistant message with its texts and calls, then a tool message per call."""
     texts = [
-        content.assistant_response
+        said
         for content in turn.said
-        if isinstance(content, AssistantResponseContent) and content.assistant_response
+        if isinstance(content, AssistantResponseContent)
+        and _says(said := content.assistant_response or "")
     ]
     contents = turn.contents
     calls = [_call(content) for content in contents if isinstance(content, ActionRequestContent)]
@@ -206,6 +212,12 @@ def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
                 "tool_call_id": content.request_id,
                 "content": tool_text(content),
             }
+
+
+def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The ids of all calls in a conversation as chat messages."""
+    asking = [message["tool_calls"] for message in messages if "tool_calls" in message]
+    return [call["id"] for calls in asking for call in calls]
 
 
 def _call(content: ActionRequestContent) -> dict[str, Any]:

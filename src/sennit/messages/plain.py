@@ -49,6 +49,16 @@ def text(value: Any, name: str) -> str:
     return value
 
 
+def readable(said: str) -> str:
+    """`said` as text that every store can hold: what none can is replaced by a mark."""
+    if "\0" in said:
+        said = said.replace("\0", "�")
+    if said.isascii():
+        return said
+    # By way of UTF-16, where the two halves of a character become whole again.
+    return said.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def plain(value: Any, name: str) -> Any:
     """A deep copy of `value` as plain JSON data; raises a ValidationError naming the place."""
     return _plain(value, name, "", 0)

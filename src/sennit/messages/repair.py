@@ -13,6 +13,7 @@ latest turn first; one that names none belongs to the oldest open call of the la
 from __future__ import annotations
 
 import itertools
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -27,6 +28,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 
 INTERRUPTED = "interrupted: the call ended without a result"
+_SOUND_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +80,11 @@ class Turn:
         if not all(call.sure for call in self.calls):
             return None
         return max((call.result.index for call in self.calls if call.result), default=-1)
+
+
+def is_sound_id(id: str) -> bool:
+    """Whether every provider takes this as the id of a call."""
+    return _SOUND_ID.fullmatch(id) is not None
 
 
 def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]:
@@ -187,10 +194,11 @@ def _identify(turns: list[Turn], used: set[str]) -> None:
 
 
 def _candidates(call: _Call, numbers: Iterator[int]) -> Iterable[str]:
-    if call.request.call_id:
+    if call.request.call_id and is_sound_id(call.request.call_id):
         yield call.request.call_id
     for name in call.names:
-        yield f"call_{name.replace('-', '')}"
+        if is_sound_id(made := f"call_{name.replace('-', '')}"):
+            yield made
     for number in numbers:
         yield f"call_{number}"
 

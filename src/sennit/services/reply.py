@@ -8,7 +8,7 @@ The order of items is the order of arrival: text after a call is text after a ca
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sennit.ids import new_id
@@ -43,7 +43,8 @@ class Usage:
 
     def noted(self) -> dict[str, Any]:
         """What there is of it, as a message keeps it."""
-        return {name: value for name, value in asdict(self).items() if value}
+        told = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: value for name, value in told if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, ca
 from sennit import telemetry
 from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps, loads
-from sennit.messages.plain import plain, plain_dict, text
+from sennit.messages.plain import plain, plain_dict, readable, text
 from sennit.messages.schema import ToolSchema
 from sennit.services.function import FunctionTarget
 from sennit.services.target import Target, ToolContext
@@ -361,5 +361,5 @@ def _said(error: Exception) -> str:
 
 def _readable(message: str) -> str:
     """`message` as text that every store and provider takes, and not too much of it."""
-    sound = message.encode(errors="replace").decode().replace("\0", "�")
+    sound = readable(message)
     return sound if len(sound) <= _MAX_ERROR else f"{sound[:_MAX_ERROR]}…"

@@ -18,6 +18,7 @@ import msgspec
 from sennit import clock
 from sennit.errors import ExistsError
 from sennit.messages.codec import dumps, loads
+from sennit.stores import leases
 from sennit.stores.base import (
     changed_meanwhile,
     check_fit,
@@ -288,7 +289,10 @@ class MemorySession:
 
     def _put_run(self, change: PutRun) -> None:
         self.log.check([change])
-        self._put(self.log.runs.setdefault(change.run.branch, {}), change.run.id, change.run)
+        run = change.run
+        self._put(self.log.runs.setdefault(run.branch, {}), run.id, run)
+        if change.release:
+            self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
 
     def _add_events(self, change: AddEvents) -> None:
         self.log.check([change])

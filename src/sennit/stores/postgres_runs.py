@@ -79,6 +79,8 @@ class JournalWriter:
         values = (run.state, run.created, run.updated, run.body)
         if not self._run(sql.CHANGE_RUN, (*values, *key, run.id)).rowcount:
             self._run(sql.ADD_RUN, (*key, *key, run.id, *values))
+        if change.release:
+            self._run(sql.END_LEASE, (*self._key, run.branch))
 
     def add_events(self, change: AddEvents) -> None:
         """Keep events; raises ConflictError if the lease was lost or a number is another's."""

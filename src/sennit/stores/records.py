@@ -183,6 +183,8 @@ class PutRun(msgspec.Struct, frozen=True, gc=False):
 
     run: RunRecord
     token: int
+    release: bool = False
+    """Whether the lease is given back in the same step; what else the write holds still counts."""
 
 
 class AddEvents(msgspec.Struct, frozen=True, gc=False):

@@ -75,13 +75,18 @@ class RunLog:
         """Make a change that was checked."""
         if isinstance(change, PutRun):
             self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
+            if change.release:
+                self.release(self.leases[change.run.branch])
         else:
             self.events.setdefault(change.branch, []).extend(self._new(change))
 
     def _new(self, change: AddEvents) -> list[EventRecord]:
         told, branch = change.events, change.branch
-        first = min((event.seq for event in told), default=1)
-        return new_events(change, self.last_seq(branch), lambda: self.after(branch, first - 1))
+
+        def there() -> list[EventRecord]:
+            return self.after(branch, min(event.seq for event in told) - 1)
+
+        return new_events(change, self.last_seq(branch), there)
 
     def after(self, branch: UUID, seq: int) -> list[EventRecord]:
         """The events of a branch past a number."""
@@ -127,6 +132,8 @@ def new_events(
     `there` gives what is stored from the first of them on. An earlier one has to be among that, or
     was erased and stays so. Raises ConflictError for one that is another there.
     """
+    if all(event.seq == seq for seq, event in enumerate(change.events, last + 1)):
+        return list(change.events)  # as nearly always
     if any(event.seq <= last for event in change.events):
         stored = {one.seq: one for one in there()}
         for event in change.events:

@@ -69,6 +69,8 @@ class JournalWriter:
         """Keep a run as it is now; raises ConflictError if its lease was lost."""
         journal = self._held(change.run.branch, change.token)
         self._put(journal, change.run)
+        if change.release:
+            self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)

@@ -12,16 +12,16 @@ from asyncio import (
     Task,
     create_task,
     get_running_loop,
-    sleep,
     to_thread,
 )
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, TypeVar, overload
 from uuid import UUID
 
-from sennit.errors import AccessError, InvalidTypeError, NotFoundError, shown
+from sennit.errors import AccessError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.content import (
     ActionRequestContent,
     AssistantResponseContent,
@@ -32,20 +32,15 @@ from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
 from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.aside import perform
-from sennit.turns.events import (
-    AnyEvent,
-    ApprovalGiven,
-    RunEnded,
-    to_record,
-    whole,
-)
+from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
 from sennit.turns.hold import held, new_holder
+from sennit.turns.joining import Joined, tell_joined
 from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
 from sennit.turns.policies import checked_policies
-from sennit.turns.recovery import Unfinished, events_of, read_on, unfinished
+from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
@@ -53,7 +48,6 @@ from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching
 from sennit.turns.watch import Watch, as_event, as_return
 
-_LOOK = 0.05  # seconds between two looks at a run of another program
 _T = TypeVar("_T")
 
 
@@ -134,15 +128,35 @@ class ConversationSession:
         """
         return self._watch(options, streaming, as_return, resume)
 
+    @overload
     def events(
         self,
         options: SessionOptions | None = None,
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-    ) -> Watch[AnyEvent]:
-        """The same as typed events; the last one is RunEnded."""
-        return self._watch(options, streaming, as_event, resume)
+    ) -> Watch[AnyEvent]: ...
+    @overload
+    def events(self, *, after: int) -> Joined: ...
+    def events(
+        self,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        resume: bool = False,
+        after: int | None = None,
+    ) -> Watch[AnyEvent] | Joined:
+        """The same as typed events; the last one is RunEnded.
+
+        With `resume` the last run is gone on with (see `resume`). With `after`, the number of the
+        last event that was seen, nothing is started: it joins the run under way, in this program
+        or another, and gives the rest; see Joined.
+        """
+        if after is None:
+            return self._watch(options, streaming, as_event, resume)
+        if options is not None or streaming is not None or resume:
+            raise ValidationError("events(after=…) starts no run, so it takes no options.")
+        return Joined(BranchRuns(self._request.branch), after)
 
     def _watch(
         self,
@@ -342,29 +356,7 @@ class ConversationSession:
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
-        runs = BranchRuns(self._request.branch)
-        found = next((run for run in runs.runs() if run.id == run_id), None)
-        if found is None:
-            raise NotFoundError(f"No run {run_id} was on branch {self._request.branch.name!r}.")
-        return whole(events_of(runs, found))
-
-    async def follow(self, after: int = 0) -> AsyncGenerator[AnyEvent]:
-        """The events past `after` as they come, until the run under way, if any, has ended.
-
-        It may run in another program: this only reads what is noted.
-        """
-        runs = BranchRuns(self._request.branch)
-        while True:
-            found = await to_thread(read_on, runs, after)
-            for event in found:
-                after = event.seq
-                ended = isinstance(event, RunEnded)
-                yield (await to_thread(self.replay, event.run_id))[-1] if ended else event
-            last = await to_thread(runs.last)
-            if not found and (last is None or last.state != "running"):
-                return
-            if not found:
-                await sleep(_LOOK)
+        return replay(BranchRuns(self._request.branch), run_id)
 
     async def _run(
         self,
@@ -385,7 +377,7 @@ class ConversationSession:
             greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
-        watching.append(observers.tell)
+        watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
         try:
             if (problem := self._problem(run, resume)) is not None:
                 return run.refuse("invalid", problem)
@@ -412,9 +404,12 @@ class ConversationSession:
         try:
             return await task
         except CancelledError:
-            if not run.cancelled_here:
+            if run.ended:
                 raise
-            return run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
+            result = run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
+            if run.cancelled_here:
+                return result
+            raise
 
     def _greets_now(self, resume: Unfinished | None) -> bool:
         """Whether the next run begins with a greeting."""
@@ -480,19 +475,19 @@ def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEven
         publish(events)
 
 
-def _keeping(warnings: list[Notice]) -> Callable[[Any, Exception], None]:
-    def warn(observer: Any, error: Exception) -> None:
+def _warner(run: Run) -> Callable[[Any, BaseException], None]:
+    def warn(observer: Any, error: BaseException) -> None:
+        run.warn_if_running("observer", _raised(observer, error))
+
+    return warn
+
+
+def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
+    def warn(observer: Any, error: BaseException) -> None:
         warnings.append(Notice("warning", "observer", _raised(observer, error)))
 
     return warn
 
 
-def _raised(observer: Any, error: Exception) -> str:
+def _raised(observer: Any, error: BaseException) -> str:
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
-
-
-def _warner(run: Run) -> Callable[[Any, Exception], None]:
-    def warn(observer: Any, error: Exception) -> None:
-        run.warn_if_running("observer", _raised(observer, error))
-
-    return warn

@@ -1,23 +1,28 @@
 """From what a model says, piece by piece, to messages on the branch.
 
-A text is shown as it comes and becomes a message when something else begins or the reply ends. What
-was asked for first stands first: a call may still be growing while text after it is shown, so what
-follows a call waits for the end of the reply to be put on the branch. If the reply has to be judged
-first, all of it waits.
+A text is shown as it comes; it ends where something else begins, and later text is another message.
+All that a reply holds is put on the branch when the reply has ended, in the order in which it came
+and in one step: whatever happens meanwhile, a branch never shows a text whose calls are missing. If
+the reply has to be judged first, it waits for that too.
+
+Models write what no store can hold and no provider takes back (half a character, a NUL, arguments
+a hundred levels deep, one id for two calls): it is mended here, or told as a problem of the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 from uuid import UUID
 
-from sennit.errors import CodecError
+from sennit.errors import CodecError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionRequestContent, AssistantResponseContent
 from sennit.messages.message import Message
+from sennit.messages.plain import plain_dict, readable
+from sennit.messages.repair import is_sound_id
 from sennit.messages.unset import Unset
 from sennit.services.reply import (
     Call,
@@ -76,8 +81,16 @@ class Draft:
     One that is `judged` becomes messages only with `accept`.
     """
 
-    def __init__(self, teller: Teller, sender: str, *, judged: bool = False) -> None:
-        self._teller, self._sender, self.judged = teller, sender, judged
+    def __init__(
+        self,
+        teller: Teller,
+        sender: str,
+        used: Callable[[], Iterable[str]] = tuple,
+        *,
+        judged: bool = False,
+    ) -> None:
+        """`used` gives the ids of earlier calls; it is only asked if there are new ones."""
+        self._teller, self._sender, self._used, self.judged = teller, sender, used, judged
         self._items: list[_Item | _CallItem] = []
         self._calls: dict[int, _CallItem] = {}
         self.finished: Finished | None = None
@@ -88,14 +101,14 @@ class Draft:
         """Take in what comes next."""
         if isinstance(delta, TextDelta):
             if delta.text:
-                item = self._text_item()
-                item.text.append(delta.text)
-                self._teller.show(item.id, delta.text, reasoning=False)
+                item, said = self._text_item(), readable(delta.text)
+                item.text.append(said)
+                self._teller.show(item.id, said, reasoning=False)
         elif isinstance(delta, ReasoningDelta):
             if delta.text:
-                item = self._text_item(thinking=True)
-                item.thought.append(delta.text)
-                self._teller.show(item.id, delta.text, reasoning=True)
+                item, said = self._text_item(thinking=True), readable(delta.text)
+                item.thought.append(said)
+                self._teller.show(item.id, said, reasoning=True)
         elif isinstance(delta, CallDelta):
             self._feed_call(delta)
         else:
@@ -135,8 +148,6 @@ class Draft:
         last = self._items[-1] if self._items else None
         if isinstance(last, _Item) and not (thinking and last.text):
             return last
-        if isinstance(last, _Item) and not self._calls and not self.judged:
-            self._tell(self._items.pop())
         item = _Item()
         self._items.append(item)
         return item
@@ -144,8 +155,6 @@ class Draft:
     def _feed_call(self, delta: CallDelta) -> None:
         call = self._calls.get(delta.index)
         if call is None:
-            if not self._calls and not self.judged:
-                self._tell_all()
             call = self._calls[delta.index] = _CallItem()
             self._items.append(call)
         call.call_id = call.call_id or delta.id
@@ -153,9 +162,15 @@ class Draft:
         call.arguments.append(delta.arguments)
 
     def _complete(self, end: Finished) -> None:
-        last = self._items[-1] if self._items else None
-        cut = last if end.reason == "length" and isinstance(last, _CallItem) else None
-        self._tell_all(cut=cut, end=end)
+        items, self._items = self._items, []
+        used = set(self._used()) if self._calls else set[str]()
+        for item in items:
+            note = _end_note(end) if item is items[-1] else {}
+            if isinstance(item, _Item):
+                self._say(item, note)
+            else:
+                cut = end.reason == "length" and item is items[-1]
+                self._ask(item, note, used, cut=cut)
 
     def interrupt(self, *, keep: bool) -> None:
         """The reply breaks off: keep what was shown, or drop it; half a call never counts.
@@ -165,53 +180,33 @@ class Draft:
         for item in self._items:
             if isinstance(item, _Item):
                 if keep and not self.judged:
-                    self._tell(item, note={"finish_reason": "cancelled"})
+                    self._say(item, {"finish_reason": "cancelled"})
                 else:
                     self._teller.dropped(item.id)
         self._items.clear()
 
-    def _tell_all(self, cut: _CallItem | None = None, end: Finished | None = None) -> None:
-        items, self._items = self._items, []
-        for number, item in enumerate(items, 1):
-            note = _end_note(end) if end is not None and number == len(items) else {}
-            self._tell(item, note=note, cut=item is cut)
-
-    def _tell(
-        self, item: _Item | _CallItem, note: dict[str, Any] | None = None, *, cut: bool = False
-    ) -> None:
-        if isinstance(item, _CallItem):
-            self._ask(item, note or {}, cut)
-            return
+    def _say(self, item: _Item, note: dict[str, Any]) -> None:
         content = AssistantResponseContent(
             assistant_response="".join(item.text) or Unset,
             reasoning="".join(item.thought) or Unset,
         )
         self._teller.said(Message(content, sender=self._sender, id=item.id, metadata=note or None))
 
-    def _ask(self, item: _CallItem, note: dict[str, Any], cut: bool) -> None:
+    def _ask(self, item: _CallItem, note: dict[str, Any], used: set[str], *, cut: bool) -> None:
         raw = "".join(item.arguments)
         arguments, problem = _read(raw)
         if cut:
             problem = "the length limit cut the call off"
         if problem:
-            note = {**note, "arguments_text": raw, "problem": problem}
+            note = {**note, "arguments_text": readable(raw), "problem": problem}
         content = ActionRequestContent(
-            function=item.name or Unset,
-            arguments=arguments if arguments is not None else Unset,
-            call_id=self._call_id(item),
+            function=readable(item.name) or Unset,
+            arguments=arguments,
+            call_id=_free_id(item, used),
         )
         message = Message(content, sender=self._sender, id=item.id, metadata=note or None)
         self.requests.append(message)
         self._teller.asked(message)
-
-    def _call_id(self, item: _CallItem) -> str:
-        taken = {
-            message.content.call_id
-            for message in self.requests
-            if isinstance(message.content, ActionRequestContent)
-        }
-        blank = not item.call_id or item.call_id in taken
-        return f"call_{item.id.hex}" if blank else item.call_id
 
 
 class Collector:
@@ -240,14 +235,25 @@ def _end_note(end: Finished) -> dict[str, Any]:
     return {**note, "model": end.model} if end.model else note
 
 
-def _read(raw: str) -> tuple[dict[str, Any] | None, str]:
+def _free_id(item: _CallItem, used: set[str]) -> str:
+    """The id of a call, or another one if it is blank, odd, or that of an earlier call."""
+    given = item.call_id
+    chosen = given if is_sound_id(given) and given not in used else f"call_{item.id.hex}"
+    used.add(chosen)
+    return chosen
+
+
+def _read(raw: str) -> tuple[Any, str]:
     """The arguments in a text, or what is wrong with it; no text at all is no arguments."""
     if not raw.strip():
         return {}, ""
     try:
         value = loads(raw)
     except CodecError as error:
-        return None, f"the arguments are not valid JSON ({error})"
+        return Unset, f"the arguments are not valid JSON ({error})"
     if not isinstance(value, dict):
-        return None, "the arguments must be a JSON object"
-    return cast("dict[str, Any]", value), ""
+        return Unset, f"the arguments must be a JSON object, not {shown(value)}"
+    try:
+        return plain_dict(value, "arguments"), ""
+    except ValidationError as error:
+        return Unset, f"the arguments cannot be taken ({error})"

@@ -173,9 +173,11 @@ class HistoryReplaced(_OfMessage):
     """The branch that holds what was replaced."""
     count: int
     """How many messages were replaced."""
+    to_make_room: bool = False
+    """Whether the run did it by itself, for want of room; then what it used counts for the run."""
 
     def details(self) -> tuple[Any, ...]:
-        return (str(self.branch_id), self.count)
+        return (str(self.branch_id), self.count, self.to_make_room)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +274,9 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
         approved, reason = details
         return ApprovalGiven(message=message(about), approved=approved, reason=reason, **where)
     if kind == "replaced" and about is not None:
-        branch, count = details
-        return HistoryReplaced(message=message(about), branch_id=UUID(branch), count=count, **where)
+        branch, count, to_make_room = details
+        where |= {"branch_id": UUID(branch), "count": count, "to_make_room": to_make_room}
+        return HistoryReplaced(message=message(about), **where)
     if kind == "context" and about is not None:
         items = tuple(Injection(*one) for one in details[0])
         return ContextAdded(message_id=about, items=items, **where)

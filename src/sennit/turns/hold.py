@@ -7,7 +7,16 @@ has run out.
 from __future__ import annotations
 
 import os
-from asyncio import create_task, sleep, to_thread
+from asyncio import (
+    CancelledError,
+    Task,
+    create_task,
+    get_running_loop,
+    shield,
+    sleep,
+    to_thread,
+    wait,
+)
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +29,10 @@ from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
+_BEAT = 10.0  # seconds between two of them
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Held:
     """A branch that is held, as it was found."""
 
@@ -31,6 +41,8 @@ class Held:
     """The number of its last event."""
     left: Unfinished | None
     """Its last run, if that is not over."""
+    released: bool = False
+    """Whether it was given back already, with what was written last."""
 
 
 def new_holder() -> str:
@@ -46,17 +58,30 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
         try:
             yield found
         finally:
-            runs.release(found.lease)
+            if not found.released:
+                runs.release(found.lease)
         return
-    found = await to_thread(_found, runs, holder)
-    lease = found.lease
-    beating = create_task(_keep_holding(runs, lease))
+    found = await _found_in_thread(runs, holder)
+    beating = _Beating(runs, found.lease)
     try:
         yield found
     finally:
-        beating.cancel()
-        with suppress(SennitError):  # then it runs out by itself
-            await to_thread(runs.release, lease)
+        beating.stop()
+        if not found.released:
+            with suppress(SennitError):  # then it runs out by itself
+                await get_running_loop().run_in_executor(None, runs.release, found.lease)
+
+
+async def _found_in_thread(runs: BranchRuns, holder: str) -> Held:
+    """Hold it; being cancelled meanwhile gives it back, as the thread takes it all the same."""
+    taking = get_running_loop().run_in_executor(None, _found, runs, holder)
+    try:
+        return await shield(taking)
+    except CancelledError:
+        await wait({taking})
+        if taking.exception() is None:
+            await to_thread(runs.release, taking.result().lease)
+        raise
 
 
 def _found(runs: BranchRuns, holder: str) -> Held:
@@ -74,21 +99,27 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
     try:
         return runs.acquire(holder, ttl)
     except ConflictError as error:
-        if not _is_dead(error.holder):
+        if not is_dead(error.holder):
             raise
         # in its place, so that nobody else is pushed out
         runs.release(runs.acquire(error.holder, 1))
         return runs.acquire(holder, ttl)
 
 
-def _is_dead(holder: str) -> bool:
-    """Whether a holder was a process of this machine that is gone."""
+def process_of(holder: str) -> int | None:
+    """The process of a holder on this machine; None if it is elsewhere."""
     machine, _, rest = holder.partition("/")
     process = rest.partition("/")[0]
-    if machine != node() or not process.isdecimal() or int(process) == os.getpid():
+    return int(process) if machine == node() and process.isdecimal() else None
+
+
+def is_dead(holder: str) -> bool:
+    """Whether a holder was a process of this machine that is gone."""
+    process = process_of(holder)
+    if process is None or process == os.getpid():
         return False
     try:
-        os.kill(int(process), 0)
+        os.kill(process, 0)
     except ProcessLookupError:
         return True
     except OSError:
@@ -96,8 +127,25 @@ def _is_dead(holder: str) -> bool:
     return False
 
 
-async def _keep_holding(runs: BranchRuns, lease: Lease) -> None:
-    with suppress(SennitError):  # once it is lost, the next write says so
-        while True:
-            await sleep(_TTL / 3_000_000)
-            lease = await to_thread(runs.renew, lease, _TTL)
+class _Beating:
+    """Signs of life; most runs are over before the first, so until then it is only a timer."""
+
+    def __init__(self, runs: BranchRuns, lease: Lease) -> None:
+        self._runs, self._lease = runs, lease
+        self._task: Task[None] | None = None
+        self._timer = get_running_loop().call_later(_BEAT, self._begin)
+
+    def stop(self) -> None:
+        """No more of them."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _begin(self) -> None:
+        self._task = create_task(self._beat())
+
+    async def _beat(self) -> None:
+        with suppress(SennitError):  # once it is lost, the next write says so
+            while True:
+                self._lease = await to_thread(self._runs.renew, self._lease, _TTL)
+                await sleep(_BEAT)

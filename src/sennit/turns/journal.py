@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from sennit import telemetry
+from sennit import failpoints, telemetry
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
@@ -30,6 +30,16 @@ class _Batch:
     rewrite: Rewrite | None = None
     messages: list[Message] = field(default_factory=list[Message])
     events: list[AnyEvent] = field(default_factory=list[AnyEvent])
+    records: dict[UUID, PutRun] = field(default_factory=dict[UUID, PutRun])
+
+    @property
+    def changes_branch(self) -> bool:
+        """Whether the branch is another one afterwards."""
+        return bool(self.messages) or self.rewrite is not None
+
+    def takes(self, rewrite: Rewrite | None) -> bool:
+        """Whether it can hold what comes next: nothing is told before or after a rewrite in it."""
+        return self.rewrite is None and (rewrite is None or not self.events)
 
 
 class Journal:
@@ -39,8 +49,8 @@ class Journal:
         self._runs, self._token, self._publish = runs, token, publish
         self._durable = runs.durable
         self._batches: list[_Batch] = []
-        self._records: dict[UUID, RunRecord] = {}
         self._pump: Task[None] | None = None
+        self._placing = False  # whether what is being written changes the branch
         self._quiet = Bell()
         self._failed: BaseException | None = None
 
@@ -52,20 +62,30 @@ class Journal:
         last = self._batches[-1] if self._batches else None
         if not self._durable:
             self._write_now(_Batch(rewrite, messages, [event]))
-        elif last is None or last.rewrite is not None or rewrite is not None:
-            self._batches.append(_Batch(rewrite, messages, [event]))
-            self._go_on()
+        elif last is None or not last.takes(rewrite):
+            self._begin(_Batch(rewrite, messages, [event]))
         else:
+            last.rewrite = rewrite
             last.messages += messages
             last.events.append(event)
 
-    def put(self, run: RunRecord) -> None:
-        """Note where the run stands, together with what is noted next."""
-        self._records[run.id] = run
-        if self._durable:
-            self._go_on()
+    def put(self, run: RunRecord, *, release: bool = False) -> None:
+        """Note where the run stands; with `release`, the branch is held no longer.
+
+        It is written with what was noted last, or with what is noted next.
+        """
+        change = {run.id: PutRun(run, self._token, release)}
+        if not self._durable:
+            self._write_now(_Batch(records=change))
+        elif self._batches:
+            self._batches[-1].records.update(change)
         else:
-            self._write_now(_Batch())
+            self._begin(_Batch(records=change))
+
+    async def placed(self) -> None:
+        """Wait until what was noted stands on the branch."""
+        if self._placing or (self._batches and any(one.changes_branch for one in self._batches)):
+            await self.settle()
 
     async def settle(self) -> None:
         """Wait until all that was noted is durable and shown; raises what kept it from that."""
@@ -82,21 +102,25 @@ class Journal:
             self._runs.rewrite(batch.rewrite, changes)
         self._publish(batch.events)
 
-    def _go_on(self) -> None:
+    def _begin(self, batch: _Batch) -> None:
+        self._batches.append(batch)
         if self._pump is None and self._failed is None:
             self._quiet.clear()
             self._pump = create_task(self._write_all())
 
     async def _write_all(self) -> None:
         try:
-            while self._batches or self._records:
-                batch = self._batches.pop(0) if self._batches else _Batch()
+            while self._batches:
+                batch = self._batches.pop(0)
+                self._placing = batch.changes_branch
+                _reach("before", batch.events)
                 await self._write(batch, self._changes(batch))
+                _reach("after", batch.events)
                 self._publish(batch.events)
         except BaseException as error:
             self._failed = error
         finally:
-            self._pump = None
+            self._pump, self._placing = None, False
             self._quiet.set()
 
     async def _write(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
@@ -114,11 +138,15 @@ class Journal:
             await to_thread(self._runs.rewrite, batch.rewrite, changes)
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
-        changes: list[PutRun | AddEvents] = []
-        if self._records:
-            changes += [PutRun(run, self._token) for run in self._records.values()]
-            self._records = {}
+        changes: list[PutRun | AddEvents] = [*batch.records.values()]
         if batch.events:
             told = tuple(map(to_record, batch.events))
             changes.append(AddEvents(self._runs.branch.id, told, self._token))
         return changes
+
+
+def _reach(when: str, events: list[AnyEvent]) -> None:
+    """A point for each event of a write, so that a test can end the program at any of them."""
+    if failpoints.in_use():
+        for event in events:
+            failpoints.reach(f"journal.{when}: {event.kind}")

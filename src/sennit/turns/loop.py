@@ -12,7 +12,7 @@ what was said is safe.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, shield, sleep
+from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.services import asking
@@ -21,6 +21,8 @@ from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
 from sennit.turns.hold import held
+from sennit.turns.joining import running_here
+from sennit.turns.patience import undisturbed
 from sennit.turns.policies import pass_reply
 from sennit.turns.returns import Notice, Return
 from sennit.turns.room import greet, make_room
@@ -35,8 +37,7 @@ NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interr
 async def turns(run: Run) -> Stop:
     """Take steps until one of them is to stop."""
     while True:
-        await run.settle()
-        match run.next():
+        match await run.next():
             case Ask():
                 await ask(run)
             case Greet():
@@ -53,9 +54,10 @@ async def ask(run: Run) -> None:
     """One provider turn: all it says stands on the branch afterwards."""
     run.progress.turns += 1
     run.tell(TurnStarted, turn=run.progress.turns)
+    await run.journal.placed()  # so that the model is shown all that was said
     try:
         request = await prompt(run)
-        draft = run.begin_draft()
+        draft = run.begin_draft(request)
         await converse(run, request, draft)
         if draft.judged:
             await judge(run, request, draft)
@@ -98,26 +100,34 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
                 return run.refuse("invalid", NOTHING)
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
-            run.begin(found)
-            return await carry_out(run)
+            with running_here(run.request.branch.id):
+                run.begin(found)
+                return await carry_out(run)
     except ConflictError as error:
         return run.refuse("invalid", Notice("error", "busy", str(error)))
+    except SennitError as error:
+        run.error = error
+        return run.refuse("error", Notice("error", type(error).__name__, str(error)))
 
 
 async def carry_out(run: Run) -> Return:
     """Run to the end, whatever it is, and tell it once."""
     try:
-        stop = await turns(run)
+        return await run.end(await _stopped(run))
     except CancelledError:
         run.break_off()
-        result = await shield(run.end(Stop("cancelled")))
+        result = await undisturbed(run.end(Stop("cancelled")))
         if run.cancelled_here:
             return result
         raise
+
+
+async def _stopped(run: Run) -> Stop:
+    try:
+        return await turns(run)
     except Exception as error:
         run.break_off()
-        stop = failed(run, error)
-    return await run.end(stop)
+        return failed(run, error)
 
 
 def failed(run: Run, error: Exception) -> Stop:

@@ -6,7 +6,7 @@ others, and one that raises becomes a warning. At the end a run waits for its ob
 
 from __future__ import annotations
 
-from asyncio import Queue, Task, create_task, wait
+from asyncio import CancelledError, Queue, Task, create_task, current_task, wait
 from collections.abc import Callable, Iterable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -71,7 +71,10 @@ class Observers:
     """The observers of one run."""
 
     def __init__(
-        self, observers: Iterable[Any], request: Request, warn: Callable[[Any, Exception], None]
+        self,
+        observers: Iterable[Any],
+        request: Request,
+        warn: Callable[[Any, BaseException], None],
     ) -> None:
         self._request, self._warn = request, warn
         self._watching: list[tuple[Any, Queue[AnyEvent | None], Task[None]]] = []
@@ -103,8 +106,18 @@ class Observers:
                     told = getattr(observer, name, _nothing)(given)
                     if isawaitable(told):
                         await told
+                except CancelledError as error:
+                    if _is_leaving():
+                        raise
+                    self._warn(observer, error)
                 except Exception as error:
                     self._warn(observer, error)
+
+
+def _is_leaving() -> bool:
+    """Whether someone cancels this task, rather than that an observer raised CancelledError."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _nothing(_given: Any) -> None:

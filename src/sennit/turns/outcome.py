@@ -73,8 +73,8 @@ class Outcome:
                 f"What was to be replaced is no longer on branch {branch.name!r}; nothing changed."
             )
 
-    def put_on_branch(self, tell: Tell) -> None:
-        """Tell what is put on the branch."""
+    def put_on_branch(self, tell: Tell, *, to_make_room: bool = False) -> None:
+        """Tell what is put on the branch; `to_make_room` is for what a run does by itself."""
         plan = self.rewrite
         if plan is not None:
             (message,) = plan.put
@@ -83,6 +83,7 @@ class Outcome:
                 message=message,
                 branch_id=plan.aside,
                 count=self.replaced,
+                to_make_room=to_make_room,
                 rewrite=plan,
             )
         for message in self.put:

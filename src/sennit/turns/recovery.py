@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from sennit.errors import NotFoundError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
+from sennit.services.reply import Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.events import (
@@ -19,6 +21,7 @@ from sennit.turns.events import (
     ApprovalGiven,
     ApprovalNeeded,
     DraftDropped,
+    HistoryReplaced,
     MessageCompleted,
     ReasoningAdded,
     TextAdded,
@@ -27,7 +30,9 @@ from sennit.turns.events import (
     ToolStarted,
     TurnStarted,
     from_record,
+    whole,
 )
+from sennit.turns.returns import SPECIAL
 
 
 @dataclass(slots=True)
@@ -44,7 +49,13 @@ class Unfinished:
 
     record: RunRecord
     turns: int = 0
+    """The model's turns that came to an end; one that was cut off is taken again."""
+    passes: int = 0
+    """How often calls were worked off to the last."""
     tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    finish: str | None = None
+    """Why the model last stopped."""
     said: list[Message] = field(default_factory=list[Message])
     """What it has put on the branch."""
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
@@ -54,6 +65,7 @@ class Unfinished:
     """The requests that people were asked about."""
     decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
     """What people have decided about requests."""
+    _worked_off: int = 0
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -64,7 +76,8 @@ class Unfinished:
         """Take in what happened next."""
         match event:
             case TurnStarted():
-                self.turns = event.turn
+                self.turns = event.turn - 1
+                self.passes = self._worked_off
             case TextAdded():
                 self.drafts.setdefault(event.message_id, Drafted()).text.append(event.text)
             case ReasoningAdded():
@@ -73,18 +86,34 @@ class Unfinished:
                 self.drafts.pop(event.message_id, None)
             case MessageCompleted() | ToolCalled():
                 self.drafts.pop(event.message.id, None)
-                self.said.append(event.message)
+                self._take_said(event.message)
             case ToolStarted():
                 self.tool_calls += 1
                 self.started.add(event.message.id)
             case ToolFinished():
                 self.said.append(event.message)
+                self._worked_off = self.passes + 1
+            case HistoryReplaced(to_make_room=True):
+                self.usage += _used(event.message)
             case ApprovalNeeded():
                 self.asked.add(event.message.id)
             case ApprovalGiven():
                 self.decided[event.message.id] = event
             case _:
                 pass
+
+    def _take_said(self, message: Message) -> None:
+        self.said.append(message)
+        noted = message.metadata
+        self.usage += _used(message)
+        if "usage" in noted and SPECIAL not in noted:  # the last of what was said in one turn
+            self.turns += 1
+            self.finish = noted["finish_reason"]
+
+
+def _used(message: Message) -> Usage:
+    """What the turn used that ended with this message."""
+    return Usage(**message.metadata.get("usage", {}))
 
 
 def unfinished(runs: BranchRuns) -> Unfinished | None:
@@ -104,6 +133,19 @@ def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
     after = loads(run.body).get("after", 0)
     told = (one for one in runs.all_events(after) if one.run == run.id)
     return [from_record(one, runs.message) for one in told]
+
+
+def replay(runs: BranchRuns, run_id: UUID) -> list[AnyEvent]:
+    """The events of a run as they were shown; raises NotFoundError."""
+    found = next((run for run in runs.runs() if run.id == run_id), None)
+    if found is None:
+        raise NotFoundError(f"No run {run_id} was on branch {runs.branch.name!r}.")
+    return whole(events_of(runs, found))
+
+
+def replayed(runs: BranchRuns, run_id: UUID, seq: int) -> AnyEvent:
+    """One event of a run as it was shown."""
+    return next(event for event in replay(runs, run_id) if event.seq == seq)
 
 
 def read_on(runs: BranchRuns, after: int) -> list[AnyEvent]:

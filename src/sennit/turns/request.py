@@ -144,6 +144,21 @@ class Request:
             yield from reversed(self.session.messages.pick(self.branch[start:stop]))
             stop, size = start, size * 2
 
+    def put_before_later(self, message: Message) -> bool:
+        """Put a message before what was said on the branch after it began; False if nothing was.
+
+        Ids grow with time, and that of a message is made when its first word comes.
+        """
+        later = 0
+        for one in self.latest():
+            if one.id < message.id or one.id == message.id:
+                break
+            later += 1
+        if later and message.id not in self.branch:
+            self.session.add_message(message, branches=())
+            self.branch.insert(len(self.branch) - later, message)
+        return later > 0
+
     def silent(self) -> bool:
         """Whether nobody has said anything, special turns aside."""
         return all(one.content.empty or SPECIAL in one.metadata for one in self.latest())

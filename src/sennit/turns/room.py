@@ -24,6 +24,7 @@ from sennit.turns.special import greeting, summarize
 
 async def greet(run: Run, conduct: Conduct) -> None:
     """Have the model greet; the greeting stands before what it is yet to answer."""
+    await run.journal.placed()
     outcome = await perform(greeting(), run.request, conduct, streaming=run.streaming is not None)
     run.progress.usage += outcome.result.metrics.usage
     if not outcome.put:
@@ -45,6 +46,7 @@ def _before_the_turn(run: Run, put: tuple[Message, ...]) -> Rewrite | None:
 
 async def make_room(run: Run, conduct: Conduct) -> None:
     """Have what was said earlier summarised; less and less of it while that is itself too long."""
+    await run.journal.placed()
     history = _history(run)
     upto: int | None = unfinished_from(history)
     outcome = None
@@ -64,7 +66,7 @@ def _take(run: Run, outcome: Outcome | None) -> None:
     progress = run.progress
     fits = outcome is not None and outcome.fits(run.request.branch)
     if outcome is not None and outcome.leaves_something and fits:
-        outcome.put_on_branch(run.tell)
+        outcome.put_on_branch(run.tell, to_make_room=True)
         progress.exceeded = None
         return
     progress.crowded = True

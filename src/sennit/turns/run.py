@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -20,7 +21,9 @@ from sennit.messages.content import (
     InstructionContent,
 )
 from sennit.messages.message import Message
+from sennit.messages.native import call_ids
 from sennit.messages.unset import Unset
+from sennit.services.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
@@ -95,7 +98,11 @@ class Run:
         self._created = clock.now_us()
         self._said: list[Message] = []
         self._notices: list[Notice] = []
-        self._begun = self._ended = self._resumed = False
+        self.ended = False
+        """Whether its end was told."""
+        self._result: Return | None = None
+        self._begun = self._resumed = False
+        self._passed = 0  # passes of an earlier program
         self._judged = judge_replies(request.policies)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
@@ -106,7 +113,7 @@ class Run:
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        left, self._begun = held.left, True
+        left, self._held, self._begun = held.left, held, True
         self.journal = Journal(self.runs, held.lease.token, self.publish)
         self._seq = self._after = held.seq
         self._resumed = resumed = left is not None and left.record.id == self.id
@@ -115,12 +122,11 @@ class Run:
             if resumed:
                 self._go_on_with(left)
             else:
-                self._keep_drafts(left)
                 self.journal.put(replace_struct(left.record, state="ended"))
         self.put("running")
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
-        for message_id in left.drafts if left is not None and resumed else ():
-            self.tell(DraftDropped, message_id=message_id)
+        if left is not None:
+            self._drop_drafts(left) if resumed else self._keep_drafts(left)
         if self.aim.say is None:
             self.progress.pending = self.request.pending()
         else:  # what was asked for before has been passed over
@@ -129,17 +135,27 @@ class Run:
     @property
     def under_way(self) -> bool:
         """Whether it has begun and not ended, so that events can be told."""
-        return self._begun and not self._ended
+        return self._begun and not self.ended
 
     def _go_on_with(self, left: Unfinished) -> None:
-        self.progress.turns, self.progress.tool_calls = left.turns, left.tool_calls
+        progress = self.progress
+        progress.turns, progress.passes = left.turns, left.passes
+        self._passed = left.passes
+        progress.tool_calls, progress.usage = left.tool_calls, left.usage
+        progress.finish = left.finish
         self._created, self._after = left.record.created, left.notes.get("after", 0)
         self._said = list(left.said)
         if self._said and not left.drafts:
             # A greeting may be all there was to say; any other text is an answer.
             said = [one.content for one in self._said if SPECIAL not in one.metadata]
             answered = not said or isinstance(said[-1], AssistantResponseContent)
-            self.progress.answered = answered and not self.request.unanswered()
+            progress.answered = answered and not self.request.unanswered()
+        for message in self._said:
+            self._count_repeats(message)
+
+    def _drop_drafts(self, left: Unfinished) -> None:
+        for message_id in left.drafts:
+            self.tell(DraftDropped, message_id=message_id)
 
     def _keep_drafts(self, left: Unfinished) -> None:
         for message_id, drafted in left.drafts.items():
@@ -151,10 +167,12 @@ class Run:
                 reasoning="".join(drafted.thought) or Unset,
             )
             note = {"finish_reason": "interrupted"}
-            self.tell(
-                MessageCompleted,
-                new=Message(content, id=message_id, sender=self.request.model_name, metadata=note),
-            )
+            message = Message(content, id=message_id, sender=self.request.model_name, metadata=note)
+            if self.request.put_before_later(message):
+                self._said.append(message)
+                self.tell(MessageCompleted, message=message)
+            else:
+                self.tell(MessageCompleted, new=message)
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
@@ -162,13 +180,17 @@ class Run:
             "options": _chosen(self.options),
             "model": self.request.model_name,
             "after": self._after,
+            "holder": self.holder,
         }
         if self.progress.greets:
             body["greets"] = True
         if self._judged:
             body["judged"] = True
         now, branch = clock.now_us(), self.request.branch.id
-        self.journal.put(RunRecord(self.id, branch, state, self._created, now, dumps(body)))
+        self.journal.put(
+            RunRecord(self.id, branch, state, self._created, now, dumps(body)),
+            release=state != "running",
+        )
 
     def tell(
         self,
@@ -194,7 +216,7 @@ class Run:
         """Wait until all that was told is durable and shown."""
         await self.journal.settle()
 
-    def next(self) -> Step:
+    async def next(self) -> Step:
         """What comes next, with what people have said meanwhile taken in first."""
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
@@ -202,13 +224,22 @@ class Run:
         progress = self.progress
         progress.seconds = clock.monotonic() - self._began
         if self.aim.only is not None:
-            return single_step(progress, self.aim.only, resumed=self._resumed)
+            made = progress.passes > self._passed
+            return single_step(progress, self.aim.only, made=made, resumed=self._resumed)
         step = next_step(progress, self.options)
         if isinstance(step, Stop) and self._objects():
-            return self.next()
-        if isinstance(step, Ask) and not progress.crowded and (progress.exceeded or overfull(self)):
-            return MakeRoom()
-        return step
+            return await self.next()
+        return MakeRoom() if isinstance(step, Ask) and await self._lacks_room() else step
+
+    async def _lacks_room(self) -> bool:
+        if self.progress.crowded:
+            return False
+        if self.progress.exceeded is not None:
+            return True
+        if self.window is None or self.options.summarize_at is None:
+            return False
+        await self.journal.placed()  # so that all that was said is counted
+        return overfull(self)
 
     def _objects(self) -> bool:
         """Whether the answer may not stand; if so, the model is told, and may answer again."""
@@ -223,9 +254,15 @@ class Run:
             self.steered.append(Message(InstructionContent(instruction=told), metadata=note))
         return told is not None
 
-    def begin_draft(self) -> Draft:
-        """A new turn of the model."""
-        self.draft = Draft(self, self.request.model_name, judged=self._judged)
+    def begin_draft(self, asked: ModelRequest) -> Draft:
+        """A new turn of the model, which is asked this."""
+
+        def used() -> list[str]:
+            # A policy may keep calls from the model that stand on the branch all the same.
+            whole = self.request.model_request() if self.request.policies else asked
+            return call_ids(whole.messages)
+
+        self.draft = Draft(self, self.request.model_name, used, judged=self._judged)
         return self.draft
 
     def exceeded(self, error: ModelError) -> bool:
@@ -245,17 +282,17 @@ class Run:
     def take_end(self, draft: Draft) -> None:
         """The model's turn is over."""
         self._flush()
-        self.draft = None
         end = draft.finished
         if end is None:
             raise ModelError("The model's stream ended without saying so.", kind="network")
+        if draft.judged:  # it broke off with an error before anyone could judge it
+            self.break_off()
+        self.draft = None
         progress = self.progress
         progress.usage += end.usage
         progress.finish, progress.model = end.reason, end.model
         progress.answered = not draft.requests
         progress.exceeded, progress.crowded = None, False
-        if end.reason == "error":
-            raise ModelError("The model broke its answer off with an error.", kind="failed")
 
     def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """More of a message that is being said; nobody sees it unless the run streams."""
@@ -305,12 +342,12 @@ class Run:
 
     def warn_if_running(self, code: str, text: str) -> None:
         """The same, unless it is too late to tell."""
-        if not self._ended:
+        if not self.ended:
             self.warn(code, text)
 
     def refuse(self, reason: StopReason, why: Notice) -> Return:
         """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
-        result = Return(stop_reason=reason, messages=(why,), run_id=self.id)
+        result = Return(stop_reason=reason, messages=(why,), run_id=self.id, error=self.error)
         self.publish([RunEnded(seq=0, run_id=self.id, result=result)])
         return result
 
@@ -321,8 +358,18 @@ class Run:
             self.draft = None
 
     async def end(self, stop: Stop) -> Return:
-        """Tell the end, once; gives what the run comes to."""
-        self.put("suspended" if stop.reason == "suspended" else "ended")
+        """Tell the end, once: told again, it only waits until the first is durable and shown."""
+        if self._result is None:
+            self._result = self._told(stop)
+        try:
+            await self.settle()
+            self._held.released = True
+        except SennitError as error:  # such as a lost lease: nobody but us can know
+            if self._result.stop_reason != "error" or self._result.error is not error:
+                self._result = self._failed_at_last(self._result, error)
+        return self._result
+
+    def _told(self, stop: Stop) -> Return:
         result = Return(
             stop_reason=stop.reason,
             body=Body(tuple(self._said)),
@@ -333,13 +380,15 @@ class Run:
             error=self.error,
         )
         self.tell(RunEnded, result=result)
-        self._ended = True
-        try:
-            await self.settle()
-        except SennitError as error:  # such as a lost lease: nobody but us can know
-            result = result.worse(Notice("error", type(error).__name__, str(error)))
-            self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
+        self.ended = True
+        self.put("suspended" if stop.reason == "suspended" else "ended")  # which gives it back
         return result
+
+    def _failed_at_last(self, result: Return, error: SennitError) -> Return:
+        told = Notice("error", type(error).__name__, str(error))
+        failed = replace(result.worse(told), error=error)
+        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=failed)])
+        return failed
 
     def _metrics(self) -> Metrics:
         progress = self.progress
@@ -356,6 +405,7 @@ class Run:
 _DEFAULTS = asdict(SessionOptions())
 
 
+@lru_cache(64)  # most runs have the same, and each notes them twice
 def _chosen(options: SessionOptions) -> dict[str, Any]:
     """Those options that are not as they are by default."""
     return {name: value for name, value in asdict(options).items() if value != _DEFAULTS[name]}

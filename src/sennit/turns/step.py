@@ -79,13 +79,14 @@ class Progress:
     """How long it has taken so far."""
 
 
-def single_step(progress: Progress, only: UUID, *, resumed: bool) -> Step:
+def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) -> Step:
     """What a run does next that makes one call and asks nobody.
 
-    A run that was gone on with for this waits as before; what else it has to do, `resume` does.
+    `made` says whether the call was worked off. A run that was gone on with for this waits as
+    before; what else it has to do, `resume` does.
     """
     wanted = tuple(one for one in progress.pending if one.id == only)
-    if not progress.passes:
+    if not made:
         gone = Notice("error", "not_pending", "Someone else has just seen to this call.")
         return Drain(wanted) if wanted else Stop("invalid", (gone,))
     if wanted:
@@ -103,6 +104,9 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     """
     if progress.stopping:
         return Stop("cancelled", (Notice("info", "after_turn", "Stopped after the turn."),))
+    if progress.finish == "error":
+        told = "The model broke its answer off with an error."
+        return Stop("error", (Notice("error", "failed", told),))
     if progress.greets:
         return Greet()
     if progress.waiting:

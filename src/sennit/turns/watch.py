@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
 from sennit.turns.observers import piece
+from sennit.turns.patience import undisturbed
 from sennit.turns.returns import Body, Return
 
 _T = TypeVar("_T")
@@ -40,7 +41,7 @@ class Watch(Generic[_T]):
         if self._task is not None and not self._task.done():
             self._cancel()
             with suppress(Exception):
-                await self._task
+                await undisturbed(self._task)
 
     def __aiter__(self) -> Watch[_T]:
         return self

@@ -71,6 +71,20 @@ def runs_are_listed_with_the_newest_first(store: Store) -> None:
     same(notes.last_run(), runs[-1], "The last run")
 
 
+def a_run_may_give_its_lease_back_with_its_last_words(store: Store) -> None:
+    notes = Notes(Scene(store))
+    run = notes.run()
+    ended = replace(run, state="ended")
+    last = PutRun(ended, notes.token, release=True), notes.adding(*told(run, 1))
+    for _ in range(2):
+        notes.scene.write(*last)
+        same((notes.runs(), notes.last()), ([ended], 1), "The run and its last event")
+    scene = notes.scene
+    lease = store.acquire(scene.owner, scene.id, notes.branch, "somebody else", _TTL)
+    same(lease.token, notes.token + 1, "The token of whoever comes next")
+    raises(ConflictError, lambda: scene.write(*last), "Saying it again after that")
+
+
 def a_run_put_again_changes_and_keeps_its_place(store: Store) -> None:
     notes = Notes(Scene(store))
     first, second = notes.run(), notes.run()

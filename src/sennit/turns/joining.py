@@ -1,0 +1,177 @@
+"""Joining a run that is under way, here or in another program: its events past a number.
+
+A run in this program hands over what it shows, as soon as that is durable. What another program
+runs is looked for in the store now and then. Either way there are no gaps: whatever lies between
+what was seen and what is heard is read from the store.
+"""
+
+from __future__ import annotations
+
+import os
+from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout, to_thread
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from threading import Lock
+from typing import TypeVar
+from uuid import UUID
+from weakref import WeakSet
+
+from sennit.errors import ValidationError, shown
+from sennit.messages.codec import loads
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.events import AnyEvent, RunEnded
+from sennit.turns.hold import is_dead, process_of
+from sennit.turns.recovery import read_on, replayed
+
+_LOOK = 0.1  # seconds between two looks at a run of another program
+_T = TypeVar("_T")
+
+_lock = Lock()
+_ears: dict[UUID, WeakSet[_Ear]] = {}
+_running: set[UUID] = set()
+
+
+class _Ear:
+    """Where a loop hears what happens on a branch."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self.heard: Queue[list[AnyEvent]] = Queue()
+
+    def tell(self, events: list[AnyEvent]) -> None:
+        """Called wherever the run is; the loop may have ended meanwhile. No events: go and look."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self.heard.put_nowait, events)
+
+
+@contextmanager
+def running_here(branch: UUID) -> Generator[None]:
+    """While a run holds a branch, those who have joined it need not look at the store."""
+    _running.add(branch)
+    try:
+        yield
+    finally:
+        _running.discard(branch)
+        tell_joined(branch, [])
+
+
+def tell_joined(branch: UUID, events: list[AnyEvent]) -> None:
+    """Pass on what has happened on a branch; the end of a run that was refused has no number."""
+    refused = bool(events) and not events[0].seq
+    if branch in _ears and not refused:
+        with _lock:
+            ears = list(_ears.get(branch, ()))
+        for ear in ears:
+            ear.tell(events)
+
+
+def _listen(branch: UUID) -> _Ear:
+    ear = _Ear(get_running_loop())
+    with _lock:
+        _ears.setdefault(branch, WeakSet()).add(ear)
+    return ear
+
+
+def _stop_listening(branch: UUID, ear: _Ear) -> None:
+    with _lock:
+        ears = _ears.get(branch, WeakSet())
+        ears.discard(ear)
+        if not ears:
+            _ears.pop(branch, None)
+
+
+class Joined:
+    """The events of a branch past a number, as they come: an async iterator, best in `async with`.
+
+    It ends when the run that is under way has ended; without one, with the last event there is. A
+    run whose program has died is over too, until someone resumes it. Leaving early stops nothing.
+    """
+
+    def __init__(self, runs: BranchRuns, after: int) -> None:
+        if type(after) is not int or after < 0:
+            raise ValidationError(
+                f"after must be the number of an event, or 0 for all, got {shown(after)}."
+            )
+        self._runs, self._after = runs, after
+        self._ready: deque[AnyEvent] = deque()
+        self._ear: _Ear | None = None
+        self._waiting = False
+        self._over = False
+
+    async def __aenter__(self) -> Joined:
+        self._begin()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+
+    def __aiter__(self) -> Joined:
+        return self
+
+    async def __anext__(self) -> AnyEvent:
+        while not self._ready and not self._over:
+            await self._go_on(self._begin())
+        if not self._ready:
+            self._end()
+            raise StopAsyncIteration
+        event = self._ready.popleft()
+        self._after = event.seq
+        return event
+
+    def _begin(self) -> _Ear:
+        if self._ear is None:
+            self._ear = _listen(self._runs.branch.id)
+        return self._ear
+
+    def _end(self) -> None:
+        self._over = True
+        if self._ear is not None:
+            _stop_listening(self._runs.branch.id, self._ear)
+
+    async def _go_on(self, ear: _Ear) -> None:
+        """Hear or read what comes next; the first time, and if nothing is heard, it is read."""
+        heard = await self._hear(ear) if self._waiting else []
+        if heard and heard[0].seq <= self._after + 1:
+            self._take(heard)
+            return
+        under_way = await self._look(self._under_way)  # before reading, so that nothing is missed
+        self._take([*await self._look(self._read), *heard])
+        self._waiting = True
+        self._over = self._over or not (self._ready or under_way)
+
+    def _take(self, events: list[AnyEvent]) -> None:
+        last = self._after
+        for event in events:
+            if event.seq > last:
+                self._ready.append(event)
+                last = event.seq
+
+    async def _hear(self, ear: _Ear) -> list[AnyEvent]:
+        """What is told next in this program; nothing, if it is time to look at the store."""
+        here = self._runs.branch.id in _running
+        with suppress(TimeoutError):
+            async with timeout(None if here else _LOOK):
+                heard = await ear.heard.get()
+                self._over = bool(heard) and isinstance(heard[-1], RunEnded)
+                return heard
+        return []
+
+    async def _look(self, at: Callable[[], _T]) -> _T:
+        return await to_thread(at) if self._runs.durable else at()
+
+    def _under_way(self) -> bool:
+        last = self._runs.last()
+        if last is None or last.state != "running":
+            return False
+        holder = str(loads(last.body).get("holder", ""))
+        if process_of(holder) == os.getpid():
+            return self._runs.branch.id in _running
+        return not is_dead(holder)
+
+    def _read(self) -> list[AnyEvent]:
+        found = read_on(self._runs, self._after)
+        return [
+            replayed(self._runs, event.run_id, event.seq) if isinstance(event, RunEnded) else event
+            for event in found
+        ]

@@ -1,0 +1,25 @@
+"""Waiting for what must not be left half done, however often someone cancels meanwhile."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, ensure_future, shield
+from collections.abc import Awaitable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+async def undisturbed(work: Awaitable[_T]) -> _T:
+    """What `work` gives or raises; whoever was cancelled meanwhile hears of it afterwards."""
+    task = ensure_future(work)
+    disturbed: CancelledError | None = None
+    while not task.done():
+        try:
+            await shield(task)
+        except CancelledError as error:
+            disturbed = error
+        except Exception:
+            break
+    if disturbed is not None and not task.cancelled():
+        raise disturbed
+    return task.result()

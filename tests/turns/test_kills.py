@@ -1,0 +1,67 @@
+"""A run that is killed at any point of its journal is gone on with to the same end.
+
+Here at a share of the points; `make torture` takes all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+
+from tests.torture.crashes import share
+from tests.torture.nursery import Nursery
+from tests.torture.turns import SCENARIOS, Killing, rehearse
+
+pytest_plugins = ("tests.postgres",)
+Count: TypeAlias = Callable[[str, object], None]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Generator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def kill_some(killing: Killing, scenario: str, every: int) -> None:
+    rehearsal = rehearse(killing.address, killing.folder, scenario)
+    for point in share(rehearsal.points, every, scenario):
+        killing.kill(rehearsal, point)
+    assert killing.tally.trouble == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_run_that_is_killed_comes_to_the_same_end(
+    tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
+) -> None:
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    kill_some(killing, scenario, every=10)
+    record_property("counted", ["conversations killed on SQLite", killing.tally.counts])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("scenario", ["a tool that must run once", "calls at once"])
+def test_a_run_that_is_killed_comes_to_the_same_end_on_postgresql(
+    emptied: str, tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
+) -> None:
+    killing = Killing(emptied, tmp_path, nursery)
+    kill_some(killing, scenario, every=10)
+    record_property("counted", ["conversations killed on PostgreSQL", killing.tally.counts])
+
+
+def test_another_end_than_the_rehearsed_one_would_be_noticed(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    rehearsal = rehearse(killing.address, tmp_path, "a tool with an idempotency key")
+    point = next(one for one in rehearsal.points if one[0] == "tool.after: pay")
+    rehearsal.transcript.pop()
+    rehearsal.done = 2
+    killing.kill(rehearsal, point)
+    assert (killing.tally.killed, killing.tally.torn) == (1, 1)
+    rehearsal.done = 0
+    killing.kill(rehearsal, point)
+    assert killing.tally.doubled == 1
