@@ -213,6 +213,44 @@ def test_an_endpoint_that_gives_no_vectors_is_an_error_without_the_key(answer: A
     assert "secret-key" not in f"{caught.value!r} {embedder!r}"
 
 
+class Elsewhere(BaseHTTPRequestHandler):
+    """Sends everyone on to another address."""
+
+    heard: list[str]
+    to: str
+
+    def do_POST(self) -> None:
+        self.heard.append(self.path)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(302)
+        self.send_header("Location", self.to)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def test_an_endpoint_that_sends_elsewhere_is_not_followed_with_the_key() -> None:
+    heard: list[str] = []
+    with endpoint() as there:
+        kind = type("Told", (Elsewhere,), {"heard": heard, "to": f"{there._url}/stolen"})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/v1"
+            with pytest.raises(ModelError, match="answered 302"):
+                RemoteEmbedder("small", base_url=url, api_key="secret-key").embed(["a"])
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+    assert heard == ["/v1/embeddings"]
+
+
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ValidationError):
         RemoteEmbedder("small", base_url="file:///etc/passwd")

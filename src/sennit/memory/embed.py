@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Protocol, cast
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sennit.errors import ModelError, ValidationError, shown
 from sennit.stores import words
@@ -54,6 +54,16 @@ class WordEmbedder:
         return vector
 
 
+class _StayHere(HTTPRedirectHandler):
+    """Follows nobody elsewhere: the key is meant for this address alone."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """No new request, so that the answer is the error it says."""
+
+
+_opener = build_opener(_StayHere)
+
+
 class RemoteEmbedder:
     """Asks an endpoint that speaks OpenAI's protocol, such as one of a server of your own."""
 
@@ -85,9 +95,10 @@ class RemoteEmbedder:
         data = json.dumps({"model": self.name, "input": texts}).encode()
         try:
             request = Request(self._url, data=data, headers=headers)
-            with urlopen(request, timeout=self._timeout) as response:
+            with _opener.open(request, timeout=self._timeout) as response:
                 answer = json.loads(response.read())
         except HTTPError as error:
+            error.close()
             raise self._failed(f"answered {error.code}") from error
         except (URLError, OSError, ValueError) as error:
             raise self._failed("could not be reached, or sent no JSON") from error
