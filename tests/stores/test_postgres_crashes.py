@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("tests.postgres",)
 
-EVERY = 12
+EVERY = 40
 SELDOM = 40
 
 
