@@ -44,6 +44,7 @@ from sennit.stores.records import (
     Change,
     ChangeBranch,
     Head,
+    LabelRecord,
     PutRun,
     Snapshot,
 )
@@ -72,6 +73,7 @@ class Kept(Element):
         self._conversations = Conversations(self._messages, self._branches, self._named)
         self._keeper: Keeper | None = None
         self._key: str | None = None
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
 
     @cached_property
     def _log(self) -> RunLog:

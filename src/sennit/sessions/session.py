@@ -424,6 +424,7 @@ class SessionCore(Kept):
                 branch._lose(found.id, held)
             self._messages._discard(found)
             self._log.forget_message(found.id)
+            self._labels = {key: one for key, one in self._labels.items() if key[0] != found.id}
             return found
 
     def _targets(self, branches: Branches | None) -> list[Branch]:

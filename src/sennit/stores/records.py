@@ -186,6 +186,23 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class LabelRecord(msgspec.Struct, frozen=True, gc=False):
+    """What someone thought of a message; erased with it."""
+
+    message: UUID
+    judge: str
+    """Who judged; each has one label per message."""
+    score: float | None
+    """None takes the judge's label back."""
+    created: int
+
+
+class PutLabels(msgspec.Struct, frozen=True, gc=False):
+    """Keep labels, each in place of its judge's last one about the message."""
+
+    labels: tuple[LabelRecord, ...]
+
+
 Change: TypeAlias = (
     AddMessages
     | Append

@@ -1,0 +1,1 @@
+"""Conversations as training data: examples, scores, preferences and the files made of them."""
