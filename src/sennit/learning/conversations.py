@@ -32,11 +32,11 @@ def conversations(session: SessionCore, keep: Filter) -> Iterator[Conversation |
 
 def _told(branch: Branch, known: dict[UUID, list[Label]], keep: Filter) -> Conversation | None:
     chat = model_messages(branch.session.messages, branch)
-    weak: frozenset[int] = frozenset()
+    weak: frozenset[int] = frozenset[int]()
     if keep.min_score is not None:
         weak = _weak(chat, _scores(branch, known), keep.min_score)
         if keep.strict_trajectory and weak:
-            chat, weak = chat[: min(weak)], frozenset()
+            chat, weak = chat[: min(weak)], frozenset[int]()
     chat = _up_to_the_last_answer(chat)
     if not any(at not in weak for at, one in enumerate(chat) if one["role"] == "assistant"):
         return None

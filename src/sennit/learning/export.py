@@ -9,25 +9,27 @@ that was trained on is ever tested on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.conversations import conversations
 from sennit.learning.examples import Filter, examples
 from sennit.learning.formats import Format, Row, format_named
 from sennit.learning.preferences import preferences
-from sennit.learning.writers import writer
+from sennit.learning.writers import RowWriter, writer
 from sennit.sessions.session import SessionCore
 
 Redact: TypeAlias = Callable[[str], str]
 """Gives a text as it may be shown."""
 Progress: TypeAlias = Callable[[int, int], None]
 """Told how many sessions are done, and of how many."""
+
+_FORM = frozenset({"role", "type", "id", "tool_call_id", "from"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,46 +62,41 @@ class Exported:
     """Conversations and pairs that the format cannot say, or that the filter left nothing of."""
 
 
-class Library(Protocol):
-    """Where the sessions are: a client."""
-
-    def session_ids(self) -> Iterable[UUID]:
-        """The sessions of the owner."""
-        ...
-
-    def session(self, session_id: UUID, *, create: bool) -> SessionCore:
-        """One of them."""
-        ...
-
-
 def export(
-    library: Library,
+    sessions: Sequence[UUID],
+    opened: Callable[[UUID], SessionCore],
     path: Path,
     options: ExportOptions,
-    sessions: Iterable[UUID] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write sessions, by default all, as training data; ".parquet" or else lines of JSON.
+    """Write sessions as training data: Parquet if `path` ends so, else lines of JSON.
 
-    Raises ExistsError if a file is there already, NotFoundError if a named session is not.
+    Each is `opened` when its turn comes. Raises ExistsError if a file is there already.
     """
-    wanted = list(library.session_ids() if sessions is None else sessions)
     paths = _paths(path, options)
     format = format_named(options.format)
-    skipped = 0
+    told = skipped = 0
     with ExitStack() as stack:
         writers = {name: writer(target, format, stack) for name, target in paths.items()}
-        for done, uid in enumerate(wanted, 1):
-            writing = writers[_share_of(uid, options.split)]
-            for row in rows(library.session(uid, create=False), options):
-                if row is None:
-                    skipped += 1
-                else:
-                    writing.write(row)
+        for done, uid in enumerate(sessions, 1):
+            with suppress(NotFoundError):  # deleted meanwhile
+                session = opened(uid)
+                told += 1
+                skipped += _write(session, options, writers[_share_of(uid, options.split)])
             if progress is not None:
-                progress(done, len(wanted))
-    counts = {name: one.count for name, one in writers.items()}
-    return Exported(paths, counts, len(wanted), skipped)
+                progress(done, len(sessions))
+    return Exported(paths, {name: one.count for name, one in writers.items()}, told, skipped)
+
+
+def _write(session: SessionCore, options: ExportOptions, writing: RowWriter) -> int:
+    """Write the rows of a session; gives how many could not be."""
+    skipped = 0
+    for row in rows(session, options):
+        if row is None:
+            skipped += 1
+        else:
+            writing.write(row)
+    return skipped
 
 
 def rows(session: SessionCore, options: ExportOptions) -> Iterator[Row | None]:
@@ -121,13 +118,16 @@ def _units(session: SessionCore, format: Format, keep: Filter) -> Iterator[Any]:
 
 
 def _redacted(value: Any, redact: Redact) -> Any:
-    """The same data with every text as it may be shown; names of fields stay."""
+    """The same data with every text as it may be shown; what only gives it form stays."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
         return [_redacted(one, redact) for one in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {name: _redacted(one, redact) for name, one in cast("Row", value).items()}
+        return {
+            name: one if name in _FORM else _redacted(one, redact)
+            for name, one in cast("Row", value).items()
+        }
     return value
 
 

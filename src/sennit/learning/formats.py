@@ -159,7 +159,8 @@ def tools_in(chat: Chat, known: Mapping[str, Row] | None = None) -> list[Row]:
 
 
 def _guessed(name: str, arguments: Iterable[str]) -> Row:
-    schema = {"type": "object", "properties": {argument: {} for argument in arguments}}
+    properties: Row = {argument: {} for argument in arguments}
+    schema = {"type": "object", "properties": properties}
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 

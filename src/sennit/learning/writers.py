@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
@@ -58,16 +59,16 @@ class _Parquet:
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
         try:
-            import pyarrow
-            from pyarrow import parquet
+            arrow: Any = import_module("pyarrow")
+            parquet: Any = import_module("pyarrow.parquet")
         except ImportError as error:
             raise MissingExtraError.of("Writing Parquet", "export") from error
         kinds = [
-            (name, pyarrow.float64() if name.startswith("score") else pyarrow.string())
+            (name, arrow.float64() if name.startswith("score") else arrow.string())
             for name in columns
         ]
-        self._schema: Any = pyarrow.schema(kinds)
-        self._batch: Any = pyarrow.RecordBatch.from_pylist
+        self._schema: Any = arrow.schema(kinds)
+        self._batch: Any = arrow.RecordBatch.from_pylist
         self._file: Any = parquet.ParquetWriter(path, self._schema)
         self._waiting: list[Row] = []
         self.count = 0

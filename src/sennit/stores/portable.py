@@ -50,6 +50,7 @@ __all__ = [
     "ExportSummary",
     "ImportSummary",
     "additions",
+    "all_sessions",
     "export_sessions",
     "import_sessions",
     "needed_segments",
@@ -93,7 +94,7 @@ def export_sessions(
     `path` becomes a zip file if it ends with ".zip", else a folder, and appears when complete.
     Raises ExistsError if it is there already, NotFoundError if a named session is not.
     """
-    wanted = _all_sessions(store, owner) if sessions is None else list(dict.fromkeys(sessions))
+    wanted = all_sessions(store, owner) if sessions is None else list(dict.fromkeys(sessions))
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
@@ -112,7 +113,7 @@ def export_sessions(
     )
 
 
-def _all_sessions(store: Store, owner: Owner) -> list[UUID]:
+def all_sessions(store: Store, owner: Owner) -> list[UUID]:
     """All ids. A session that changes moves to the front, so it is asked until nothing is new."""
     found: dict[UUID, None] = {}
     known = -1
