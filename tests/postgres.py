@@ -17,7 +17,7 @@ TABLES = ", ".join(
     f"sennit.{name}"
     for name in (
         "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases",
-        "journals", "runs", "events"
+        "journals", "runs", "events", "files", "versions", "evidence", "commits", "archived", "uses"
     )
 )  # fmt: skip
 

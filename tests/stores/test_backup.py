@@ -189,7 +189,7 @@ def test_a_lost_connection_begins_the_file_again(
     client = filled(store)[0]
     tries = list[int]()
 
-    def cut_off(sessions: Iterable[Whole]) -> int:
+    def cut_off(sessions: Iterable[Whole], _: object) -> int:
         tries.append(0)
         for _ in sessions:
             tries[-1] += 1

@@ -1,9 +1,10 @@
 """Backup: a whole store, of all owners, as one SQLite file that `sennit.open` opens.
 
-A SQLite file is copied as it is. From another store all sessions are read in one snapshot, while
-others go on writing, and written to a new file: with what branches were granted, with versions and
-times, and with what runs have noted, so that nothing tells the copy from the original. Leases are
-not copied, as whoever holds one holds it in the original. The file appears when it is complete.
+A SQLite file is copied as it is. From another store all sessions and files are read in one
+snapshot, while others go on writing, and written to a new file: with what branches were granted,
+with versions and times, with commits, and with what runs have noted, so that nothing tells the copy
+from the original. Leases are not copied, as whoever holds one holds it in the original. The file
+appears when it is complete.
 """
 
 # What a store sets by itself, such as the time of a change, is put back behind its back.
@@ -13,18 +14,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sennit.errors import StoreError
 from sennit.stores.base import Store
+from sennit.stores.files import KeptFile
 from sennit.stores.portable import additions, needed_segments
 from sennit.stores.records import Whole
 from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_files import FileWriter
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.whole import whole
 
 Sessions: TypeAlias = Iterable[Whole]
+Files: TypeAlias = Iterable[KeptFile]
 
 _SET_TIME = """
     UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
@@ -41,21 +47,22 @@ def backup(store: Store, path: Path) -> None:
     if isinstance(store, SQLiteStore):
         store.backup(path)
         return
-    with_everything: Callable[[Callable[[Sessions], None]], None] | None
+    with_everything: Callable[[Callable[[Sessions, Files], None]], None] | None
     with_everything = getattr(store, "with_everything", None)
     if with_everything is None:
         raise StoreError(
             f"A {type(store).__name__} has no backup of its own; export its sessions instead."
         )
-    with_everything(lambda sessions: _written(sessions, path))
+    with_everything(lambda sessions, files: _written(sessions, files, path))
 
 
-def _written(sessions: Sessions, path: Path) -> None:
+def _written(sessions: Sessions, files: Files, path: Path) -> None:
     with whole(path) as part:
         copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
         try:
             for one in sessions:
                 _put(copy, one)
+            _put_files(copy, files)
         except KeyError as error:
             raise StoreError(
                 f"The store is damaged: it names {error.args[0]}, which is not there. "
@@ -73,6 +80,13 @@ def _put(copy: SQLiteStore, whole: Whole) -> None:
     if changes:
         copy.write(owner, found.session.id, changes)
         _put_back(copy, whole)
+
+
+def _put_files(copy: SQLiteStore, files: Files) -> None:
+    with copy._writing() as connection:
+        writer = FileWriter(connection, partial(copy._added_owner, connection))
+        for one in files:
+            writer.copy(one)
 
 
 def _put_back(copy: SQLiteStore, whole: Whole) -> None:
@@ -93,3 +107,4 @@ def _put_back(copy: SQLiteStore, whole: Whole) -> None:
         journals = JournalWriter(connection, *home)
         for noted in whole.journals:
             journals.copy(noted)
+        CommitTable(connection, *home).copy(whole.commits)

@@ -23,6 +23,7 @@ from typing import Protocol
 from uuid import UUID
 
 from sennit.errors import NotFoundError, SennitError
+from sennit.stores.files import FileStore
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -37,8 +38,8 @@ from sennit.stores.records import (
 )
 
 
-class Store(Protocol):
-    """Where sessions are kept."""
+class Store(FileStore, Protocol):
+    """Where sessions are kept, and what is remembered of them."""
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""

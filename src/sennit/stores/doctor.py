@@ -28,6 +28,7 @@ from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
+from sennit.stores.files import KeptFile
 from sennit.stores.records import Whole
 
 _SHOWN = 5
@@ -81,7 +82,7 @@ def _visit(store: Store, *, mend: bool) -> list[Finding]:
     raise _unknown(store)
 
 
-def _look_at_messages(sessions: Iterable[Whole]) -> list[Finding]:
+def _look_at_messages(sessions: Iterable[Whole], _: Iterable[KeptFile]) -> list[Finding]:
     """All that can go wrong where no disk, other program or SQL prompt is near."""
     rows = [
         f"message {one.id}"

@@ -33,6 +33,25 @@ from sennit.errors import (
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
 from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.commits import (
+    AddCommit,
+    AddUses,
+    CommitChange,
+    CommitLog,
+    CommitRecord,
+    CommitsRecord,
+    PutCommit,
+)
+from sennit.stores.files import (
+    Derived,
+    EndCommit,
+    Evidence,
+    FileChange,
+    FileRecord,
+    KeptFile,
+    VersionRecord,
+)
+from sennit.stores.memory_files import FileLog
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -73,6 +92,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, _Kept]] = {}
+        self._files = FileLog()
         self._closed = False
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -108,15 +128,16 @@ class MemoryStore:
         with self._step():
             return self._kept(owner, session).all()
 
-    def with_everything(self, work: Callable[[Iterable[Whole]], _T]) -> _T:
-        """Hand `work` all sessions of all owners, as they are at this moment."""
+    def with_everything(self, work: Callable[[Iterable[Whole], Iterable[KeptFile]], _T]) -> _T:
+        """Hand `work` all sessions and all files of all owners, as they are at this moment."""
         with self._step():
             found = [
-                Whole(owner, kept.all(), kept.log.journals())
+                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all())
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
             ]
-        return work(found)
+            files = [kept for owner in self._files.owners() for kept in self._files.of(owner)]
+        return work(found, files)
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         with self._step():
@@ -187,10 +208,76 @@ class MemoryStore:
         with self._step():
             return self._kept(owner, session).log.last_seq(branch)
 
+    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
+        with self._step():
+            if end is None:
+                self._files = self._files.after(changes)
+                return
+            kept = self._kept(end.owner, end.session)
+            ended = kept.commits.after(end.change)
+            uid = end.change.commit
+            if ended.commits[uid] is not kept.commits.commits[uid]:  # else it was made before
+                self._files = self._files.after(changes)
+                kept.commits = ended
+
+    def find_file(self, owner: Owner, path: str) -> FileRecord | None:
+        with self._step():
+            return self._files.find(owner, path)
+
+    def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
+        with self._step():
+            found = self._files.of(owner)
+        return [kept.file for kept in found if kept.file.path.startswith(under)]
+
+    def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
+        with self._step():
+            return self._files.versions(owner, file)
+
+    def derived(
+        self, owner: Owner, *, session: UUID | None, message: UUID | None = None
+    ) -> list[Derived]:
+        def is_meant(one: Evidence) -> bool:
+            return (
+                one.owner == owner
+                and session in (None, one.session)
+                and message in (None, one.message)
+            )
+
+        with self._step():
+            return self._files.derived(lambda _, version: any(map(is_meant, version.evidence)))
+
+    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
+        with self._step():
+            return self._files.derived(
+                lambda owner, version: owner.tenant == tenant and version.commit == commit
+            )
+
+    def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
+        with self._step():
+            return self._kept(owner, session).commits.all()
+
+    def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
+        with self._step():
+            for uid, kept in self._of(owner).items():
+                if (found := kept.commits.commits.get(commit)) is not None:
+                    return uid, found
+        return None
+
+    def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
+        with self._step():
+            found = [
+                (one.created, one.id, uid)
+                for uid, kept in self._of(owner).items()
+                for one in kept.commits.commits.values()
+                if one.state == "open"
+            ]
+        return [(session, uid) for _, uid, session in sorted(found)]
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
             self._owners.clear()
+            self._files = FileLog()
 
     @contextmanager
     def _step(self) -> Generator[None]:
@@ -265,6 +352,7 @@ class _Kept:
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: dict[str, UUID] = {}
         self.log = RunLog()
+        self.commits = CommitLog()
         self._undo: list[Callable[[], object]] = []
 
     def all(self) -> Snapshot:
@@ -329,7 +417,19 @@ class _Kept:
                 self._put_run(change)
             case AddEvents():
                 self._add_events(change)
+            case AddCommit() | PutCommit() | AddUses():
+                self._commit(change)
         return None
+
+    def _commit(self, change: CommitChange) -> None:
+        if isinstance(change, AddCommit):
+            self._check_known(change.commit.entries)
+        self._have(self.commits.after(change))
+
+    def _have(self, commits: CommitLog) -> None:
+        had = self.commits
+        self._undo.append(lambda: setattr(self, "commits", had))
+        self.commits = commits
 
     def _add_messages(self, messages: Iterable[MessageRecord]) -> None:
         for message in messages:
@@ -412,6 +512,7 @@ class _Kept:
                 system = None if branch.system in gone else branch.system
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
+        self._have(self.commits.without(gone))
         self._drop(self.messages, gone)
 
     def _forget_events(self, gone: set[UUID]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -21,8 +22,20 @@ from sennit.errors import NotFoundError, SennitError
 from sennit.messages.codec import dumps
 from sennit.stores import leases, words
 from sennit.stores.base import no_branch, no_session
+from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.files import (
+    Derived,
+    EndCommit,
+    FileChange,
+    FileRecord,
+    KeptFile,
+    PutFile,
+    VersionRecord,
+)
 from sennit.stores.postgres_append import append_all, usual
+from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_database import Database
+from sennit.stores.postgres_files import FileReader, FileWriter
 from sennit.stores.postgres_index import Question
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_runs import JournalReader, journals
@@ -48,6 +61,7 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import postgres as sql
+from sennit.stores.sql import postgres_files as file_sql
 
 _T = TypeVar("_T")
 
@@ -160,8 +174,8 @@ class PostgresStore:
             lambda connection: self._reader(connection, owner, session).all()
         )
 
-    def with_everything(self, work: Callable[[Iterator[Whole]], _T]) -> _T:
-        """Hand `work` all sessions of all owners in one snapshot, one by one.
+    def with_everything(self, work: Callable[[Iterator[Whole], Iterator[KeptFile]], _T]) -> _T:
+        """Hand `work` all sessions and all files of all owners in one snapshot, one by one.
 
         If the connection dies, `work` is called again with all of them.
         """
@@ -171,9 +185,17 @@ class PostgresStore:
                 for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
                     snapshot = SessionReader(connection, number, row).all()
                     noted = journals(connection, number, row[0])
-                    yield Whole(Owner(*owner), snapshot, noted)
+                    commits = CommitTable(connection, number, row[0]).all()
+                    yield Whole(Owner(*owner), snapshot, noted, commits)
 
-        return self._database.read(lambda connection: work(everything(connection)))
+        def files(connection: Connection) -> Iterator[KeptFile]:
+            found = FileReader(connection, partial(self._owner, connection))
+            for _, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
+                yield from found.all(Owner(*owner))
+
+        return self._database.read(
+            lambda connection: work(everything(connection), files(connection))
+        )
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
@@ -331,6 +353,86 @@ class PostgresStore:
 
         return self._database.read(look)
 
+    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
+        """Make changes of files, all or none, and with them that of the commit they come from."""
+        for owner in {owner for change in changes for owner in _owners_of(change)}:
+            self._add_owner(owner)
+
+        def change(connection: Connection) -> None:
+            if (end is None or self._end_commit(connection, end)) and changes:
+                FileWriter(connection, partial(self._owner, connection)).apply(changes)
+
+        self._database.change(change)
+
+    def _end_commit(self, connection: Connection, end: EndCommit) -> bool:
+        number = self._owner(connection, end.owner)
+        row = connection.execute(sql.LOCK_SESSION, (number, end.session)).fetchone()
+        if row is None:
+            raise no_session(end.session)
+        return CommitTable(connection, number, row[0]).put_commit(end.change)
+
+    def _read_files(self, read: Callable[[FileReader], _T]) -> _T:
+        return self._database.read(
+            lambda connection: read(FileReader(connection, partial(self._owner, connection)))
+        )
+
+    def find_file(self, owner: Owner, path: str) -> FileRecord | None:
+        """The file at that path, if there is one."""
+        return self._read_files(lambda files: files.find(owner, path))
+
+    def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
+        """The files whose path begins so, in the order of their paths."""
+        return self._read_files(lambda files: files.under(owner, under))
+
+    def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
+        """All versions of a file, the oldest first; none if there is no such file."""
+        return self._read_files(lambda files: files.versions(owner, file))
+
+    def derived(
+        self, owner: Owner, *, session: UUID | None, message: UUID | None = None
+    ) -> list[Derived]:
+        """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
+        return self._read_files(lambda files: files.derived(owner, session, message))
+
+    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
+        """Versions, of any owner's files in the tenant, that a commit has written."""
+        return self._read_files(lambda files: files.written_by(tenant, commit))
+
+    def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
+        """The commits and uses of a session; raises NotFoundError if that is not there."""
+
+        def read(connection: Connection) -> CommitsRecord:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return CommitTable(connection, number, row[0]).all()
+
+        return self._database.read(read)
+
+    def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
+        """A commit and its session, if the owner has it."""
+
+        def find(connection: Connection) -> tuple[UUID, CommitRecord] | None:
+            number = self._owner(connection, owner)
+            row = connection.execute(file_sql.FIND_COMMIT, (number, commit)).fetchone()
+            if row is None:
+                return None
+            place: int = row[2]
+            return row[1], CommitTable(connection, number, row[0]).all().commits[place - 1]
+
+        return self._database.read(find)
+
+    def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
+        """The commits that are not finished, as session and commit, the oldest first."""
+
+        def read(connection: Connection) -> list[tuple[UUID, UUID]]:
+            number = self._owner(connection, owner)
+            rows = connection.execute(file_sql.OPEN_COMMITS, (number,)).fetchall()
+            return [(session, uid) for session, uid in rows]
+
+        return self._database.read(read)
+
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID
     ) -> tuple[int, int, UUID]:
@@ -340,6 +442,13 @@ class PostgresStore:
         if row is None:
             raise no_session(session)
         return number, row[0], branch
+
+
+def _owners_of(change: FileChange) -> Iterator[Owner]:
+    """Whose rows a change needs: those of the file, and of the sessions it came from."""
+    yield change.owner
+    if isinstance(change, PutFile):
+        yield from (one.owner for one in change.version.evidence)
 
 
 def _last_lease(connection: Connection, key: tuple[int, int, UUID]) -> Lease | None:

@@ -14,6 +14,8 @@ from uuid import UUID
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import no_branch
+from sennit.stores.commits import AddCommit, AddUses, PutCommit
+from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_runs import JournalWriter
 from sennit.stores.records import (
     AddBranch,
@@ -119,6 +121,7 @@ class SessionWriter:
         self._left = False  # whether a branch has left a segment, which may now be unused
         self._heads: list[Head] = []
         self._journals = JournalWriter(connection, owner, session)
+        self._commits = CommitTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes; gives the head before each Append."""
@@ -142,6 +145,8 @@ class SessionWriter:
                     self._journals.put_run(change)
                 case AddEvents():
                     self._journals.add_events(change)
+                case AddCommit() | PutCommit() | AddUses():
+                    self._commits.apply(change, self._numbers)
         self._drop_unused_segments()
         return self._heads
 
@@ -339,6 +344,7 @@ class SessionWriter:
             "messages": numbers,
         }
         self._run(sql.TOUCH_BRANCHES, named)
+        self._commits.forget_messages(numbers)
         for statement in (sql.FORGET_SYSTEM, sql.DELETE_WORDS, sql.DELETE_MESSAGES):
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}

@@ -15,6 +15,8 @@ from uuid import UUID
 
 import msgspec
 
+from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -212,6 +214,9 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | AddCommit
+    | PutCommit
+    | AddUses
 )
 
 
@@ -240,6 +245,7 @@ class Whole:
     owner: Owner
     snapshot: Snapshot
     journals: list[JournalRecord]
+    commits: CommitsRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -30,6 +31,8 @@ from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases, points, words
 from sennit.stores.base import no_branch
+from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -43,6 +46,9 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sql import sqlite_files as file_sql
+from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_files import FileReader, FileWriter
 from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import (
     SessionReader,
@@ -168,12 +174,15 @@ class SQLiteStore:
                 self._owners[owner] = known
         return known
 
+    def _added_owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
+        """The owner's number, made if they have none; inside a transaction that writes."""
+        known = self._owner(connection, owner)
+        return known or connection.execute(sql.ADD_OWNER, _owner_key(owner)).fetchone()[0]
+
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
         with self._writing() as connection:
-            number = self._owner(connection, owner)
-            if not number:
-                number = connection.execute(sql.ADD_OWNER, _owner_key(owner)).fetchone()[0]
+            number = self._added_owner(connection, owner)
             connection.execute(
                 sql.ADD_SESSION,
                 (
@@ -404,6 +413,73 @@ class SQLiteStore:
     def _journal(self, owner: Owner, session: UUID, branch: UUID) -> Generator[JournalReader]:
         with self._reading() as connection:
             yield JournalReader(connection, self._branch_key(connection, owner, session, branch))
+
+    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
+        """Make changes of files, all or none, and with them that of the commit they come from."""
+        with self._writing() as connection:
+            if end is None or self._end_commit(connection, end):
+                FileWriter(connection, partial(self._added_owner, connection)).apply(changes)
+
+    def _end_commit(self, connection: sqlite3.Connection, end: EndCommit) -> bool:
+        owner = self._owner(connection, end.owner)
+        session = session_row(connection, owner, end.session)[0]
+        return CommitTable(connection, owner, session).put_commit(end.change)
+
+    @contextmanager
+    def _files(self) -> Generator[FileReader]:
+        with self._reading() as connection:
+            yield FileReader(connection, partial(self._owner, connection))
+
+    def find_file(self, owner: Owner, path: str) -> FileRecord | None:
+        """The file at that path, if there is one."""
+        with self._files() as found:
+            return found.find(owner, path)
+
+    def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
+        """The files whose path begins so, in the order of their paths."""
+        with self._files() as found:
+            return found.under(owner, under)
+
+    def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
+        """All versions of a file, the oldest first; none if there is no such file."""
+        with self._files() as found:
+            return found.versions(owner, file)
+
+    def derived(
+        self, owner: Owner, *, session: UUID | None, message: UUID | None = None
+    ) -> list[Derived]:
+        """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
+        with self._files() as found:
+            return found.derived(owner, session, message)
+
+    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
+        """Versions, of any owner's files in the tenant, that a commit has written."""
+        with self._files() as found:
+            return found.written_by(tenant, commit)
+
+    def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
+        """The commits and uses of a session; raises NotFoundError if that is not there."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return CommitTable(connection, number, row[0]).all()
+
+    def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
+        """A commit and its session, if the owner has it."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = connection.execute(file_sql.FIND_COMMIT, (number, commit.bytes)).fetchone()
+            if row is None:
+                return None
+            place: int = row[2]
+            found = CommitTable(connection, number, row[0]).all().commits
+            return id_from_bytes(row[1]), found[place - 1]
+
+    def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
+        """The commits that are not finished, as session and commit, the oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(file_sql.OPEN_COMMITS, (self._owner(connection, owner),))
+            return [(id_from_bytes(session), id_from_bytes(uid)) for session, uid in rows]
 
     def _branch_key(
         self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID

@@ -19,6 +19,7 @@ from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
 from sennit.stores.base import no_branch, no_message, no_session
+from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -37,6 +38,7 @@ from sennit.stores.records import (
     Snapshot,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_runs import JournalWriter
 
 
@@ -147,6 +149,7 @@ class SessionWriter:
         self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
         self._journals = JournalWriter(connection, owner, session)
+        self._commits = CommitTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
@@ -161,6 +164,9 @@ class SessionWriter:
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
                 self._journals.add_events(change)
+            elif isinstance(change, (AddCommit, PutCommit, AddUses)):
+                self._write_down()
+                self._commits.apply(change)
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change
@@ -401,6 +407,7 @@ class SessionWriter:
         for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
             self._close_gap(segment, place)
         self._forget_words(number, body)
+        self._commits.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(sql.LOWER_MARK)
 
@@ -427,6 +434,7 @@ class SessionWriter:
         for number, _, _, body in self._run(sql.ALL_MESSAGES, key).fetchall():
             self._forget_words(number, body)
         self._journals.forget_all()
+        self._commits.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
         self._rewritten = True

@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -281,6 +281,9 @@ ERASE_SESSION: Final = (
     """DELETE FROM sennit.runs r USING sennit.journals j
        WHERE j.owner = %s AND j.session = %s AND r.owner = j.owner AND r.journal = j.no""",
     "DELETE FROM sennit.journals WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.archived WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.uses WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.commits WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.leases WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.branches WHERE owner = %s AND session = %s",
     """DELETE FROM sennit.entries e USING sennit.segments s

@@ -1,0 +1,1 @@
+"""What is kept for good: archives, summaries, memories and how they are found again."""

@@ -1,0 +1,128 @@
+"""Commits and uses in SQLite, of one session of one owner, inside one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+from uuid import UUID
+
+from sennit.ids import id_from_bytes
+from sennit.stores.base import no_message
+from sennit.stores.commits import (
+    AddCommit,
+    AddUses,
+    CommitChange,
+    CommitRecord,
+    CommitsRecord,
+    PutCommit,
+    UseRecord,
+    changed,
+    covered_already,
+    no_commit,
+)
+from sennit.stores.sql import sqlite_files as sql
+
+
+class CommitTable:
+    """The commits and uses of one session."""
+
+    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+        self._run, self._many = connection.execute, connection.executemany
+        self._key = (owner, session)
+
+    def all(self) -> CommitsRecord:
+        """All of them."""
+        entries: dict[int, list[UUID]] = {}
+        for number, uid in self._run(sql.ARCHIVED, self._key):
+            entries.setdefault(number, []).append(id_from_bytes(uid))
+        commits = [
+            _commit(row, tuple(entries.get(row[1], ())))
+            for row in self._run(sql.COMMITS, self._key)
+        ]
+        return CommitsRecord(commits, [_use(row) for row in self._run(sql.USES, self._key)])
+
+    def apply(self, change: CommitChange) -> None:
+        """Make a change; raises ConflictError, NotFoundError."""
+        match change:
+            case AddCommit():
+                self._add_commit(change)
+            case PutCommit():
+                self.put_commit(change)
+            case AddUses():
+                self._many(sql.ADD_USE, [(*self._key, *_use_row(use)) for use in change.uses])
+
+    def _add_commit(self, change: AddCommit) -> None:
+        new = change.commit
+        if self._run(sql.COMMIT_BY_ID, (*self._key, new.id.bytes)).fetchone():
+            return  # made before, and its acknowledgement lost
+        if new.number != self._run(sql.LAST_COMMIT, self._key).fetchone()[0] + 1:
+            raise covered_already(new)
+        rows = [
+            (*self._key, self._free(new, entry), new.number, place)
+            for place, entry in enumerate(new.entries)
+        ]
+        values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
+        self._run(sql.ADD_COMMIT, (*self._key, *values))
+        self._many(sql.ADD_ARCHIVED, rows)
+        for use in change.uses:
+            claimed = self._run(sql.CLAIM_USE, (new.number, *self._key, use.bytes))
+            if not claimed.rowcount:
+                raise covered_already(new)
+
+    def _free(self, commit: CommitRecord, entry: UUID) -> int:
+        """The number of a message that no commit covers; raises ConflictError, NotFoundError."""
+        row = self._run(sql.COVERED, (*self._key, entry.bytes)).fetchone()
+        if row is None:
+            raise no_message(entry)
+        if row[1] is not None:
+            raise covered_already(commit)
+        return row[0]
+
+    def put_commit(self, change: PutCommit) -> bool:
+        """Note how far a commit has come; False if that was noted before."""
+        row = self._run(sql.COMMIT_BY_ID, (*self._key, change.commit.bytes)).fetchone()
+        if row is None:
+            raise no_commit(change.commit)
+        there = _commit(row, ())
+        wanted = changed(there, change)
+        if wanted is there:
+            return False
+        values = (wanted.state, wanted.body, wanted.version)
+        self._run(sql.CHANGE_COMMIT, (*values, *self._key, change.commit.bytes))
+        return True
+
+    def forget_message(self, number: int) -> None:
+        """Take a message out of the commit that covers it."""
+        self._run(sql.DELETE_ARCHIVED, (*self._key, number))
+
+    def forget_all(self) -> None:
+        """Erase all commits and uses of the session."""
+        for statement in (sql.DELETE_ALL_ARCHIVED, sql.DELETE_USES, sql.DELETE_COMMITS):
+            self._run(statement, self._key)
+
+    def copy(self, found: CommitsRecord) -> None:
+        """Take over what another store has."""
+        for use in found.uses:
+            self._run(sql.ADD_USE, (*self._key, *_use_row(use)))
+        for commit in found.commits:
+            counted = tuple(use.id for use in found.uses if use.commit == commit.number)
+            self._add_commit(AddCommit(commit, counted))
+            values = (commit.state, commit.body, commit.version)
+            self._run(sql.CHANGE_COMMIT, (*values, *self._key, commit.id.bytes))
+
+
+def _commit(row: Any, entries: tuple[UUID, ...]) -> CommitRecord:
+    uid, number, branch, created, state, body, version = row
+    made = id_from_bytes(uid), number, id_from_bytes(branch), created, state
+    return CommitRecord(*made, entries, body, version)
+
+
+def _use(row: Any) -> UseRecord:
+    uid, branch, created, head, body, number = row
+    at = None if head is None else id_from_bytes(head)
+    return UseRecord(id_from_bytes(uid), id_from_bytes(branch), created, at, body, number)
+
+
+def _use_row(use: UseRecord) -> tuple[object, ...]:
+    head = None if use.head is None else use.head.bytes
+    return use.id.bytes, use.branch.bytes, use.created, head, use.body

@@ -1,0 +1,200 @@
+"""Commits: entries are archived once, in order, with what was used, and finished once."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from sennit.errors import ConflictError, NotFoundError
+from sennit.ids import new_id
+from sennit.stores.base import Store
+from sennit.stores.commits import AddCommit, AddUses, CommitRecord, PutCommit, UseRecord
+from sennit.stores.records import RemoveMessages
+from sennit.testing.conformance.scene import (
+    NOON,
+    OWNER,
+    STRANGER,
+    Scene,
+    empty,
+    ids,
+    raises,
+    same,
+)
+
+
+class _Archive:
+    """A session with a branch, and commits of it."""
+
+    def __init__(self, store: Store) -> None:
+        self.scene, self.store = Scene(store), store
+        self.branch = self.scene.branch("main").id
+
+    def say(self, *texts: str) -> tuple[UUID, ...]:
+        return ids(self.scene.append(self.branch, *texts))
+
+    def commit(self, number: int, *entries: UUID, uses: tuple[UUID, ...] = ()) -> CommitRecord:
+        made = self.made(number, *entries)
+        self.scene.write(AddCommit(made, uses))
+        return made
+
+    def made(self, number: int, *entries: UUID) -> CommitRecord:
+        return CommitRecord(
+            new_id(), number, self.branch, NOON + number, "open", entries, b'{"a":1}'
+        )
+
+    def use(self, created: int = NOON, head: UUID | None = None) -> UseRecord:
+        made = UseRecord(new_id(), self.branch, created, head, b'{"uri":"viking://user/x.md"}')
+        self.scene.write(AddUses((made,)))
+        return made
+
+    def commits(self) -> list[CommitRecord]:
+        return self.store.commits(OWNER, self.scene.id).commits
+
+    def uses(self) -> list[UseRecord]:
+        return self.store.commits(OWNER, self.scene.id).uses
+
+
+def a_session_without_commits_has_none(store: Store) -> None:
+    archive = _Archive(store)
+    empty("Commits and uses", archive.commits(), archive.uses())
+    same(store.open_commits(OWNER), [], "Open commits")
+    same(store.find_commit(OWNER, new_id()), None, "A commit nobody made")
+
+
+def commits_of_an_unknown_session_are_not_found(store: Store) -> None:
+    raises(NotFoundError, lambda: store.commits(OWNER, new_id()), "Commits of no session")
+
+
+def a_commit_is_kept_as_it_was_given(store: Store) -> None:
+    archive = _Archive(store)
+    first, second, third = archive.say("one", "two", "three")
+    made = archive.commit(1, second, first)
+    later = archive.commit(2, third)
+    same(archive.commits(), [made, later], "Commits")
+    same(store.find_commit(OWNER, later.id), (archive.scene.id, later), "A commit by its id")
+    pairs = [(archive.scene.id, made.id), (archive.scene.id, later.id)]
+    same(store.open_commits(OWNER), pairs, "Open commits")
+
+
+def a_commit_made_again_changes_nothing(store: Store) -> None:
+    archive = _Archive(store)
+    entries, use = archive.say("one", "two"), archive.use()
+    made = archive.made(1, *entries)
+    for _ in range(2):
+        archive.scene.write(AddCommit(made, (use.id,)))
+    same(archive.commits(), [made], "Commits")
+    same(archive.uses(), [replace(use, commit=1)], "Uses")
+
+
+def an_entry_is_archived_once(store: Store) -> None:
+    archive = _Archive(store)
+    one, two, three = archive.say("one", "two", "three")
+    made = archive.commit(1, one, two)
+    raises(ConflictError, lambda: archive.commit(2, three, two), "An entry that is covered")
+    same(archive.commits(), [made], "Commits")
+
+
+def numbers_of_commits_follow_one_another(store: Store) -> None:
+    archive = _Archive(store)
+    one, two = archive.say("one", "two")
+    for wrong in (0, 2):
+        raises(ConflictError, lambda n=wrong: archive.commit(n, one), f"Number {wrong}")
+    archive.commit(1, one)
+    for wrong in (1, 3):
+        raises(ConflictError, lambda n=wrong: archive.commit(n, two), f"Number {wrong}")
+    archive.commit(2, two)
+    same([one.number for one in archive.commits()], [1, 2], "Numbers")
+
+
+def entries_of_a_commit_must_be_there(store: Store) -> None:
+    archive = _Archive(store)
+    (one,) = archive.say("one")
+    raises(NotFoundError, lambda: archive.commit(1, one, new_id()), "An unknown message")
+    empty("Commits", archive.commits())
+
+
+def uses_come_in_the_order_of_time(store: Store) -> None:
+    archive = _Archive(store)
+    (head,) = archive.say("one")
+    late, early = archive.use(NOON + 9, head), archive.use(NOON + 1)
+    same(archive.uses(), [early, late], "Uses")
+    archive.scene.write(AddUses((early, late)))
+    same(archive.uses(), [early, late], "Uses added again")
+
+
+def a_use_is_counted_by_one_commit(store: Store) -> None:
+    archive = _Archive(store)
+    one, two = archive.say("one", "two")
+    use, other = archive.use(NOON), archive.use(NOON + 1)
+    archive.commit(1, one, uses=(use.id,))
+    for wrong in (use.id, new_id()):
+        raises(ConflictError, lambda w=wrong: archive.commit(2, two, uses=(w,)), "Such a use")
+    same(archive.uses(), [replace(use, commit=1), other], "Uses")
+    same(len(archive.commits()), 1, "Commits")
+
+
+def a_commit_is_changed_by_who_saw_it_last(store: Store) -> None:
+    archive = _Archive(store)
+    made = archive.commit(1, *archive.say("one"))
+    step = PutCommit(made.id, "open", b'{"b":2}', 0)
+    done = PutCommit(made.id, "committed", b'{"c":3}', 1)
+    for change in (step, step, done, done):
+        archive.scene.write(change)
+    late = PutCommit(made.id, "failed", b"{}", 1)
+    raises(ConflictError, lambda: archive.scene.write(late), "A commit that was changed")
+    unknown = replace(late, commit=new_id())
+    raises(NotFoundError, lambda: archive.scene.write(unknown), "A commit nobody made")
+    ended = replace(made, state="committed", body=b'{"c":3}', version=2)
+    same(archive.commits(), [ended], "Commits")
+    same(store.open_commits(OWNER), [], "Open commits")
+
+
+def an_erased_message_leaves_its_commit(store: Store) -> None:
+    archive = _Archive(store)
+    one, two, three = archive.say("one", "two", "three")
+    made = archive.commit(1, one, two, three)
+    archive.scene.write(RemoveMessages((two,)))
+    same(archive.commits(), [replace(made, entries=(one, three))], "Commits")
+
+
+def commits_go_with_their_session(store: Store) -> None:
+    archive = _Archive(store)
+    archive.use()
+    made = archive.commit(1, *archive.say("one"))
+    store.delete_session(OWNER, archive.scene.id)
+    same(store.find_commit(OWNER, made.id), None, "A commit of a deleted session")
+    same(store.open_commits(OWNER), [], "Open commits")
+    Scene(store, uid=archive.scene.id)
+    empty("Commits and uses of a new one with its id", archive.commits(), archive.uses())
+
+
+def commits_of_another_owner_are_not_seen(store: Store) -> None:
+    archive = _Archive(store)
+    made = archive.commit(1, *archive.say("one"))
+    same(store.find_commit(STRANGER, made.id), None, "Another owner's commit")
+    same(store.open_commits(STRANGER), [], "Another owner's open commits")
+    raises(NotFoundError, lambda: store.commits(STRANGER, archive.scene.id), "A stranger")
+    Scene(store, STRANGER, archive.scene.id)
+    change = PutCommit(made.id, "failed", b"{}", 0)
+    raises(NotFoundError, lambda: store.write(STRANGER, archive.scene.id, [change]), "A stranger")
+    same(archive.commits(), [made], "Commits")
+
+
+def a_change_that_fails_takes_commits_back(store: Store) -> None:
+    archive = _Archive(store)
+    one, two = archive.say("one", "two")
+    use = archive.use()
+    made = archive.commit(1, one)
+    good = (
+        AddCommit(archive.made(2, two), (use.id,)),
+        PutCommit(made.id, "committed", b"{}", 0),
+        AddUses((replace(use, id=new_id()),)),
+        RemoveMessages((one,)),
+    )
+    bad = RemoveMessages((new_id(),)), PutCommit(new_id(), "failed", b"{}", 0)
+    for at in range(len(good) + 1):
+        changes = *good[:at], *bad, *good[at:]
+        raises(NotFoundError, lambda c=changes: archive.scene.write(*c), "A bad change")
+        same(archive.commits(), [made], f"Commits after a write that failed at its change {at}")
+        same(archive.uses(), [use], f"Uses after a write that failed at its change {at}")
