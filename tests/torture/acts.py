@@ -217,6 +217,7 @@ ACTS = {
         Act("renew a lease", _renew),
         Act("release a lease", _release),
         Act("note a run", _note),
+        Act("label", lambda _, s: s.label(s.default_branch[2], 0.5, by="ann")),
         # Each session is first made, then filled.
         Act("import", _import, steps=4),
         Act("expire", lambda client, _: client.expire(datetime(2100, 1, 1, tzinfo=UTC)), steps=3),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord
+from sennit.stores.records import LabelRecord, PutLabels
 
 
 class SessionLabels:
@@ -25,6 +25,9 @@ class SessionLabels:
         """Keep labels, all or none, each in place of its judge's last one; NotFoundError."""
         session = self._session
         with session.lock:
+            if session._keeper is not None:
+                session._keeper.write([PutLabels(tuple(labels))])
+                return
             session.messages.pick(one.message for one in labels)
             for one in labels:
                 session._labels.pop((one.message, one.judge), None)
@@ -33,5 +36,8 @@ class SessionLabels:
 
     def all(self) -> list[LabelRecord]:
         """All labels, the oldest first."""
+        keeper = self._session._keeper
+        if keeper is not None:
+            return keeper.store.labels(keeper.owner, keeper.session)
         with self._session.lock:
             return list(self._session._labels.values())

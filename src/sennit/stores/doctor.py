@@ -394,6 +394,12 @@ _CHECKS = (
         telling("DROP_STRAY_EVENTS"),
     ),
     Check(
+        "labels",
+        "Labels belong to no message.",
+        asking("STRAY_LABELS"),
+        telling("DROP_STRAY_LABELS"),
+    ),
+    Check(
         "lengths",
         "Branches were counted wrong.",
         asking("WRONG_LENGTHS"),

@@ -1,7 +1,8 @@
 """A session as lines of JSON, and back.
 
-First the session, then its messages, segments and branches; each line says its kind, and whatever a
-line refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
+First the session, then its messages, segments, branches and labels; each line says its kind, and
+whatever a line refers to stands before it. So a base cannot build on itself, and one pass writes or
+reads.
 
 Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
 be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
@@ -30,6 +31,7 @@ from sennit.stores.archive import Count
 from sennit.stores.keys import session_id
 from sennit.stores.records import (
     BranchRecord,
+    LabelRecord,
     MessageRecord,
     Owner,
     SegmentRecord,
@@ -39,6 +41,9 @@ from sennit.stores.records import (
 
 # The years 1 to 9999, in microseconds: what a datetime can show.
 _Moment = Annotated[int, msgspec.Meta(ge=-62_135_596_800_000_000, lt=253_402_300_800_000_000)]
+
+
+_LARGEST = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
 
 
 class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
@@ -73,11 +78,18 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
     metadata: dict[str, Any]
 
 
-_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine
-_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine)
+class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_fields=True):
+    message: UUID
+    judge: Annotated[str, msgspec.Meta(min_length=1)]
+    score: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    created: _Moment
 
 
-def written(snapshot: Snapshot) -> Iterator[bytes]:
+_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine | _LabelLine
+_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, _LabelLine)
+
+
+def written(snapshot: Snapshot, labels: Iterable[LabelRecord] = ()) -> Iterator[bytes]:
     """The lines of a session; the segments must stand after their bases."""
     one = snapshot.session
     yield _line(_SessionLine(one.id, one.key, one.user, one.created, one.metadata))
@@ -88,6 +100,9 @@ def written(snapshot: Snapshot) -> Iterator[bytes]:
         yield _line(_SegmentLine(segment.id, segment.base, segment.offset, entries))
     for branch in snapshot.branches:
         yield _line(_branch_line(branch))
+    for label in labels:
+        if label.score is not None:
+            yield _line(_LabelLine(label.message, label.judge, label.score, label.created))
 
 
 def _branch_line(branch: BranchRecord) -> _BranchLine:
@@ -107,7 +122,7 @@ def _line(line: _Line) -> bytes:
     return dumps(line) + b"\n"
 
 
-def read(lines: Iterable[bytes], owner: Owner) -> Snapshot:
+def read(lines: Iterable[bytes], owner: Owner) -> tuple[Snapshot, list[LabelRecord]]:
     """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
     reader = _Reader(owner)
     number = 0
@@ -135,12 +150,15 @@ class _Reader:
         self._branches: dict[UUID, BranchRecord] = {}
         self._names: set[str] = set()
         self._tails: set[UUID] = set()
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
 
     def take(self, line: _Line) -> None:
         """Add what a line says; raises ValidationError."""
         kind = _ORDER.index(type(line))
         if kind < self._kind or (kind > 0) == (self._session is None):
-            raise ValidationError("Lines come in the order session, messages, segments, branches.")
+            raise ValidationError(
+                "Lines come in the order session, messages, segments, branches, labels."
+            )
         self._kind = kind
         match line:
             case _SessionLine():
@@ -151,17 +169,19 @@ class _Reader:
                 self._take_segment(line)
             case _BranchLine():
                 self._take_branch(line)
+            case _LabelLine():
+                self._take_label(line)
 
-    def finished(self) -> Snapshot:
+    def finished(self) -> tuple[Snapshot, list[LabelRecord]]:
         """The whole session, when no more lines come; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
         segments = list(self._segments.values())
         _refuse_unused(segments, self._tails)
         _refuse_repeats(segments)
-        return Snapshot(
-            self._session, list(self._messages.values()), segments, list(self._branches.values())
-        )
+        messages, branches = list(self._messages.values()), list(self._branches.values())
+        found = Snapshot(self._session, messages, segments, branches)
+        return found, list(self._labels.values())
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
         uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
@@ -221,6 +241,14 @@ class _Reader:
             capabilities=frozenset(),
             metadata=plain_dict(line.metadata, "metadata"),
         )
+
+    def _take_label(self, line: _LabelLine) -> None:
+        key = (line.message, text(line.judge, "A judge's name"))
+        if line.message not in self._messages:
+            raise ValidationError(f"There is no message {line.message} to label.")
+        if key in self._labels:
+            raise ValidationError(f"{shown(line.judge)} has labelled {line.message} twice.")
+        self._labels[key] = LabelRecord(line.message, line.judge, line.score, line.created)
 
 
 def _key(key: str) -> str:

@@ -63,9 +63,11 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     MessageRecord,
     Owner,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -132,7 +134,7 @@ class MemoryStore:
         """Hand `work` all sessions and all files of all owners, as they are at this moment."""
         with self._step():
             found = [
-                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all())
+                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all(), kept.judged())
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
             ]
@@ -273,6 +275,10 @@ class MemoryStore:
             ]
         return [(session, uid) for _, uid, session in sorted(found)]
 
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        with self._step():
+            return self._kept(owner, session).judged()
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -353,6 +359,7 @@ class _Kept:
         self._names: dict[str, UUID] = {}
         self.log = RunLog()
         self.commits = CommitLog()
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._undo: list[Callable[[], object]] = []
 
     def all(self) -> Snapshot:
@@ -370,6 +377,10 @@ class _Kept:
         """The segments that branches stand on, each after its base."""
         found = (self._segments[uid] for uid in self._visible())
         return sorted(found, key=lambda segment: segment.depth)
+
+    def judged(self) -> list[LabelRecord]:
+        """The labels, the oldest first."""
+        return sorted(self._labels.values(), key=lambda label: label.created)
 
     def messages_of(
         self, segments: list[SegmentRecord], branches: list[BranchRecord]
@@ -419,7 +430,17 @@ class _Kept:
                 self._add_events(change)
             case AddCommit() | PutCommit() | AddUses():
                 self._commit(change)
+            case PutLabels():
+                self._put_labels(change)
         return None
+
+    def _put_labels(self, change: PutLabels) -> None:
+        self._check_known(one.message for one in change.labels)
+        for one in change.labels:
+            key = (one.message, one.judge)
+            self._drop(self._labels, [key])
+            if one.score is not None:
+                self._put(self._labels, key, one)
 
     def _commit(self, change: CommitChange) -> None:
         if isinstance(change, AddCommit):
@@ -513,6 +534,7 @@ class _Kept:
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
         self._have(self.commits.without(gone))
+        self._drop(self._labels, [key for key in self._labels if key[0] in gone])
         self._drop(self.messages, gone)
 
     def _forget_events(self, gone: set[UUID]) -> None:

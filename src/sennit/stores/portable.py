@@ -12,7 +12,7 @@ the importing owner's; what branches were granted is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,8 +38,10 @@ from sennit.stores.records import (
     Append,
     BranchRecord,
     Change,
+    LabelRecord,
     MessageRecord,
     Owner,
+    PutLabels,
     RemoveBranch,
     SegmentRecord,
     SessionRecord,
@@ -98,7 +100,7 @@ def export_sessions(
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
-                _export_session(archive, store.load(owner, uid))
+                _export_session(archive, store.load(owner, uid), store.labels(owner, uid))
             except NotFoundError:
                 if sessions is not None:
                     raise  # else it was deleted meanwhile
@@ -130,7 +132,9 @@ def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
         before = (page[-1].updated, page[-1].id)
 
 
-def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
+def _export_session(archive: ArchiveWriter, found: Snapshot, labels: Sequence[LabelRecord]) -> None:
+    known = {message.id for message in found.messages}  # more may have come since
+    judged = [label for label in labels if label.message in known]
     ordered = replace(found, segments=needed_segments(found))
     archive.add(
         ArchivedSession(
@@ -140,7 +144,7 @@ def _export_session(archive: ArchiveWriter, found: Snapshot) -> None:
             len(ordered.segments),
             len(ordered.branches),
         ),
-        lines.written(ordered),
+        lines.written(ordered, judged),
     )
 
 
@@ -171,8 +175,8 @@ def import_sessions(
         total = len(archive.manifest.sessions)
         _check(store, owner, archive)
         new_sessions = new_messages = 0
-        for done, wanted in enumerate(_snapshots(archive, owner), 1):
-            is_new, added = _import_session(store, owner, wanted)
+        for done, (wanted, labels) in enumerate(_snapshots(archive, owner), 1):
+            is_new, added = _import_session(store, owner, wanted, labels)
             new_sessions += is_new
             new_messages += added
             if progress is not None:
@@ -180,10 +184,10 @@ def import_sessions(
     return ImportSummary(total, new_sessions, new_messages)
 
 
-def _snapshots(archive: Archive, owner: Owner) -> Iterator[Snapshot]:
+def _snapshots(archive: Archive, owner: Owner) -> Iterator[tuple[Snapshot, list[LabelRecord]]]:
     for file, said in zip(archive.manifest.files, archive.manifest.sessions, strict=True):
         try:
-            found = lines.read(archive.lines(file), owner)
+            found, labels = lines.read(archive.lines(file), owner)
         except ArchiveError as error:
             raise ArchiveError(f"{file.name!r} cannot be imported. {error}") from error
         counts = len(found.messages), len(found.segments), len(found.branches)
@@ -191,13 +195,13 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[Snapshot]:
             raise ArchiveError(f"{file.name!r} is not as the manifest says.")
         if said.key is None and said.id != found.session.id:
             raise ArchiveError(f"{file.name!r} holds another session than its name says.")
-        yield found
+        yield found, labels
 
 
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """All is sound, and nothing that is here already differs."""
     seen: set[UUID] = set()
-    for wanted in _snapshots(archive, owner):
+    for wanted, _ in _snapshots(archive, owner):
         if wanted.session.id in seen:
             raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
         seen.add(wanted.session.id)
@@ -210,11 +214,17 @@ def _there(store: Store, owner: Owner, wanted: Snapshot) -> Snapshot | None:
     return store.load(owner, wanted.session.id)
 
 
-def _import_session(store: Store, owner: Owner, wanted: Snapshot) -> tuple[bool, int]:
+def _import_session(
+    store: Store, owner: Owner, wanted: Snapshot, labels: list[LabelRecord]
+) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
     there = _there(store, owner, wanted)
     changes = additions(wanted, there)
     uid = wanted.session.id
+    judged = [] if there is None else store.labels(owner, uid)
+    known = {(label.message, label.judge) for label in judged}
+    if new := [label for label in labels if (label.message, label.judge) not in known]:
+        changes.append(PutLabels(tuple(new)))
     if there is None:
         store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
     try:

@@ -43,6 +43,7 @@ from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
     SessionWriter,
+    labels,
     one,
     session_from,
 )
@@ -52,6 +53,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -186,7 +188,8 @@ class PostgresStore:
                     snapshot = SessionReader(connection, number, row).all()
                     noted = journals(connection, number, row[0])
                     commits = CommitTable(connection, number, row[0]).all()
-                    yield Whole(Owner(*owner), snapshot, noted, commits)
+                    judged = labels(connection, number, row[0])
+                    yield Whole(Owner(*owner), snapshot, noted, commits, judged)
 
         def files(connection: Connection) -> Iterator[KeptFile]:
             found = FileReader(connection, partial(self._owner, connection))
@@ -422,6 +425,18 @@ class PostgresStore:
             return row[1], CommitTable(connection, number, row[0]).all().commits[place - 1]
 
         return self._database.read(find)
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+
+        def found(connection: Connection) -> list[LabelRecord]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return labels(connection, number, row[0])
+
+        return self._database.read(found)
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

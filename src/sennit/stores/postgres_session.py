@@ -26,7 +26,9 @@ from sennit.stores.records import (
     Change,
     ChangeBranch,
     Head,
+    LabelRecord,
     MessageRecord,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -147,6 +149,8 @@ class SessionWriter:
                     self._journals.add_events(change)
                 case AddCommit() | PutCommit() | AddUses():
                     self._commits.apply(change, self._numbers)
+                case PutLabels():
+                    self._put_labels(change)
         self._drop_unused_segments()
         return self._heads
 
@@ -170,6 +174,15 @@ class SessionWriter:
             ):
                 if (created, body) != (given[uid].created, given[uid].body):
                     raise _other_content(uid)
+
+    def _put_labels(self, change: PutLabels) -> None:
+        numbers = self._numbers([one.message for one in change.labels])
+        for one, number in zip(change.labels, numbers, strict=True):
+            key = (*self._key, number, one.judge)
+            if one.score is None:
+                self._run(sql.DELETE_LABEL, key)
+            else:
+                self._run(sql.PUT_LABEL, (*key, one.score, one.created))
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
         """The numbers of stored messages; raises NotFoundError."""
@@ -345,7 +358,7 @@ class SessionWriter:
         }
         self._run(sql.TOUCH_BRANCHES, named)
         self._commits.forget_messages(numbers)
-        for statement in (sql.FORGET_SYSTEM, sql.DELETE_WORDS, sql.DELETE_MESSAGES):
+        for statement in sql.FORGET_MESSAGES:
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
 
@@ -407,6 +420,12 @@ def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None
     return row
+
+
+def labels(connection: Connection, owner: int, session: int) -> list[LabelRecord]:
+    """The labels of a session, the oldest first."""
+    rows = connection.execute(sql.LABELS, (owner, session)).fetchall()
+    return [LabelRecord(*row) for row in rows]
 
 
 def session_from(row: Any) -> SessionRecord:

@@ -214,6 +214,7 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | PutLabels
     | AddCommit
     | PutCommit
     | AddUses
@@ -246,6 +247,7 @@ class Whole:
     snapshot: Snapshot
     journals: list[JournalRecord]
     commits: CommitsRecord
+    labels: list[LabelRecord]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -49,6 +50,7 @@ from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql import sqlite_files as file_sql
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_files import FileReader, FileWriter
+from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import (
     SessionReader,
@@ -480,6 +482,13 @@ class SQLiteStore:
         with self._reading() as connection:
             rows = connection.execute(file_sql.OPEN_COMMITS, (self._owner(connection, owner),))
             return [(id_from_bytes(session), id_from_bytes(uid)) for session, uid in rows]
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return LabelTable(connection, number, row[0]).all()
 
     def _branch_key(
         self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID

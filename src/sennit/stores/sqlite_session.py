@@ -30,6 +30,7 @@ from sennit.stores.records import (
     ChangeBranch,
     Head,
     MessageRecord,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -39,6 +40,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_runs import JournalWriter
 
 
@@ -150,6 +152,7 @@ class SessionWriter:
         self._rewritten = False  # whether some segments may be needed no more
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
+        self._labels = LabelTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
@@ -167,6 +170,8 @@ class SessionWriter:
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
                 self._write_down()
                 self._commits.apply(change)
+            elif isinstance(change, PutLabels):
+                self._labels.put(change, self._number)
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change
@@ -408,6 +413,7 @@ class SessionWriter:
             self._close_gap(segment, place)
         self._forget_words(number, body)
         self._commits.forget_message(number)
+        self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(sql.LOWER_MARK)
 
@@ -435,6 +441,7 @@ class SessionWriter:
             self._forget_words(number, body)
         self._journals.forget_all()
         self._commits.forget_all()
+        self._labels.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
         self._rewritten = True
