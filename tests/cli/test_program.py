@@ -201,3 +201,39 @@ def test_a_tool_comes_from_a_file_or_a_module(tmp_path: Path) -> None:
             tool_named(wrong)
     with pytest.raises(ValidationError):
         tool_named("add")
+
+
+def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) -> None:
+    archive = str(tmp_path / "all.zip")
+    assert told("export", archive, "--store", store)["sessions"] == 1
+    other = str(tmp_path / "other.db")
+    taken = told("import", archive, "--store", other)
+    assert taken == {"sessions": 1, "new_sessions": 1, "new_messages": 2}
+    assert run("import", archive, "--store", other).stdout == "1 session: 0 new, 0 new messages\n"
+
+
+def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    ran = run("export", str(path), "--format", "openai", "--split", "a=1", "--store", store)
+    assert ran.stdout == f"{tmp_path / 'data.a.jsonl'}  1 row of 1 session\n"
+    [line] = (tmp_path / "data.a.jsonl").read_text().splitlines()
+    assert json.loads(line)["messages"][-1] == {"role": "assistant", "content": "A bowline."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--format", "csv"], "There is no format 'csv'"),
+        (["--min-score", "1"], "An archive holds all"),
+        (["--format", "dpo", "--split", "train"], "got 'train'"),
+        (["--format", "dpo", "--strict"], "needs a min_score"),
+        (["rop"], "Did you mean rope?"),
+    ],
+)
+def test_an_export_that_makes_no_sense_says_why(
+    store: str, tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    ran = run("export", str(tmp_path / "a"), *arguments, "--store", store)
+    assert ran.exit_code == 1
+    assert expected in ran.stderr
+    assert not (tmp_path / "a").exists()
