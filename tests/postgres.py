@@ -17,8 +17,8 @@ TABLES = ", ".join(
     f"sennit.{name}"
     for name in (
         "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases",
-        "journals", "runs", "events", "files", "versions", "evidence", "commits", "archived", "uses",
-        "labels",
+        "journals", "runs", "events", "files", "versions", "evidence", "commits", "archived",
+        "uses", "labels",
     )
 )  # fmt: skip
 
