@@ -19,3 +19,4 @@ Module: Any = dspy.Module
 History: Any = dspy.History
 Example: Any = dspy.Example
 Prediction: Any = dspy.Prediction
+Teleprompter: Any = import_module("dspy.teleprompt").Teleprompter

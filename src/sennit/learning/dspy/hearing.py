@@ -112,10 +112,14 @@ def current_call() -> Any:
 def wire(program: Any, field: str, *, strict: bool) -> None:
     """Let all predictors of a program hear; raises ValidationError where `strict` finds no room."""
     for name, predictor in program.named_predictors():
-        if not isinstance(predictor, Hearing):
-            predictor.__class__ = _hearing(type(predictor))
+        _let_hear(predictor)
         predictor.__dict__[_NODE] = name
         predictor.signature = _with_history(predictor.signature, field, strict)
+
+
+def _let_hear(predictor: Any) -> None:
+    if not isinstance(predictor, Hearing):
+        predictor.__class__ = _hearing(predictor.__class__)
 
 
 @cache

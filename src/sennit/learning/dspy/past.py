@@ -46,7 +46,7 @@ class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]
 
     def __getattr__(self, name: str) -> Any:
         if name != "messages":
-            return super().__getattr__(name)
+            return super().__getattr__(name)  # pyright: ignore
         span = cast("Span", object.__getattribute__(self, "_span"))
         found = self.__dict__["messages"] = span.messages()
         return found

@@ -20,9 +20,7 @@ def _modules_copied(value: Any) -> Any:
     """Modules and what holds them are copied; all else is shared."""
     if isinstance(value, Module):
         made: Any = copy(value)
-        made.__dict__.update(
-            {name: _modules_copied(one) for name, one in cast("Any", value).__dict__.items()}
-        )
+        made.__dict__.update({name: _modules_copied(one) for name, one in value.__dict__.items()})
         return made
     if type(value) in (list, tuple):
         return type(value)(_modules_copied(one) for one in value)

@@ -24,6 +24,7 @@ from sennit.learning.dspy.locks import LockMode
 from sennit.learning.dspy.log import CopyMode, Telling
 from sennit.learning.dspy.past import Snapshot, Told, history_from
 from sennit.learning.dspy.programs import copied, fields_of
+from sennit.learning.dspy.rehearsal import Rehearsal
 from sennit.learning.dspy.state import SessionState, read_state, write_state
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.labels import Label, label_many
@@ -86,7 +87,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         begins anew with it. With `store` and `key` the turns are kept there, and gone on with.
         Raises ValidationError for an unknown word, InvalidTypeError for what is no dspy.Module.
         """
-        super().__init__()
+        super().__init__()  # pyright: ignore
         _require("history_policy", history_policy, HistoryPolicy)
         _require("on_metric_error", on_metric_error, OnMetricError)
         _require("lock", lock, LockMode)
@@ -103,7 +104,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         config = _Config(
             telling, history_policy, on_metric_error, strict_history_annotation, lock, on_turn
         )
-        self.__dict__["_config"] = config
+        self.__dict__.update(_config=config, _rehearsal=Rehearsal())
         self._take_in(module)
         state = SessionState.kept(store, key, telling, lock)
         if initial_history is not None and state.is_new:
@@ -175,7 +176,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         field = self._config.telling.history_field
         given = history_from(inputs.pop(field)) if inputs.get(field) is not None else None
         inputs.pop(field, None)
-        wants = field in parameters_of(type(self.module).forward).parameters
+        program: Any = self.module.__class__
+        wants = field in parameters_of(program.forward).parameters
         return Call(
             program=self.module,
             state=self.state,
@@ -187,7 +189,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def _keep(self, call: Call, prediction: Any) -> None:
         policy = self._config.policy
-        if call.given is not None and policy == "override":
+        if self._rehearsal.goes_on or (call.given is not None and policy == "override"):
             return
         log = call.state.log
         if call.given is not None and policy == "replace_session":
@@ -228,14 +230,15 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def reset_copy(self) -> Self:
         """A copy with no demonstrations and no turns, as optimisers ask for."""
-        made = super().reset_copy()
+        made = cast("Self", super().reset_copy())  # pyright: ignore
         made.reset()
         return made
 
     def _copy(self, state: SessionState, module: Any) -> Self:
         made: Any = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.__dict__.update(_state=state, module=module, history=[], callbacks=[*self.callbacks])
+        made.__dict__.update(_state=state, module=module, _rehearsal=Rehearsal())
+        made.__dict__.update(history=[], callbacks=[*self.callbacks])
         return made
 
     def update_module(self, module: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import ValidationError
 from sennit.learning.dspy.locks import CallLock, LockMode
 from sennit.learning.dspy.log import Telling, TurnLog
 from sennit.learning.dspy.past import Span, Told, history_from
@@ -129,9 +129,9 @@ _SETS = ("exclude_fields", "history_input_fields")
 def read_state(data: bytes) -> Saved:
     """The conversation in a saved file; raises ValidationError if it is none."""
     found: Any = loads(data)
-    if not isinstance(found, dict) or cast("dict[str, Any]", found).get("version") not in (1, 2):
-        raise ValidationError(f"This is no saved session of version 1 or 2: {shown(found)}.")
-    state = cast("dict[str, Any]", found)
+    state = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if state.get("version") not in (1, VERSION):
+        raise ValidationError("This is no saved session of version 1 or 2.")
     options = {name: state[name] for name in _OPTIONS if name in state}
     for name in _SETS:
         if state.get(name) is not None:
@@ -146,9 +146,7 @@ def read_state(data: bytes) -> Saved:
 
 
 def _checked(turn: Any) -> dict[str, Any]:
-    good = isinstance(turn, dict) and all(
-        isinstance(cast("dict[str, Any]", turn).get(name), dict) for name in ("inputs", "outputs")
-    )
-    if not good:
-        raise ValidationError(f"A saved turn has inputs and outputs, got {shown(turn)}.")
-    return cast("dict[str, Any]", turn)
+    saved = cast("dict[str, Any]", turn) if isinstance(turn, dict) else {}
+    if not all(isinstance(saved.get(name), dict) for name in ("inputs", "outputs")):
+        raise ValidationError(f"A saved turn has inputs and outputs, not only {sorted(saved)}.")
+    return saved
