@@ -7,6 +7,7 @@ from typing import Any
 
 from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.locks import CallLock
+from sennit.learning.dspy.nodes import Node, NodeMemory
 from sennit.learning.dspy.past import Fields, Span, Told
 from sennit.learning.dspy.state import SessionState
 
@@ -25,9 +26,10 @@ class Call:
         given: list[Told] | None,
         parent: Any,
         tell_as: str | None,
+        memory: NodeMemory | None = None,
     ) -> None:
         self._program, self.state, self.inputs, self.given = program, state, inputs, given
-        self.parent, self._tell_as = parent, tell_as
+        self.parent, self._tell_as, self._memory = parent, tell_as, memory
         self.nodes: dict[str, dict[str, Any]] = {}
         self.span: Span | None = None
 
@@ -59,7 +61,9 @@ class Call:
         return [] if self.span is None else self.span.messages()
 
     def history_for(self, node: str, fields: Fields) -> Any:
-        """The history for a predictor: those turns that it could have had."""
+        """The history for a predictor: its own turns, or those of the program it could have had."""
+        if self._memory is not None:
+            return History.model_construct(messages=self._memory.history_for(node, fields))
         if self.given is not None:
             fitting = [one for told in self.given if (one := fields.fit(told, {})) is not None]
         elif self.span is not None:
@@ -68,9 +72,25 @@ class Call:
             fitting = []
         return History.model_construct(messages=fitting)
 
-    def heard(self, node: str, outputs: dict[str, Any]) -> None:
-        """Take note of what a predictor said."""
+    def memory_for(self, node: str) -> str:
+        """What a predictor has consolidated."""
+        return "" if self._memory is None else self._memory.node(node).memory
+
+    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Take note of what a predictor was asked and said."""
         self.nodes[node] = outputs
+        if self._memory is not None:
+            self._memory.heard(node, inputs, outputs)
+
+    @property
+    def nodes_now(self) -> dict[str, Node]:
+        """The nodes with a past of their own, by name."""
+        return {} if self._memory is None else self.state.nodes.all()
+
+    def close(self) -> None:
+        """The program has answered, or failed."""
+        if self._memory is not None:
+            self._memory.end_episode()
 
     @cached_property
     def _predictors(self) -> set[int]:

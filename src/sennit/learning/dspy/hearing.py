@@ -20,6 +20,7 @@ from sennit.learning.dspy.past import Fields
 
 _CALL = "sennit_call"
 _NODE = "_sennit_node"
+_STACK = "sennit_nodes"
 
 _under_way: list[Call] = []
 
@@ -31,8 +32,12 @@ class Call(Protocol):
         """The history for a predictor."""
         ...
 
-    def heard(self, node: str, outputs: dict[str, Any]) -> None:
-        """Take note of what a predictor said."""
+    def memory_for(self, node: str) -> str:
+        """What a predictor has consolidated."""
+        ...
+
+    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Take note of what a predictor was asked and said."""
         ...
 
     def holds(self, predictor: Any) -> bool:
@@ -46,12 +51,16 @@ class Hearing:
     def forward(self, **kwargs: Any) -> Any:
         """Predict, with the history of the call where the caller gave none."""
         given, told = _prepared(self, kwargs)
-        return told(cast("Any", super()).forward(**given))
+        with running(self):
+            prediction = cast("Any", super()).forward(**given)
+        return told(prediction)
 
     async def aforward(self, **kwargs: Any) -> Any:
         """The same, awaited."""
         given, told = _prepared(self, kwargs)
-        return told(await cast("Any", super()).aforward(**given))
+        with running(self):
+            prediction = await cast("Any", super()).aforward(**given)
+        return told(prediction)
 
 
 def _prepared(
@@ -68,10 +77,16 @@ def _prepared(
     fields = Fields(frozenset(signature.input_fields) - {field}, frozenset(signature.output_fields))
 
     def told(prediction: Any) -> Any:
-        call.heard(node, {name: prediction[name] for name in fields.outputs if name in prediction})
+        asked = {name: kwargs[name] for name in fields.inputs if name in kwargs}
+        said = {name: prediction[name] for name in fields.outputs if name in prediction}
+        call.heard(node, asked, said)
         return prediction
 
-    return {**kwargs, field: call.history_for(node, fields)}, told
+    given = {**kwargs, field: call.history_for(node, fields)}
+    if memory := call.memory_for(node):
+        told_of = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
+        given["signature"] = signature.with_instructions(told_of)
+    return given, told
 
 
 def _same(prediction: Any) -> Any:
@@ -102,6 +117,17 @@ class Speaking:
     def __exit__(self, *error: object) -> None:
         _under_way.remove(self._call)
         self._context.__exit__(*error)
+
+
+def running(predictor: Any) -> Any:
+    """The time in which a predictor is what runs."""
+    node: str = predictor.__dict__[_NODE]
+    return dspy.context(**{_STACK: (*active_nodes(), node)})
+
+
+def active_nodes() -> tuple[str, ...]:
+    """The predictors that are running here, the innermost last."""
+    return dspy.settings.get(_STACK) or ()
 
 
 def current_call() -> Any:

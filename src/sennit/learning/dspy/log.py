@@ -112,10 +112,11 @@ class TurnLog:
         """Have this history and no turns, in one step."""
         told = [dict(one) for one in messages]
         seed = [_seed(told)] if told else []
-        branch = self._own_branch()
+        branch = self.own_branch()
         for message in seed:
             branch.session.add_message(message)
-        branch[:] = [message.id for message in seed]
+        system = [] if branch.system is None else [branch.system.id]
+        branch[:] = [*system, *(message.id for message in seed)]
         self._begin(told)
 
     def _begin(self, told: list[Told]) -> None:
@@ -137,7 +138,7 @@ class TurnLog:
         more = _beyond(nodes or {}, said)
         noted = {"window": span.stop - span.start} if given is None else {"history": given}
         pair = _messages(kept, said, {**noted, **({"nodes": more} if more else {})})
-        branch = self._own_branch()
+        branch = self.own_branch()
         branch.session.add_messages(pair, branches=branch)
         snapshot = span if given is None else History(messages=given)
         return self._take(Turn(self._count, kept, said, snapshot, nodes=more, message=pair[1].id))
@@ -166,7 +167,7 @@ class TurnLog:
         if steps <= 0:
             return []
         taken = self.turns[-steps:][::-1]
-        branch = self._own_branch()
+        branch = self.own_branch()
         del branch[len(branch) - 2 * steps :]
         del self.turns[-steps:]
         self._told = self._told[:-steps]
@@ -176,7 +177,7 @@ class TurnLog:
 
     def fork(self) -> TurnLog:
         """The same turns on a fork of the branch."""
-        branch = self._own_branch()
+        branch = self.own_branch()
         return self.on(branch.fork(resources=True, capabilities=True, system=True))
 
     def detached(self) -> TurnLog:
@@ -185,7 +186,7 @@ class TurnLog:
         made._apart = True
         return made
 
-    def _own_branch(self) -> Branch:
+    def own_branch(self) -> Branch:
         """The branch to write to."""
         if self._apart:
             alone = SessionCore()

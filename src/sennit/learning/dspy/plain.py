@@ -18,31 +18,31 @@ _DEEPEST = 40
 
 def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a turn as plain data."""
-    return {_text(str(name)): _plain(value, 0) for name, value in values.items()}
+    return {mended(str(name)): _plain(value, 0) for name, value in values.items()}
 
 
 def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return _text(value)
+        return mended(value)
     if isinstance(value, int):
         return value if abs(value) < 2**63 else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth >= _DEEPEST:
-        return _text(str(value))
+        return mended(str(value))
     if isinstance(value, BaseModel):
         return _plain(value.model_dump(mode="json", fallback=str), depth + 1)
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
-        return {_text(str(name)): _plain(one, depth + 1) for name, one in items}
+        return {mended(str(name)): _plain(one, depth + 1) for name, one in items}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
-    return _text(str(value))
+    return mended(str(value))
 
 
-def _text(value: str) -> str:
+def mended(value: str) -> str:
     """Text that can be stored: no lone surrogates, no NUL."""
     if value.isascii():
         return value.replace("\x00", "\ufffd")

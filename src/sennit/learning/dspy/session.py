@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from inspect import signature as parameters_of
@@ -22,6 +22,13 @@ from sennit.learning.dspy.framework import Example, Module, Prediction
 from sennit.learning.dspy.hearing import Speaking, current_call, wire
 from sennit.learning.dspy.locks import LockMode
 from sennit.learning.dspy.log import CopyMode, Telling
+from sennit.learning.dspy.nodes import (
+    Consolidator,
+    Lifetime,
+    MemoryPlan,
+    NodeMemory,
+    Scope,
+)
 from sennit.learning.dspy.past import Snapshot, Told, history_from
 from sennit.learning.dspy.programs import copied, fields_of
 from sennit.learning.dspy.rehearsal import Rehearsal
@@ -49,6 +56,7 @@ class _Config:
     strict: bool
     lock: LockMode
     on_turn: OnTurn | None
+    plan: MemoryPlan | None
 
 
 class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
@@ -78,6 +86,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         on_turn: OnTurn | None = None,
         store: ClientCore[Any] | None = None,
         key: str | None = None,
+        memory: MemoryPlan | None = None,
     ) -> None:
         """Wrap a program; its own copy of it hears the turns.
 
@@ -85,6 +94,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         the inputs only `history_input_fields`. `history_policy` says what an explicit history does:
         "override" answers it and keeps nothing, "use_if_provided" keeps the turn, "replace_session"
         begins anew with it. With `store` and `key` the turns are kept there, and gone on with.
+        With `memory` each predictor has a past of its own; see `with_memory`.
         Raises ValidationError for an unknown word, InvalidTypeError for what is no dspy.Module.
         """
         super().__init__()  # pyright: ignore
@@ -102,7 +112,13 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             copies=copy_mode,
         )
         config = _Config(
-            telling, history_policy, on_metric_error, strict_history_annotation, lock, on_turn
+            telling,
+            history_policy,
+            on_metric_error,
+            strict_history_annotation,
+            lock,
+            on_turn,
+            memory,
         )
         self.__dict__.update(_config=config, _rehearsal=Rehearsal())
         self._take_in(module)
@@ -158,7 +174,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def forward(self, **inputs: Any) -> Any:
         """Call the program as the next turn."""
         call = self._call(inputs)
-        with call.lock.held(), Speaking(call.begun()):
+        with call.lock.held(), Speaking(call.begun()), closing(call):
             prediction = self.module(**call.arguments)
             self._keep(call, prediction)
         return prediction
@@ -167,7 +183,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """The same, awaited."""
         call = self._call(inputs)
         async with call.lock.aheld():
-            with Speaking(call.begun()):
+            with Speaking(call.begun()), closing(call):
                 prediction = await self.module.acall(**call.arguments)
                 self._keep(call, prediction)
         return prediction
@@ -185,7 +201,14 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             given=given,
             parent=current_call(),
             tell_as=field if wants else None,
+            memory=self._node_memory(),
         )
+
+    def _node_memory(self) -> NodeMemory | None:
+        plan = self._config.plan
+        if plan is None or self._rehearsal.goes_on:
+            return None
+        return NodeMemory(self.state.nodes, plan)
 
     def _keep(self, call: Call, prediction: Any) -> None:
         policy = self._config.policy
@@ -332,6 +355,26 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 def sessionify(module: Any, **options: Any) -> Session:
     """`Session(module, ...)`."""
     return Session(module, **options)
+
+
+def with_memory(
+    module: Any,
+    *,
+    scope: Scope = "isolated",
+    lifetime: Lifetime = "persistent",
+    consolidator: Consolidator | None = None,
+    **options: Any,
+) -> Session:
+    """A session in which each predictor of the program has a past of its own.
+
+    It is the predictor's alone ("isolated") or one of all of them ("shared"); it lasts
+    ("persistent"), ends with each call ("episodic") or is not kept ("stateless"). A `consolidator`
+    is called at the end of each call with what a node remembers, the turns of the call, and the
+    node's name; what it returns is given to the predictor from then on. `options` are Session's.
+    """
+    _require("scope", scope, Scope)
+    _require("lifetime", lifetime, Lifetime)
+    return Session(module, memory=MemoryPlan(scope, lifetime, consolidator), **options)
 
 
 def _require(name: str, given: Any, allowed: Any) -> None:

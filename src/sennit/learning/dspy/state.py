@@ -12,6 +12,7 @@ from typing import Any, cast
 from sennit.errors import ValidationError
 from sennit.learning.dspy.locks import CallLock, LockMode
 from sennit.learning.dspy.log import Telling, TurnLog
+from sennit.learning.dspy.nodes import Nodes
 from sennit.learning.dspy.past import Span, Told, history_from
 from sennit.learning.dspy.plain import plain_fields
 from sennit.learning.dspy.turn import Turn
@@ -28,6 +29,15 @@ class SessionState:
     def __init__(self, log: TurnLog | None = None, lock: LockMode = "none") -> None:
         self.log = _in_memory(Telling()) if log is None else log
         self.lock = CallLock(lock)
+        self._nodes: Nodes | None = None
+
+    @property
+    def nodes(self) -> Nodes:
+        """The pasts of single predictors, where they have their own."""
+        if self._nodes is None:
+            branch = self.log.own_branch()
+            self._nodes = Nodes(branch.session, branch.name, self.log.telling)
+        return self._nodes
 
     @classmethod
     def kept(
@@ -58,11 +68,17 @@ class SessionState:
 
     def fork(self) -> SessionState:
         """The same turns, to go on with apart from these."""
-        return SessionState(self.log.fork(), self.lock.mode)
+        made = SessionState(self.log.fork(), self.lock.mode)
+        if self._nodes is not None:
+            self._nodes.copied(made.nodes, lambda log: log.fork())
+        return made
 
     def detached(self) -> SessionState:
         """The same turns in memory."""
-        return SessionState(self.log.detached(), self.lock.mode)
+        made = SessionState(self.log.detached(), self.lock.mode)
+        if self._nodes is not None:
+            self._nodes.copied(made.nodes, lambda log: log.detached())
+        return made
 
 
 def _in_memory(telling: Telling) -> TurnLog:
