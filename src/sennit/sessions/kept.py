@@ -83,6 +83,11 @@ class Kept(Element):
         return RunLog()
 
     @property
+    def durable(self) -> bool:
+        """Whether a store keeps it."""
+        return self._keeper is not None
+
+    @property
     def _whole(self) -> SessionCore:
         return cast("SessionCore", self)
 

@@ -377,6 +377,9 @@ def test_scores_are_labels_of_the_answers(lm: Any, tmp_path: Path) -> None:
         assert [t.score for t in session.turns] == [0.0, 1.0]
         assert [e.question for e in session.to_examples(min_score=0.5)] == ["q1"]
         assert [e.answered for e in client.session("bot").to_examples(min_score=0.5)] == ["a1"]
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(qa(), store=client, key="bot")
+        assert [t.score for t in again.turns] == [0.0, 1.0]
 
 
 def test_a_metric_that_fails_counts_as_zero_or_raises(lm: Any) -> None:

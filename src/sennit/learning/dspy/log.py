@@ -16,6 +16,7 @@ from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.past import Fields, Span, Told, history_from
 from sennit.learning.dspy.plain import plain_fields, spoken
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.labels import average, labels_of
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -66,15 +67,27 @@ class TurnLog:
     """The turns of a session, in order."""
 
     def __init__(self, branch: Branch, telling: Telling) -> None:
-        self.branch, self.telling = branch, telling
+        self.telling = telling
+        self._branch: Branch | None = branch
+        self._owed: list[Turn] = []  # turns that are not on the branch yet
         self.turns: list[Turn] = []
         self._told: list[Told] = []
         self._first = 0  # where the history of a new turn may begin at the earliest
         self._count = 0
         self._initial = 0
-        self._apart = False  # whether the branch is another's, to be copied before it is changed
         self._fitted: dict[tuple[str, Fields], list[Told | None]] = {}
         self._read()
+
+    @property
+    def branch(self) -> Branch:
+        """The branch with all the turns; one in memory may be laid out only now."""
+        if self._branch is None:
+            self._branch = SessionCore().create_branch(name="main")
+            self._seed(self._branch, self.initial)
+        if self._owed:
+            owed, self._owed = list(self._owed), []
+            self._write(self._branch, owed)
+        return self._branch
 
     @property
     def session(self) -> SessionCore:
@@ -111,13 +124,15 @@ class TurnLog:
     def begin_with(self, messages: Iterable[Told]) -> None:
         """Have this history and no turns, in one step."""
         told = [dict(one) for one in messages]
+        self._seed(self.branch, told)
+        self._begin(told)
+
+    def _seed(self, branch: Branch, told: list[Told]) -> None:
         seed = [_seed(told)] if told else []
-        branch = self.own_branch()
         for message in seed:
             branch.session.add_message(message)
-        system = [] if branch.system is None else [branch.system.id]
-        branch[:] = [*system, *(message.id for message in seed)]
-        self._begin(told)
+        first = 0 if branch.system is None else 1
+        branch[first:] = [message.id for message in seed]
 
     def _begin(self, told: list[Told]) -> None:
         self.turns, self._told, self._initial = [], told, len(told)
@@ -133,20 +148,24 @@ class TurnLog:
         nodes: dict[str, dict[str, Any]] | None = None,
     ) -> Turn:
         """Keep a turn: the branch first, then here."""
-        kept, said = self.telling.kept(inputs), self.telling.kept(outputs)
-        span = self.span() if past is None else past
-        more = _beyond(nodes or {}, said)
-        noted = {"window": span.stop - span.start} if given is None else {"history": given}
-        pair = _messages(kept, said, {**noted, **({"nodes": more} if more else {})})
-        branch = self.own_branch()
-        branch.session.add_messages(pair, branches=branch)
-        snapshot = span if given is None else History(messages=given)
-        return self._take(Turn(self._count, kept, said, snapshot, nodes=more, message=pair[1].id))
+        turn = Turn(
+            self._count,
+            self.telling.kept(inputs),
+            kept := self.telling.kept(outputs),
+            (self.span() if past is None else past) if given is None else History(messages=given),
+            nodes=_beyond(nodes or {}, kept),
+        )
+        self._write(self.branch, [turn])
+        return self._take(turn)
+
+    def _write(self, branch: Branch, turns: Iterable[Turn]) -> None:
+        said = [message for turn in turns for message in _messages(turn)]
+        branch.session.add_messages(said, branches=branch)
 
     def _take(self, turn: Turn) -> Turn:
         self.turns.append(turn)
         self._told.append(self.telling.told(turn.inputs, turn.outputs))
-        self._count += 1
+        self._count = turn.index + 1
         self._let_go()
         return turn
 
@@ -161,13 +180,17 @@ class TurnLog:
         if self._first > max(64, 2 * limit):
             self._told, self._first, self._fitted = self._told[self._first :], 0, {}
 
+    def judge(self, scores: Iterable[float]) -> None:
+        """Give each turn its score; forks share turns, and keep theirs."""
+        self.turns = [turn.again(score) for turn, score in zip(self.turns, scores, strict=True)]
+
     def take_back(self, steps: int) -> list[Turn]:
         """Undo the last turns, the last one first."""
         steps = min(steps, len(self.turns))
         if steps <= 0:
             return []
         taken = self.turns[-steps:][::-1]
-        branch = self.own_branch()
+        branch = self.branch
         del branch[len(branch) - 2 * steps :]
         del self.turns[-steps:]
         self._told = self._told[:-steps]
@@ -177,32 +200,20 @@ class TurnLog:
 
     def fork(self) -> TurnLog:
         """The same turns on a fork of the branch."""
-        branch = self.own_branch()
-        return self.on(branch.fork(resources=True, capabilities=True, system=True))
+        return self._on(self.branch.fork(resources=True, capabilities=True, system=True))
 
     def detached(self) -> TurnLog:
-        """The same turns in memory, whatever happens to the branch; laid out when first changed."""
-        made = self.on(self.branch)
-        made._apart = True
+        """The same turns in memory, on a branch that is laid out when it is needed."""
+        made = self._on(None)
+        made._owed = made.turns = [turn.again() for turn in self.turns]
         return made
 
-    def own_branch(self) -> Branch:
-        """The branch to write to."""
-        if self._apart:
-            alone = SessionCore()
-            said = self.branch.messages
-            self.branch = alone.create_branch(name=self.branch.name)
-            alone.add_messages(said, branches=self.branch)
-            self._apart = False
-        return self.branch
-
-    def on(self, branch: Branch) -> TurnLog:
-        """The same turns on a branch that says the same."""
+    def _on(self, branch: Branch | None) -> TurnLog:
         made = object.__new__(TurnLog)
-        made.branch, made.telling = branch, self.telling
-        made.turns, made._told = list(self.turns), self._told[:]
+        made._branch, made.telling = branch, self.telling
+        made.turns, made._told = self.turns[:], self._told[:]
         made._first, made._count, made._initial = self._first, self._count, self._initial
-        made._fitted, made._apart = {}, False
+        made._fitted, made._owed = {}, []
         return made
 
     def recall(self, earlier: Iterable[Told]) -> None:
@@ -210,19 +221,33 @@ class TurnLog:
         self._told += [dict(one) for one in earlier]
         self._first = len(self._told) if len(self._told) > self._initial else 0
 
-    def put_back(self, saved: Mapping[str, Any]) -> None:
-        """Add a turn that was saved, with the past it had."""
+    def put_back(self, saved: Iterable[Mapping[str, Any]]) -> None:
+        """Add turns that were saved, each with the past it had."""
+        branch = self.branch
+        turns = [self._take(self._saved(one)) for one in saved]
+        if branch.session.durable:
+            self._write(branch, turns)
+        else:
+            self._owed = turns
+
+    def _saved(self, saved: Mapping[str, Any]) -> Turn:
         stop = len(self._told)
         given = saved.get("history", saved.get("history_snapshot"))
         window = saved.get("window")
         past = self.span() if window is None else Span(self._told, max(0, stop - window), stop)
-        told = None if given is None else history_from(given)
-        turn = self.add(saved["inputs"], saved["outputs"], past, told, saved.get("nodes"))
-        turn.score = saved.get("score")
+        return Turn(
+            saved.get("index", self._count),
+            saved["inputs"],
+            saved["outputs"],
+            past if given is None else History(messages=history_from(given)),
+            saved.get("score"),
+            nodes=saved.get("nodes"),
+        )
 
     def _read(self) -> None:
         """Take in what the branch holds."""
         waiting: tuple[Message, dict[str, Any]] | None = None
+        judged = labels_of(self.session)
         for message in self.branch.messages:
             noted = message.metadata.get(_KEY)
             if not isinstance(noted, Mapping):
@@ -233,16 +258,17 @@ class TurnLog:
             elif "inputs" in said:
                 waiting = message, said
             elif "outputs" in said and waiting is not None:
-                self._restore(waiting[1]["inputs"], said, message)
+                turn = self._restore(waiting[1]["inputs"], said, message)
+                turn.score = average(judged.get(message.id, ()))
                 waiting = None
 
-    def _restore(self, inputs: dict[str, Any], said: dict[str, Any], answer: Message) -> None:
+    def _restore(self, inputs: dict[str, Any], said: dict[str, Any], answer: Message) -> Turn:
         stop = len(self._told)
         given = said.get("history")
         past: Any = Span(self._told, stop - said.get("window", 0), stop)
         snapshot = past if given is None else History(messages=given)
         nodes = said.get("nodes")
-        self._take(
+        return self._take(
             Turn(self._count, inputs, said["outputs"], snapshot, nodes=nodes, message=answer.id)
         )
 
@@ -256,17 +282,23 @@ def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[s
     return {node: plain_fields(said) for node, said in found.items() if said}
 
 
-def _messages(
-    inputs: dict[str, Any], outputs: dict[str, Any], noted: dict[str, Any]
-) -> list[Message]:
-    asked, answered = plain_fields(inputs), plain_fields(outputs)
-    return [
-        Message(InstructionContent(instruction=spoken(asked)), metadata={_KEY: {"inputs": asked}}),
-        Message(
-            AssistantResponseContent(assistant_response=spoken(answered)),
-            metadata={_KEY: {"outputs": answered, **noted}},
-        ),
-    ]
+def _messages(turn: Turn) -> list[Message]:
+    """A turn as it stands on the branch; it remembers its answer there."""
+    asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
+    past = turn.past
+    known = isinstance(past, Span)
+    noted: dict[str, Any] = {"window": past.stop - past.start} if known else {}
+    if not known:
+        noted["history"] = past.messages
+    if turn.nodes:
+        noted["nodes"] = turn.nodes
+    answer = Message(
+        AssistantResponseContent(assistant_response=spoken(answered)),
+        metadata={_KEY: {"outputs": answered, **noted}},
+    )
+    turn.message = answer.id
+    asking = InstructionContent(instruction=spoken(asked))
+    return [Message(asking, metadata={_KEY: {"inputs": asked}}), answer]
 
 
 def _seed(told: list[Told]) -> Message:

@@ -55,7 +55,7 @@ class Node:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        branch = self.log.own_branch()
+        branch = self.log.branch
         said = Message(SystemContent(system_message=mended(text))) if text else None
         branch.session.set_branch_system(branch, said)
 

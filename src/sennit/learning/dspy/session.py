@@ -134,6 +134,9 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         own = copied(module, config.telling.copies)
         wire(own, config.telling.history_field, strict=config.strict)
         self.module = own
+        program: Any = own.__class__
+        takes = parameters_of(program.forward).parameters
+        self.__dict__["_tells"] = config.telling.history_field in takes
 
     @property
     def state(self) -> SessionState:
@@ -192,15 +195,13 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         field = self._config.telling.history_field
         given = history_from(inputs.pop(field)) if inputs.get(field) is not None else None
         inputs.pop(field, None)
-        program: Any = self.module.__class__
-        wants = field in parameters_of(program.forward).parameters
         return Call(
             program=self.module,
             state=self.state,
             inputs=inputs,
             given=given,
             parent=current_call(),
-            tell_as=field if wants else None,
+            tell_as=field if self._tells else None,
             memory=self._node_memory(),
         )
 
@@ -275,12 +276,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         turns = self.turns
         scores = [self._judged(metric, turn, gold) for turn in turns]
         name = by or getattr(metric, "__name__", type(metric).__name__)
-        labels: list[Label] = []
-        for turn, score in zip(turns, scores, strict=True):
-            turn.score = score
-            if turn.message is not None:
-                labels.append(Label.of(turn.message, score, by=name))
-        label_many(self.state.log.session, labels)
+        log = self.state.log
+        log.judge(scores)
+        judged = [turn for turn in log.turns if turn.message is not None]
+        label_many(log.session, [Label.of(turn.message, turn.score, by=name) for turn in judged])
         return scores
 
     def _judged(self, metric: Callable[..., Any], turn: Turn, gold: Any) -> float:

@@ -35,7 +35,7 @@ class SessionState:
     def nodes(self) -> Nodes:
         """The pasts of single predictors, where they have their own."""
         if self._nodes is None:
-            branch = self.log.own_branch()
+            branch = self.log.branch
             self._nodes = Nodes(branch.session, branch.name, self.log.telling)
         return self._nodes
 
@@ -134,8 +134,7 @@ class Saved:
         """Have these turns, and nothing else."""
         log.begin_with(self.initial)
         log.recall(self.earlier)
-        for turn in self.turns:
-            log.put_back(turn)
+        log.put_back(self.turns)
 
 
 _OPTIONS = ("history_field", "max_turns", "max_stored_turns", "copy_mode", "history_policy")

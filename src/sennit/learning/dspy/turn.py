@@ -36,6 +36,13 @@ class Turn:
         """The history it was given, as a dspy.History."""
         return Snapshot.of(self._past) if isinstance(self._past, Span) else self._past
 
+    def again(self, score: float | None = None) -> Turn:
+        """The same turn, or the same with a score."""
+        judged = self.score if score is None else score
+        made = Turn(self.index, self.inputs, self.outputs, self._past, judged)
+        made.nodes, made.message = self.nodes, self.message
+        return made
+
     @property
     def past(self) -> Any:
         """The same, as a stretch of what was told where it is one."""
