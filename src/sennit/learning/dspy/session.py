@@ -277,9 +277,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         scores = [self._judged(metric, turn, gold) for turn in turns]
         name = by or getattr(metric, "__name__", type(metric).__name__)
         log = self.state.log
+        session = log.session
         log.judge(scores)
-        judged = [turn for turn in log.turns if turn.message is not None]
-        label_many(log.session, [Label.of(turn.message, turn.score, by=name) for turn in judged])
+        told = [(turn.message, score) for turn, score in zip(log.turns, scores, strict=True)]
+        label_many(session, [Label.of(one, score, by=name) for one, score in told if one])
         return scores
 
     def _judged(self, metric: Callable[..., Any], turn: Turn, gold: Any) -> float:
