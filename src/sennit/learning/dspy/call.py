@@ -24,14 +24,16 @@ class Call:
         state: SessionState,
         inputs: dict[str, Any],
         given: list[Told] | None,
+        keeps: bool,
         parent: Any,
         tell_as: str | None,
         memory: NodeMemory | None = None,
     ) -> None:
         self._program, self.state, self.inputs, self.given = program, state, inputs, given
-        self.parent, self._tell_as, self._memory = parent, tell_as, memory
+        self.keeps, self.parent, self._tell_as, self._memory = keeps, parent, tell_as, memory
         self.nodes: dict[str, dict[str, Any]] = {}
         self.span: Span | None = None
+        self._told: Any = None
 
     @property
     def lock(self) -> CallLock:
@@ -45,6 +47,7 @@ class Call:
 
     def begun(self) -> Call:
         """The call, now that it is its turn."""
+        self.state.log.catch_up()
         self.span = self.state.log.span()
         return self
 
@@ -53,7 +56,12 @@ class Call:
         """What the program is called with."""
         if self._tell_as is None:
             return self.inputs
-        return {**self.inputs, self._tell_as: History(messages=self._messages())}
+        self._told = History(messages=self._messages())
+        return {**self.inputs, self._tell_as: self._told}
+
+    def told(self, history: Any) -> bool:
+        """Whether this is the history that the program was called with."""
+        return history is self._told
 
     def _messages(self) -> list[Told]:
         if self.given is not None:
@@ -86,6 +94,10 @@ class Call:
     def nodes_now(self) -> dict[str, Node]:
         """The nodes with a past of their own, by name."""
         return {} if self._memory is None else self.state.nodes.all()
+
+    def node(self, name: str) -> Node | None:
+        """The node that a predictor speaks on, if it has a past of its own."""
+        return None if self._memory is None else self._memory.node(name)
 
     def close(self) -> None:
         """The program has answered, or failed."""

@@ -32,6 +32,10 @@ class Call(Protocol):
         """The history for a predictor."""
         ...
 
+    def told(self, history: Any) -> bool:
+        """Whether this is the history that the program was called with."""
+        ...
+
     def memory_for(self, node: str) -> str:
         """What a predictor has consolidated."""
         ...
@@ -69,16 +73,19 @@ def _prepared(
     call = _call_of(predictor)
     signature = kwargs.get("signature", predictor.signature)
     field = history_field(signature)
-    if field is None or field in kwargs:
+    if field is None:
         return kwargs, _same
+    if field in kwargs and (call is None or not call.told(kwargs[field])):
+        return kwargs, _same  # the program's own choice
     if call is None:
         return {**kwargs, field: History(messages=[])}, _same
     node: str = predictor.__dict__[_NODE]
     fields = Fields(frozenset(signature.input_fields) - {field}, frozenset(signature.output_fields))
 
     def told(prediction: Any) -> Any:
-        asked = {name: kwargs[name] for name in fields.inputs if name in kwargs}
-        said = {name: prediction[name] for name in fields.outputs if name in prediction}
+        asked = {name: kwargs[name] for name in signature.input_fields if name in kwargs}
+        asked.pop(field, None)
+        said = {name: prediction[name] for name in signature.output_fields if name in prediction}
         call.heard(node, asked, said)
         return prediction
 
@@ -108,7 +115,7 @@ class Speaking:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._context = dspy.context(**{_CALL: call})
+        self._context = dspy.context(**{_CALL: call, _STACK: ()})
 
     def __enter__(self) -> None:
         self._context.__enter__()

@@ -1,93 +1,87 @@
 """Turns on a branch: a program's conversation is a conversation like any other.
 
-Each turn is an instruction and an answer, readable as they are, with the exact inputs and outputs
-beside them as plain data. The branch is in memory or in a store; a fork of the turns is a fork of
-the branch. What the branch says and what is told here are changed together, the branch first.
+The branch is in memory or in a store; a fork of the turns is a fork of the branch. What the branch
+says and what is held here are changed together, the branch first and in one write, so a failure
+leaves both as they were. Others may write on the same branch, from other processes too: what they
+said is taken in before a call, and before turns are taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from copy import copy, deepcopy
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from threading import RLock
+from typing import Any, Self
+from uuid import UUID
 
 from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.past import Fields, Span, Told, history_from
-from sennit.learning.dspy.plain import plain_fields, spoken
+from sennit.learning.dspy.past import Fields, Span, Told
+from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.written import Began, Said, beginning, past_in, read, turn_messages
 from sennit.learning.labels import average, labels_of
-from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import SessionCore
 
-CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
-
-_KEY = "dspy"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
-    """How a turn becomes part of the history."""
-
-    history_field: str = "history"
-    exclude: frozenset[str] = frozenset()
-    only_inputs: frozenset[str] | None = None
-    max_turns: int | None = None
-    """How many of the last messages a call is told; None for all."""
-    max_stored: int | None = None
-    """How many turns are held; None for all."""
-    copies: CopyMode = "deep"
-
-    def told(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Told:
-        """What later turns hear of this one."""
-        only, left_out = self.only_inputs, self.exclude | {self.history_field}
-        heard = {name: inputs[name] for name in inputs if only is None or name in only}
-        return {name: one for name, one in {**heard, **outputs}.items() if name not in left_out}
-
-    def kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A turn's own values, out of reach of whoever changes the caller's."""
-        if self.copies == "none":
-            return dict(values)
-        copied = deepcopy if self.copies == "deep" else copy
-        return {name: _copied(value, copied) for name, value in values.items()}
-
-
-def _copied(value: Any, copied: Any) -> Any:
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    try:
-        return copied(value)
-    except Exception:  # what cannot be copied, such as an open file, is shared
-        return value
+_SPARE = 64  # so much more than is asked for may be held before it is let go
 
 
 class TurnLog:
     """The turns of a session, in order."""
 
-    def __init__(self, branch: Branch, telling: Telling) -> None:
-        self.telling = telling
-        self._branch: Branch | None = branch
-        self._owed: list[Turn] = []  # turns that are not on the branch yet
-        self.turns: list[Turn] = []
-        self._told: list[Told] = []
-        self._first = 0  # where the history of a new turn may begin at the earliest
-        self._count = 0
-        self._initial = 0
+    def __init__(self, telling: Telling, branch: Branch | None = None) -> None:
+        self.telling: Telling = telling
+        self._guard = RLock()
+        self._branch = branch  # none yet: it is laid out when somebody asks for it
+        self._seen = 0  # how much of the branch is held here,
+        self._last: UUID | None = None  # and the last of it
+        self._begin([])
+        self.catch_up()
+
+    def _begin(self, initial: list[Told], earlier: Iterable[Told] = ()) -> None:
+        self.initial, self.turns = initial, list[Turn]()
+        self._told = list(earlier)
+        self._first = len(self._told)  # where the history of a new turn may begin at the earliest
+        self._gone = self._count = 0
         self._fitted: dict[tuple[str, Fields], list[Told | None]] = {}
-        self._read()
+
+    @classmethod
+    def of(
+        cls,
+        telling: Telling,
+        initial: Iterable[Told],
+        earlier: Iterable[Told] = (),
+        saved: Iterable[Mapping[str, Any]] = (),
+    ) -> Self:
+        """A log in memory with turns that were saved, each with the past it had."""
+        made = cls(telling)
+        made._begin([dict(one) for one in initial], earlier)
+        for one in saved:
+            past = past_in(one, made._told, made.initial)
+            made._take(
+                Turn(
+                    one.get("index", made._count),
+                    one["inputs"],
+                    one["outputs"],
+                    made.span() if past is None else past,
+                    one.get("score"),
+                    nodes=one.get("nodes"),
+                )
+            )
+        made._let_go()
+        return made
 
     @property
     def branch(self) -> Branch:
         """The branch with all the turns; one in memory may be laid out only now."""
-        if self._branch is None:
-            self._branch = SessionCore().create_branch(name="main")
-            self._seed(self._branch, self.initial)
-        if self._owed:
-            owed, self._owed = list(self._owed), []
-            self._write(self._branch, owed)
-        return self._branch
+        with self._guard:
+            if self._branch is None:
+                branch = SessionCore().create_branch(name="main")
+                self._lay_out(branch)
+                self._branch = branch
+                self._mark(branch)
+            return self._branch
 
     @property
     def session(self) -> SessionCore:
@@ -95,49 +89,117 @@ class TurnLog:
         return self.branch.session
 
     @property
-    def initial(self) -> list[Told]:
-        """The history it began with."""
-        return self._told[: self._initial]
+    def earlier(self) -> list[Told]:
+        """What was told before the first turn that is held."""
+        return self._told[: len(self._told) - len(self.turns)]
 
     @property
-    def earlier(self) -> list[Told]:
-        """What was told before the first turn that is held, and some of them still refer to."""
-        return self._told[self._initial : len(self._told) - len(self.turns)]
+    def gone(self) -> int:
+        """How much was told before that, and let go."""
+        return self._gone
+
+    def tell_as(self, telling: Telling) -> None:
+        """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
+        with self._guard:
+            if telling != self.telling:
+                self.telling = telling
+                told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
+                self._told, self._fitted = [*self.earlier, *told], {}
 
     def span(self) -> Span:
         """What a call now is told."""
-        stop, window = len(self._told), self.telling.max_turns
+        stop, window, known = len(self._told), self.telling.max_turns, self.initial
         start = self._first if window is None else max(self._first, stop - window)
-        return Span(self._told, start, stop)
+        if window is not None and window - (stop - start) < len(known):
+            known = known[len(known) - (window - (stop - start)) :]
+        return Span(self._told, start, stop, known, self._gone)
 
     def fitted(self, span: Span, node: str, fields: Fields) -> list[Told]:
         """A stretch as a predictor with these fields would have had it."""
-        if span.told is not self._told:
-            return [one for one in (fields.fit(told, {}) for told in span.messages()) if one]
-        found = self._fitted.setdefault((node, fields), [])
-        for at in range(len(found), span.stop):
-            turn = at - (len(self._told) - len(self.turns))
-            said = self.turns[turn].nodes.get(node, {}) if turn >= 0 else {}
-            found.append(fields.fit(self._told[at], said))
-        return [told for told in found[span.start : span.stop] if told is not None]
+        with self._guard:
+            known = [one for told in span.known if (one := fields.fit(told, {})) is not None]
+            if span.told is not self._told:
+                past = span.told[span.start : span.stop]
+                return known + [one for told in past if (one := fields.fit(told, {})) is not None]
+            found = self._fitted.setdefault((node, fields), [])
+            for at in range(len(found), span.stop):
+                turn = at - (len(self._told) - len(self.turns))
+                said = self.turns[turn].nodes.get(node, {}) if turn >= 0 else {}
+                found.append(fields.fit(self._told[at], said))
+            return known + [told for told in found[span.start : span.stop] if told is not None]
 
-    def begin_with(self, messages: Iterable[Told]) -> None:
-        """Have this history and no turns, in one step."""
-        told = [dict(one) for one in messages]
-        self._seed(self.branch, told)
-        self._begin(told)
+    def catch_up(self) -> None:
+        """Take in what others have said on the branch, or taken back."""
+        with self._guard:
+            if self._branch is not None:
+                self._branch.session.refresh()
+                self._read_on(self._branch)
 
-    def _seed(self, branch: Branch, told: list[Told]) -> None:
-        seed = [_seed(told)] if told else []
-        for message in seed:
-            branch.session.add_message(message)
-        first = 0 if branch.system is None else 1
-        branch[first:] = [message.id for message in seed]
+    def _read_on(self, branch: Branch, own: Turn | None = None) -> None:
+        """Hold what the branch holds; a turn of our `own` is on it, perhaps behind others'."""
+        with branch.session.lock:
+            tail, seen = branch.tail, self._seen
+            if seen and (seen > tail.total or tail.id_at(seen - 1) != self._last):
+                self._begin([])  # someone took turns back, or began anew
+                self._seen = seen = 0
+            if tail.total == seen:
+                return
+            new = branch.items_of(branch.session.messages, seen + (branch.system is not None))
+            self._mark(branch)
+        judged = labels_of(branch.session)
+        for one in read(new):
+            if isinstance(one, Began):
+                self._begin(one.initial, one.earlier)
+            elif own is not None and one.message == own.message:
+                own.index = self._count
+                self._take(own)
+            else:
+                self._take(self._found(one, average(judged.get(one.message, ()))))
+        self._let_go()
 
-    def _begin(self, told: list[Told]) -> None:
-        self.turns, self._told, self._initial = [], told, len(told)
-        self._first = self._count = 0
-        self._fitted = {}
+    def _found(self, said: Said, score: float | None) -> Turn:
+        past = past_in(said.note, self._told, self.initial)
+        turn = Turn(
+            self._count,
+            said.inputs,
+            said.outputs,
+            self.span() if past is None else past,
+            score,
+            nodes=said.note.get("nodes"),
+        )
+        turn.asked, turn.message = said.asked, said.message
+        return turn
+
+    def _mark(self, branch: Branch) -> None:
+        """All of the branch is held here."""
+        total = branch.tail.total
+        self._seen, self._last = total, branch.tail.id_at(total - 1) if total else None
+
+    def become(self, other: TurnLog) -> None:
+        """Hold what another log holds, and nothing else, in one step.
+
+        Raises ConflictError if the branch holds what was not taken in.
+        """
+        with self._guard:
+            if self._branch is not None:
+                other._lay_out(self._branch)
+                self._mark(self._branch)
+            self._hold(other)
+
+    def _lay_out(self, branch: Branch) -> None:
+        """Put all that is held on a branch, in place of what is there."""
+        said = beginning(self.initial, self.earlier)
+        for turn in self.turns:
+            said += turn_messages(turn)
+        with branch.session.lock:
+            branch.session.add_messages(said)  # on no branch yet, so nobody reads them
+            first = 0 if branch.system is None else 1
+            if said or len(branch) > first:
+                branch[first:] = [message.id for message in said]
+
+    def begin_with(self, initial: Iterable[Told]) -> None:
+        """Have this history and no turns."""
+        self.become(TurnLog.of(self.telling, initial))
 
     def add(
         self,
@@ -148,26 +210,32 @@ class TurnLog:
         nodes: dict[str, dict[str, Any]] | None = None,
     ) -> Turn:
         """Keep a turn: the branch first, then here."""
-        turn = Turn(
-            self._count,
-            self.telling.kept(inputs),
-            kept := self.telling.kept(outputs),
-            (self.span() if past is None else past) if given is None else History(messages=given),
-            nodes=_beyond(nodes or {}, kept),
-        )
-        self._write(self.branch, [turn])
-        return self._take(turn)
+        kept = self.telling.kept(outputs)
+        inside = _beyond(nodes or {}, kept)
+        with self._guard:
+            heard = History(messages=given) if given is not None else self._still(past)
+            turn = Turn(self._count, self.telling.kept(inputs), kept, heard, nodes=inside)
+            branch = self.branch
+            said: list[Message] = turn_messages(turn)
+            branch.session.add_messages(said, branches=branch)
+            if branch.tail.total == self._seen + len(said):
+                self._take(turn)
+                self._mark(branch)
+                self._let_go()
+            else:
+                self._read_on(branch, turn)
+        return turn
 
-    def _write(self, branch: Branch, turns: Iterable[Turn]) -> None:
-        said = [message for turn in turns for message in _messages(turn)]
-        branch.session.add_messages(said, branches=branch)
+    def _still(self, past: Span | None) -> Any:
+        """What a call was told, as it is to be kept: turns may have been taken back meanwhile."""
+        if past is None:
+            return self.span()
+        return past if past.told is self._told else History(messages=past.messages())
 
-    def _take(self, turn: Turn) -> Turn:
+    def _take(self, turn: Turn) -> None:
         self.turns.append(turn)
         self._told.append(self.telling.told(turn.inputs, turn.outputs))
         self._count = turn.index + 1
-        self._let_go()
-        return turn
 
     def _let_go(self) -> None:
         """Hold no more turns than asked for; what only they knew is let go now and then."""
@@ -176,101 +244,83 @@ class TurnLog:
             return
         del self.turns[: len(self.turns) - limit]
         self._first = len(self._told) - len(self.turns)
-        self._initial = min(self._initial, 0 if self._first else self._initial)
-        if self._first > max(64, 2 * limit):
-            self._told, self._first, self._fitted = self._told[self._first :], 0, {}
+        if self._first > max(_SPARE, 2 * limit):
+            self._told, self._gone = self._told[self._first :], self._gone + self._first
+            self._first, self._fitted = 0, {}
 
-    def judge(self, scores: Iterable[float]) -> None:
-        """Give each turn its score; forks share turns, and keep theirs."""
-        self.turns = [turn.again(score) for turn, score in zip(self.turns, scores, strict=True)]
+    def judge(self, scores: Mapping[int, float]) -> None:
+        """Give turns their scores, by `id(turn)`; forks share turns, and keep theirs."""
+        with self._guard:
+            self.turns = [
+                turn.again(scores[id(turn)]) if id(turn) in scores else turn for turn in self.turns
+            ]
 
     def take_back(self, steps: int) -> list[Turn]:
-        """Undo the last turns, the last one first."""
-        steps = min(steps, len(self.turns))
-        if steps <= 0:
-            return []
-        taken = self.turns[-steps:][::-1]
-        branch = self.branch
-        del branch[len(branch) - 2 * steps :]
-        del self.turns[-steps:]
-        self._told = self._told[:-steps]
-        self._count -= steps
-        self._fitted = {}
-        return taken
+        """Undo the last turns, the last one first; what others said between them stays."""
+        with self._guard:
+            self.catch_up()
+            taken = self.turns[max(0, len(self.turns) - max(0, steps)) :][::-1]
+            if not taken:
+                return []
+            branch = self.branch
+            _take_off(branch, taken)
+            self._mark(branch)
+            del self.turns[-len(taken) :]
+            self._told, self._fitted = self._told[: -len(taken)], {}
+            self._count = taken[-1].index
+            return taken
 
-    def fork(self) -> TurnLog:
+    def fork(self, name: str | None = None) -> TurnLog:
         """The same turns on a fork of the branch."""
-        return self._on(self.branch.fork(resources=True, capabilities=True, system=True))
+        with self._guard:
+            branch = self.branch
+            made = self._on(branch.fork(name=name, resources=True, capabilities=True, system=True))
+            made._seen, made._last = self._seen, self._last
+            return made
 
     def detached(self) -> TurnLog:
         """The same turns in memory, on a branch that is laid out when it is needed."""
-        made = self._on(None)
-        made._owed = made.turns = [turn.again() for turn in self.turns]
-        return made
+        with self._guard:
+            made = self._on(None)
+            made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns]
+            made._gone = 0
+            return made
 
     def _on(self, branch: Branch | None) -> TurnLog:
-        made = object.__new__(TurnLog)
-        made._branch, made.telling = branch, self.telling
-        made.turns, made._told = self.turns[:], self._told[:]
-        made._first, made._count, made._initial = self._first, self._count, self._initial
-        made._fitted, made._owed = {}, []
+        made = TurnLog(self.telling)
+        made._hold(self)
+        made._branch = branch
         return made
 
-    def recall(self, earlier: Iterable[Told]) -> None:
-        """Know what turns that are no longer held have told."""
-        self._told += [dict(one) for one in earlier]
-        self._first = len(self._told) if len(self._told) > self._initial else 0
+    def _hold(self, other: TurnLog) -> None:
+        self.initial, self.turns, self._told = other.initial, other.turns[:], other._told[:]
+        self._first, self._gone, self._count = other._first, other._gone, other._count
+        self._fitted = {}
 
-    def put_back(self, saved: Iterable[Mapping[str, Any]]) -> None:
-        """Add turns that were saved, each with the past it had."""
-        branch = self.branch
-        turns = [self._take(self._saved(one)) for one in saved]
-        if branch.session.durable:
-            self._write(branch, turns)
+
+def _take_off(branch: Branch, taken: list[Turn]) -> None:
+    """Take turns, the last one first, off a branch: those that stand together in one write."""
+    ends: list[list[int]] = []
+    for turn in taken:
+        assert turn.asked is not None, "a turn of a branch knows where it stands"
+        first = branch.index(turn.asked)
+        if ends and ends[-1][0] == first + 2:
+            ends[-1][0] = first
         else:
-            self._owed = turns
+            ends.append([first, first + 2])
+    for first, end in ends:
+        del branch[first:end]
 
-    def _saved(self, saved: Mapping[str, Any]) -> Turn:
-        stop = len(self._told)
-        given = saved.get("history", saved.get("history_snapshot"))
-        window = saved.get("window")
-        past = self.span() if window is None else Span(self._told, max(0, stop - window), stop)
-        return Turn(
-            saved.get("index", self._count),
-            saved["inputs"],
-            saved["outputs"],
-            past if given is None else History(messages=history_from(given)),
-            saved.get("score"),
-            nodes=saved.get("nodes"),
-        )
 
-    def _read(self) -> None:
-        """Take in what the branch holds."""
-        waiting: tuple[Message, dict[str, Any]] | None = None
-        judged = labels_of(self.session)
-        for message in self.branch.messages:
-            noted = message.metadata.get(_KEY)
-            if not isinstance(noted, Mapping):
-                continue
-            said = cast("dict[str, Any]", noted)
-            if "initial" in said:
-                self._begin([dict(one) for one in said["initial"]])
-            elif "inputs" in said:
-                waiting = message, said
-            elif "outputs" in said and waiting is not None:
-                turn = self._restore(waiting[1]["inputs"], said, message)
-                turn.score = average(judged.get(message.id, ()))
-                waiting = None
-
-    def _restore(self, inputs: dict[str, Any], said: dict[str, Any], answer: Message) -> Turn:
-        stop = len(self._told)
-        given = said.get("history")
-        past: Any = Span(self._told, stop - said.get("window", 0), stop)
-        snapshot = past if given is None else History(messages=given)
-        nodes = said.get("nodes")
-        return self._take(
-            Turn(self._count, inputs, said["outputs"], snapshot, nodes=nodes, message=answer.id)
-        )
+def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
+    """A turn for a branch of its own, whose positions begin with what is told here."""
+    past = turn.past
+    if isinstance(past, Span):
+        if past.gone == gone:
+            past = Span(told, past.start, past.stop, past.known)
+        else:
+            past = History(messages=past.messages())
+    return turn.again(past=past)
 
 
 def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -280,28 +330,3 @@ def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[s
         for node, said in nodes.items()
     }
     return {node: plain_fields(said) for node, said in found.items() if said}
-
-
-def _messages(turn: Turn) -> list[Message]:
-    """A turn as it stands on the branch; it remembers its answer there."""
-    asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
-    past = turn.past
-    known = isinstance(past, Span)
-    noted: dict[str, Any] = {"window": past.stop - past.start} if known else {}
-    if not known:
-        noted["history"] = past.messages
-    if turn.nodes:
-        noted["nodes"] = turn.nodes
-    answer = Message(
-        AssistantResponseContent(assistant_response=spoken(answered)),
-        metadata={_KEY: {"outputs": answered, **noted}},
-    )
-    turn.message = answer.id
-    asking = InstructionContent(instruction=spoken(asked))
-    return [Message(asking, metadata={_KEY: {"inputs": asked}}), answer]
-
-
-def _seed(told: list[Told]) -> Message:
-    plain = [plain_fields(one) for one in told]
-    content = InstructionContent(context=plain)
-    return Message(content, metadata={_KEY: {"initial": plain}})

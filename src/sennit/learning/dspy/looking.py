@@ -52,9 +52,9 @@ def get_execution_trace() -> str:
 
 
 def _node_running() -> Node | None:
-    nodes: dict[str, Node] = _call().nodes_now
+    call = _call()
     stack = active_nodes()
-    return nodes.get(stack[-1]) if stack else None
+    return call.node(stack[-1]) if stack else None
 
 
 def _call() -> Any:

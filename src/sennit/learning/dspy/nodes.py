@@ -13,21 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from sennit.learning.dspy.log import Telling, TurnLog
+from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.past import Fields, Told
 from sennit.learning.dspy.plain import mended
+from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.session import SessionCore
 
 Scope: TypeAlias = Literal["isolated", "shared"]
 Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
 Consolidator: TypeAlias = Callable[[str, Sequence[Turn], str], str]
 """Given what a node remembers, the turns of an episode and its name, what it remembers now."""
 
-_SHARED = "*"
+SHARED = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,6 @@ class Node:
 
     def __init__(self, log: TurnLog) -> None:
         self.log = log
-        self.episode: list[Turn] = []
-        """The turns of the call of the program that is under way."""
 
     @property
     def memory(self) -> str:
@@ -59,38 +57,53 @@ class Node:
         said = Message(SystemContent(system_message=mended(text))) if text else None
         branch.session.set_branch_system(branch, said)
 
+    def clear(self) -> None:
+        """Have no past and remember nothing."""
+        self.log.begin_with([])
+        if self.memory:
+            self.memory = ""
+
 
 class Nodes:
     """The nodes of a conversation, made when first needed."""
 
-    def __init__(self, session: SessionCore, stem: str, telling: Telling) -> None:
-        self._session, self._stem, self._telling = session, stem, telling
+    def __init__(self, beside: Branch, telling: Telling) -> None:
+        self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
         self._nodes: dict[str, Node] = {}
 
     def of(self, name: str) -> Node:
         """A node by the name of its predictor."""
         found = self._nodes.get(name)
         if found is None:
-            found = self._nodes[name] = Node(TurnLog(self._branch(name), self._telling))
+            found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
         return found
 
     def _branch(self, name: str) -> Branch:
-        named = f"{self._stem}/{name}"
+        named = f"{self._stem}{name}"
         there = self._session.get_branch(named, None)
         return self._session.create_branch(name=named) if there is None else there
 
     def all(self) -> dict[str, Node]:
         """Those that have said something, or remember something, by name."""
-        stem = f"{self._stem}/"
         for branch in self._session.branches:
-            if branch.name.startswith(stem):
-                self.of(branch.name.removeprefix(stem))
+            if branch.name.startswith(self._stem):
+                self.of(branch.name.removeprefix(self._stem))
         return dict(self._nodes)
 
-    def copied(self, made: Nodes, copy: Callable[[TurnLog], TurnLog]) -> Nodes:
-        """The same nodes among others' branches."""
+    def forked(self, beside: Branch) -> Nodes:
+        """The same nodes, to go on with beside another branch of the same session."""
+        made = Nodes(beside, self._telling)
         for name, node in self.all().items():
-            made._nodes[name] = Node(copy(node.log))
+            made._nodes[name] = Node(node.log.fork(f"{made._stem}{name}"))
+        return made
+
+    def detached(self, beside: Branch) -> Nodes:
+        """The same nodes beside a branch in memory."""
+        made = Nodes(beside, self._telling)
+        for name, node in self.all().items():
+            copy = made.of(name)
+            copy.log.become(node.log.detached())
+            copy.memory = node.memory
         return made
 
 
@@ -99,32 +112,34 @@ class NodeMemory:
 
     def __init__(self, nodes: Nodes, plan: MemoryPlan) -> None:
         self._nodes, self.plan = nodes, plan
-        self._touched: dict[str, Node] = {}
+        self._episodes: dict[str, list[Turn]] = {}
+
+    def _key(self, name: str) -> str:
+        return SHARED if self.plan.scope == "shared" else name
 
     def node(self, name: str) -> Node:
         """The node that a predictor speaks on."""
-        found = self._nodes.of(_SHARED if self.plan.scope == "shared" else name)
-        self._touched[name] = found
-        return found
+        return self._nodes.of(self._key(name))
 
     def history_for(self, name: str, fields: Fields) -> list[Told]:
         """What a predictor hears of its own past."""
         if self.plan.lifetime == "stateless":
             return []
         log = self.node(name).log
+        log.catch_up()
         return log.fitted(log.span(), name, fields)
 
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Keep what a predictor was asked and said."""
         if self.plan.lifetime != "stateless":
-            node = self.node(name)
-            node.episode.append(node.log.add(inputs, outputs))
+            turn = self.node(name).log.add(inputs, outputs)
+            self._episodes.setdefault(self._key(name), []).append(turn)
 
     def end_episode(self) -> None:
         """The call of the program is over: consolidate, and forget what does not last."""
-        for name, node in {id(node): (name, node) for name, node in self._touched.items()}.values():
-            episode, node.episode = node.episode, []
-            if self.plan.consolidator is not None and episode:
+        for name, episode in self._episodes.items():
+            node = self._nodes.of(name)
+            if self.plan.consolidator is not None:
                 node.memory = self.plan.consolidator(node.memory, episode, name)
             if self.plan.lifetime == "episodic":
                 node.log.begin_with([])

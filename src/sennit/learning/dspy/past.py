@@ -4,8 +4,8 @@ What every turn adds to the history is told once, as one dict at the end of one 
 history a call sees is a stretch of that list, and a turn remembers which: two numbers, however long
 the conversation. A stretch becomes a `dspy.History` when someone looks at it.
 
-The list only grows. Whoever takes turns back goes on with a new one, so a turn that was taken back
-still knows its past.
+The list only grows. Whoever takes turns back, or lets old ones go, continues with a new one, so a
+turn that was taken back still knows its past.
 """
 
 from __future__ import annotations
@@ -23,15 +23,19 @@ Told: TypeAlias = dict[str, Any]
 
 
 class Span(NamedTuple):
-    """A stretch of what was told."""
+    """A stretch of what was told, and what was known before anything was."""
 
     told: list[Told]
     start: int
     stop: int
+    known: Sequence[Told] = ()
+    """What it holds of the history that the conversation began with."""
+    gone: int = 0
+    """How much had been told, and let go, before the list begins."""
 
     def messages(self) -> list[Told]:
         """What it holds."""
-        return self.told[self.start : self.stop]
+        return [*self.known, *self.told[self.start : self.stop]]
 
 
 class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]

@@ -9,19 +9,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from inspect import signature as parameters_of
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Self, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.ids import new_id
+from sennit.errors import InvalidTypeError, shown
 from sennit.learning.dspy.call import Call
-from sennit.learning.dspy.framework import Example, Module, Prediction
+from sennit.learning.dspy.framework import Module, dspy
 from sennit.learning.dspy.hearing import Speaking, current_call, wire
 from sennit.learning.dspy.locks import LockMode
-from sennit.learning.dspy.log import CopyMode, Telling
+from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.nodes import (
     Consolidator,
     Lifetime,
@@ -29,34 +26,20 @@ from sennit.learning.dspy.nodes import (
     NodeMemory,
     Scope,
 )
+from sennit.learning.dspy.options import HistoryPolicy, OnMetricError, OnTurn, Options, require
 from sennit.learning.dspy.past import Snapshot, Told, history_from
 from sennit.learning.dspy.programs import copied, fields_of
 from sennit.learning.dspy.rehearsal import Rehearsal
-from sennit.learning.dspy.state import SessionState, read_state, write_state
+from sennit.learning.dspy.saved import read_file, write_file
+from sennit.learning.dspy.state import SessionState
+from sennit.learning.dspy.teaching import Judge, example_of, good_enough
+from sennit.learning.dspy.telling import CopyMode, Telling
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.labels import Label, label_many
-from sennit.messages.codec import dumps
 from sennit.sessions.client import ClientCore
 
-HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]
-OnMetricError: TypeAlias = Literal["zero", "raise"]
-OnTurn: TypeAlias = Callable[["Session", Turn], object]
-
 _log = logging.getLogger(__name__)
-_bound: ContextVar[Mapping[int, SessionState]] = ContextVar("sennit_states")
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    """What a session was made with."""
-
-    telling: Telling
-    policy: HistoryPolicy
-    on_metric_error: OnMetricError
-    strict: bool
-    lock: LockMode
-    on_turn: OnTurn | None
-    plan: MemoryPlan | None
+_STATES = "sennit_states"
 
 
 class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
@@ -86,6 +69,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         on_turn: OnTurn | None = None,
         store: ClientCore[Any] | None = None,
         key: str | None = None,
+        branch: str | None = None,
         memory: MemoryPlan | None = None,
     ) -> None:
         """Wrap a program; its own copy of it hears the turns.
@@ -93,70 +77,72 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         `max_turns` messages of the history reach a call (0: none), without `exclude_fields` and of
         the inputs only `history_input_fields`. `history_policy` says what an explicit history does:
         "override" answers it and keeps nothing, "use_if_provided" keeps the turn, "replace_session"
-        begins anew with it. With `store` and `key` the turns are kept there, and gone on with.
-        With `memory` each predictor has a past of its own; see `with_memory`.
+        begins anew with it. With `store` and `key` the turns are kept there, on the branch "main"
+        unless another is named, and gone on with. With `memory` each predictor has a past of its
+        own; see `with_memory`.
         Raises ValidationError for an unknown word, InvalidTypeError for what is no dspy.Module.
         """
         super().__init__()  # pyright: ignore
-        _require("history_policy", history_policy, HistoryPolicy)
-        _require("on_metric_error", on_metric_error, OnMetricError)
-        _require("lock", lock, LockMode)
-        _require("copy_mode", copy_mode, CopyMode)
         only = history_input_fields if input_field_override is None else input_field_override
         telling = Telling(
             history_field=history_field,
             exclude=frozenset(exclude_fields or ()),
             only_inputs=None if only is None else frozenset(only),
-            max_turns=_limit("max_turns", max_turns, 0),
-            max_stored=_limit("max_stored_turns", max_stored_turns, 1),
+            max_turns=max_turns,
+            max_stored=max_stored_turns,
             copies=copy_mode,
         )
-        config = _Config(
-            telling,
-            history_policy,
-            on_metric_error,
-            strict_history_annotation,
-            lock,
-            on_turn,
-            memory,
+        options = Options(
+            telling=telling,
+            policy=history_policy,
+            on_metric_error=on_metric_error,
+            strict=strict_history_annotation,
+            lock=lock,
+            on_turn=on_turn,
+            plan=memory,
         )
-        self.__dict__.update(_config=config, _rehearsal=Rehearsal())
+        self.__dict__.update(_options=options, _rehearsal=Rehearsal())
         self._take_in(module)
-        state = SessionState.kept(store, key, telling, lock)
-        if initial_history is not None and state.is_new:
-            state.log.begin_with(history_from(initial_history))
+        began = None if initial_history is None else history_from(initial_history)
+        state = SessionState.kept(store, key, branch, telling)
+        state.adopt(telling, lock)
+        if began and not state.log.turns and not state.log.initial:
+            state.begin(began)
         self.__dict__["_state"] = state
 
     def _take_in(self, module: Any) -> None:
         if not isinstance(module, Module):
             raise InvalidTypeError(f"A session wraps a dspy.Module, got {shown(module)}.")
-        config = self._config
-        own = copied(module, config.telling.copies)
-        wire(own, config.telling.history_field, strict=config.strict)
+        telling = self._options.telling
+        own = copied(module, telling.copies)
+        wire(own, telling.history_field, strict=self._options.strict)
         self.module = own
         program: Any = own.__class__
         takes = parameters_of(program.forward).parameters
-        self.__dict__["_tells"] = config.telling.history_field in takes
+        self.__dict__["_tells"] = telling.history_field in takes
 
     @property
     def state(self) -> SessionState:
         """Where its turns are: its own, or the one that is bound here."""
-        return _bound.get({}).get(id(self), self.__dict__["_state"])
+        bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
+        own: SessionState = self.__dict__["_state"]
+        return bound.get(id(self), own)
 
     @contextmanager
     def use_state(self, state: SessionState) -> Generator[SessionState]:
-        """Speak on another conversation inside the block; others may use theirs meanwhile."""
-        state.adopt(self._config.telling, self._config.lock)
-        token = _bound.set({**_bound.get({}), id(self): state})
-        try:
+        """Speak on another conversation inside the block; others may use theirs meanwhile.
+
+        DSPy takes it along into its worker threads.
+        """
+        state.adopt(self._options.telling, self._options.lock)
+        bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
+        with dspy.context(**{_STATES: {**bound, id(self): state}}):
             yield state
-        finally:
-            _bound.reset(token)
 
     @property
     def turns(self) -> list[Turn]:
         """The turns, the oldest first."""
-        return list(self.state.log.turns)
+        return self.state.turns
 
     @property
     def session_history(self) -> Any:
@@ -166,7 +152,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     @property
     def initial_history(self) -> list[Told]:
         """The history the conversation began with."""
-        return self.state.log.initial
+        return self.state.initial_history
 
     def __len__(self) -> int:
         return len(self.state.log.turns)
@@ -192,40 +178,39 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         return prediction
 
     def _call(self, inputs: dict[str, Any]) -> Call:
-        field = self._config.telling.history_field
-        given = history_from(inputs.pop(field)) if inputs.get(field) is not None else None
-        inputs.pop(field, None)
+        field = self._options.telling.history_field
+        history = inputs.pop(field, None)
+        given = None if history is None else history_from(history)
+        state = self.state
+        keeps = not self._rehearsal.goes_on and (
+            given is None or self._options.policy != "override"
+        )
+        plan = self._options.plan
         return Call(
             program=self.module,
-            state=self.state,
+            state=state,
             inputs=inputs,
             given=given,
+            keeps=keeps,
             parent=current_call(),
             tell_as=field if self._tells else None,
-            memory=self._node_memory(),
+            memory=NodeMemory(state.nodes, plan) if plan is not None and keeps else None,
         )
 
-    def _node_memory(self) -> NodeMemory | None:
-        plan = self._config.plan
-        if plan is None or self._rehearsal.goes_on:
-            return None
-        return NodeMemory(self.state.nodes, plan)
-
     def _keep(self, call: Call, prediction: Any) -> None:
-        policy = self._config.policy
-        if self._rehearsal.goes_on or (call.given is not None and policy == "override"):
+        if not call.keeps:
             return
-        log = call.state.log
-        if call.given is not None and policy == "replace_session":
-            log.begin_with(call.given)
-            turn = log.add(call.inputs, fields_of(prediction), nodes=call.nodes)
+        log, outputs = call.state.log, fields_of(prediction)
+        if call.given is not None and self._options.policy == "replace_session":
+            replacing = TurnLog.of(log.telling, call.given)
+            turn = replacing.add(call.inputs, outputs, nodes=call.nodes)
+            log.catch_up()
+            log.become(replacing)
         else:
-            turn = log.add(
-                call.inputs, fields_of(prediction), call.span, call.given, nodes=call.nodes
-            )
-        if self._config.on_turn is not None:
+            turn = log.add(call.inputs, outputs, call.span, call.given, nodes=call.nodes)
+        if self._options.on_turn is not None:
             try:
-                self._config.on_turn(self, turn)
+                self._options.on_turn(self, turn)
             except Exception:
                 _log.warning("on_turn failed; the turn is kept", exc_info=True)
 
@@ -243,14 +228,16 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def reset(self) -> None:
         """Begin anew with the history it began with."""
-        self.state.log.begin_with(self.state.log.initial)
+        self.state.reset()
 
     def fork(self) -> Self:
         """A session that goes on from here by itself."""
-        return self._copy(self.state.fork(), copied(self.module, self._config.telling.copies))
+        state = self.state.fork(with_nodes=self._options.plan is not None)
+        return self._copy(state, copied(self.module, self._options.telling.copies))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self._copy(self.state.detached(), copied(self.module, "deep"))
+        state = self.state.detached(with_nodes=self._options.plan is not None)
+        return self._copy(state, copied(self.module, "deep"))
 
     def reset_copy(self) -> Self:
         """A copy with no demonstrations and no turns, as optimisers ask for."""
@@ -261,8 +248,11 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def _copy(self, state: SessionState, module: Any) -> Self:
         made: Any = type(self).__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made.__dict__.update(_state=state, module=module, _rehearsal=Rehearsal())
-        made.__dict__.update(history=[], callbacks=[*self.callbacks])
+        # Some optimisers put a `forward` into the instance, which would be that of this one.
+        made.__dict__.pop("forward", None)
+        made.__dict__.update(_state=state, module=module, history=[], callbacks=[*self.callbacks])
+        if not self._rehearsal.goes_on:
+            made.__dict__["_rehearsal"] = Rehearsal()
         return made
 
     def update_module(self, module: Any) -> None:
@@ -273,24 +263,19 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         self, metric: Callable[..., Any], gold: Any = None, *, by: str | None = None
     ) -> list[float]:
         """Ask a metric about each turn, once; kept as the turns' scores, and as labels."""
-        turns = self.turns
-        scores = [self._judged(metric, turn, gold) for turn in turns]
-        name = by or getattr(metric, "__name__", type(metric).__name__)
-        log = self.state.log
-        session = log.session
-        log.judge(scores)
-        told = [(turn.message, score) for turn, score in zip(log.turns, scores, strict=True)]
+        log, judge = self.state.log, self._judge(metric)
+        session = log.session  # from here on all turns stand on the branch
+        turns = list(log.turns)
+        scores = [judge.score(turn, gold) for turn in turns]
+        name = by or judge.name
+        told = [(turn.message, score) for turn, score in zip(turns, scores, strict=True)]
         label_many(session, [Label.of(one, score, by=name) for one, score in told if one])
+        log.judge({id(turn): score for turn, score in zip(turns, scores, strict=True)})
         return scores
 
-    def _judged(self, metric: Callable[..., Any], turn: Turn, gold: Any) -> float:
-        try:
-            expected = self._example(turn, with_history=True) if gold is None else gold
-            return float(metric(expected, Prediction(**turn.outputs)))
-        except Exception:
-            if self._config.on_metric_error == "raise":
-                raise
-            return 0.0
+    def _judge(self, metric: Callable[..., Any]) -> Judge:
+        options = self._options
+        return Judge(metric, options.telling.history_field, options.on_metric_error == "zero")
 
     def to_examples(
         self,
@@ -306,26 +291,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         With `min_score` those that a metric, or their score, puts lower are left out, and with
         `strict_trajectory` all that follow one.
         """
-        found: list[Any] = []
-        for turn in self.turns:
-            if require_outputs and not turn.outputs:
-                continue
-            if min_score is not None:
-                score = turn.score if metric is None else self._judged(metric, turn, None)
-                if score is None or score < min_score:
-                    if strict_trajectory:
-                        break
-                    continue
-            found.append(self._example(turn, with_history=include_history))
-        return found
+        judge = None if metric is None else self._judge(metric)
+        said = [turn for turn in self.turns if turn.outputs or not require_outputs]
+        chosen = good_enough(
+            said,
+            lambda turn: turn.score if judge is None else judge.score(turn),
+            min_score,
+            strict=strict_trajectory,
+        )
+        field = self._options.telling.history_field if include_history else None
+        return [example_of(turn, field) for turn in chosen]
 
     to_trainset = to_examples
-
-    def _example(self, turn: Turn, *, with_history: bool) -> Any:
-        field = self._config.telling.history_field
-        past = {field: turn.history_snapshot} if with_history else {}
-        made = Example(**turn.inputs, **past, **turn.outputs)
-        return made.with_inputs(*turn.inputs, *past)
 
     @staticmethod
     def merge_examples(*sessions: Session, **options: Any) -> list[Any]:
@@ -334,21 +311,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def save_state(self) -> dict[str, Any]:
         """The conversation and how it is told, as plain data."""
-        return write_state(self.state.log, self._config.telling, self._config.policy)
+        return self.state.saved(history_policy=self._options.policy).written()
 
     def save(self, path: str | Path) -> None:
         """Write `save_state` to a file; the program is not part of it."""
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{new_id().hex}.part")
-        part.write_bytes(dumps(self.save_state()))
-        part.replace(target)
+        write_file(path, self.state.saved(history_policy=self._options.policy))
 
     @classmethod
     def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
         """The session that was saved, around a program; options replace what was saved."""
-        saved = read_state(Path(path).read_bytes())
+        saved = read_file(path)
         made = cls(module, **{**saved.options, **options})
-        saved.fill(cast("Any", made).state.log)
+        cast("Session", made).state.fill(saved)
         return made
 
 
@@ -372,20 +346,6 @@ def with_memory(
     is called at the end of each call with what a node remembers, the turns of the call, and the
     node's name; what it returns is given to the predictor from then on. `options` are Session's.
     """
-    _require("scope", scope, Scope)
-    _require("lifetime", lifetime, Lifetime)
+    require("scope", scope, Scope)
+    require("lifetime", lifetime, Lifetime)
     return Session(module, memory=MemoryPlan(scope, lifetime, consolidator), **options)
-
-
-def _require(name: str, given: Any, allowed: Any) -> None:
-    words = get_args(allowed)
-    if given not in words:
-        raise ValidationError(f"{name} is one of {list(words)}, got {shown(given)}.")
-
-
-def _limit(name: str, given: int | None, least: int) -> int | None:
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValidationError(f"{name} is a whole number or None, got {shown(given)}.")
-    if given is not None and given < least:
-        raise ValidationError(f"{name} is at least {least}, got {given}.")
-    return given

@@ -11,7 +11,7 @@ from sennit.learning.dspy.past import Snapshot, Span
 class Turn:
     """One call of a session; `history_snapshot` is the history it was given."""
 
-    __slots__ = ("_past", "index", "inputs", "message", "nodes", "outputs", "score")
+    __slots__ = ("_past", "asked", "index", "inputs", "message", "nodes", "outputs", "score")
 
     def __init__(
         self,
@@ -22,13 +22,13 @@ class Turn:
         score: float | None = None,
         *,
         nodes: dict[str, dict[str, Any]] | None = None,
-        message: UUID | None = None,
     ) -> None:
         self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
         self.nodes = nodes or {}
         """What nested predictors said that the outputs do not tell, by their names."""
-        self.message = message
-        """The answer on the branch, where it is on one."""
+        self.asked: UUID | None = None
+        self.message: UUID | None = None
+        """The instruction and the answer on the branch, where it is on one."""
         self._past = history_snapshot
 
     @property
@@ -36,11 +36,12 @@ class Turn:
         """The history it was given, as a dspy.History."""
         return Snapshot.of(self._past) if isinstance(self._past, Span) else self._past
 
-    def again(self, score: float | None = None) -> Turn:
-        """The same turn, or the same with a score."""
+    def again(self, score: float | None = None, past: Any = None) -> Turn:
+        """The same turn, with a score or with its past told elsewhere."""
         judged = self.score if score is None else score
-        made = Turn(self.index, self.inputs, self.outputs, self._past, judged)
-        made.nodes, made.message = self.nodes, self.message
+        known = self._past if past is None else past
+        made = Turn(self.index, self.inputs, self.outputs, known, judged, nodes=self.nodes)
+        made.asked, made.message = self.asked, self.message
         return made
 
     @property
