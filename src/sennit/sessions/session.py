@@ -362,11 +362,14 @@ class SessionCore(Kept):
     def _resolve_new(
         self, messages: Iterable[Message], branches: Branches | None
     ) -> tuple[list[Message], list[Branch]]:
-        new = Pile(messages)  # refuses what is no message twice
-        for message in new:
-            if message in self._messages:
+        new: dict[int, Message] = {}
+        for message in messages:
+            if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidTypeError(f"add_messages takes messages, got {shown(message)}.")
+            if message.id.int in new or message in self._messages:
                 raise ExistsError(f"The session already has message {message.id}.")
-        return list(new), self._targets(branches)
+            new[message.id.int] = message
+        return list(new.values()), self._targets(branches)
 
     def _resolve(
         self, message: Any, parts: Any, branches: Any

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 import sennit
 from sennit.learning.dspy import Session
 
-
 # What no store could hold is mended there, so it would not come back as it was said.
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=5)
 

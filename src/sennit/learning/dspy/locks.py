@@ -11,7 +11,13 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import Literal, TypeAlias
 
 LockMode: TypeAlias = Literal["none", "thread", "async"]
@@ -34,12 +40,12 @@ class CallLock:
         self._held = False
         self._line: deque[_Waiter] = deque()
 
-    @contextmanager
-    def held(self) -> Generator[None]:
+    def held(self) -> AbstractContextManager[None]:
         """Wait for the lock, and hold it."""
-        if self.mode == "none":
-            yield
-            return
+        return nullcontext() if self.mode == "none" else self._held_by_thread()
+
+    @contextmanager
+    def _held_by_thread(self) -> Generator[None]:
         ready = threading.Event()
         self._wait(_Waiter(ready.set), ready.wait)
         try:
@@ -56,12 +62,12 @@ class CallLock:
             self._leave(waiter)
             raise
 
-    @asynccontextmanager
-    async def aheld(self) -> AsyncGenerator[None]:
+    def aheld(self) -> AbstractAsyncContextManager[None]:
         """The same without blocking the loop."""
-        if self.mode == "none":
-            yield
-            return
+        return nullcontext() if self.mode == "none" else self._held_by_task()
+
+    @asynccontextmanager
+    async def _held_by_task(self) -> AsyncGenerator[None]:
         await self._await_turn()
         try:
             yield

@@ -22,10 +22,10 @@ def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, str):
         return mended(value)
+    if value is None or isinstance(value, bool):
+        return value
     if isinstance(value, int):
         return value if abs(value) < 2**63 else str(value)
     if isinstance(value, float):
@@ -45,7 +45,7 @@ def _plain(value: Any, depth: int) -> Any:
 def mended(value: str) -> str:
     """Text that can be stored: no lone surrogates, no NUL."""
     if value.isascii():
-        return value.replace("\x00", "\ufffd")
+        return value.replace("\x00", "\ufffd") if "\x00" in value else str(value)
     mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return mended.replace("\x00", "\ufffd")
 

@@ -178,14 +178,13 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         return prediction
 
     def _call(self, inputs: dict[str, Any]) -> Call:
-        field = self._options.telling.history_field
+        options: Options = self._options
+        state = self.state
+        field, plan = options.telling.history_field, options.plan
         history = inputs.pop(field, None)
         given = None if history is None else history_from(history)
-        state = self.state
-        keeps = not self._rehearsal.goes_on and (
-            given is None or self._options.policy != "override"
-        )
-        plan = self._options.plan
+        overridden = given is not None and options.policy == "override"
+        keeps = not (overridden or self._rehearsal.goes_on)
         return Call(
             program=self.module,
             state=state,
@@ -200,17 +199,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def _keep(self, call: Call, prediction: Any) -> None:
         if not call.keeps:
             return
+        options: Options = self._options
         log, outputs = call.state.log, fields_of(prediction)
-        if call.given is not None and self._options.policy == "replace_session":
+        if call.given is not None and options.policy == "replace_session":
             replacing = TurnLog.of(log.telling, call.given)
             turn = replacing.add(call.inputs, outputs, nodes=call.nodes)
             log.catch_up()
             log.become(replacing)
         else:
             turn = log.add(call.inputs, outputs, call.span, call.given, nodes=call.nodes)
-        if self._options.on_turn is not None:
+        if options.on_turn is not None:
             try:
-                self._options.on_turn(self, turn)
+                options.on_turn(self, turn)
             except Exception:
                 _log.warning("on_turn failed; the turn is kept", exc_info=True)
 
