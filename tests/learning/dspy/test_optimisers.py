@@ -7,9 +7,11 @@ from typing import Any
 import dspy
 import pytest
 from dspy.teleprompt import (
+    GEPA,
     BootstrapFewShot,
     BootstrapFewShotWithRandomSearch,
     LabeledFewShot,
+    MIPROv2,
 )
 from dspy.utils import DummyLM
 
@@ -86,6 +88,77 @@ def test_compiled_demonstrations_are_in_the_prompt_as_for_a_plain_module(
     assert demonstrated(lm) == demonstrated(plain_lm) > 0
     assert [turn.inputs["question"] for turn in compiled.turns] == ["now"]
     assert len(session) == 1
+
+
+PIRATE = "Answer like a pirate."
+
+
+def proposing(adapter: Any = None) -> DummyLM:
+    """Answers whatever an optimiser asks on the way to new instructions."""
+    asked = ("observations", "summary", "program_description", "module_description")
+    proposal = {"proposed_instruction": PIRATE, "new_instruction": PIRATE}
+    answers = [{"answer": f"a{n}", **dict.fromkeys(asked, "x"), **proposal} for n in range(400)]
+    return DummyLM(answers, adapter=adapter)
+
+
+def instructed(lm: Any) -> bool:
+    return PIRATE in lm.history[-1]["messages"][0]["content"]
+
+
+def like_a_pirate(example: Any, prediction: Any, trace: Any = None) -> float:
+    return 1.0 if instructed(dspy.settings.lm) else 0.2
+
+
+def by_mipro(program: Any) -> Any:
+    lm = dspy.settings.lm
+    return MIPROv2(
+        metric=like_a_pirate,
+        prompt_model=lm,
+        task_model=lm,
+        auto=None,
+        num_candidates=3,
+        max_bootstrapped_demos=1,
+        max_labeled_demos=1,
+        num_threads=1,
+    ).compile(program, trainset=TRAINSET[:2], valset=TRAINSET[2:], num_trials=4, minibatch=False)
+
+
+def by_gepa(program: Any) -> Any:
+    def judged(
+        gold: Any, pred: Any, trace: Any = None, pred_name: Any = None, pred_trace: Any = None
+    ) -> Any:
+        return dspy.Prediction(score=like_a_pirate(gold, pred), feedback=PIRATE)
+
+    return GEPA(
+        metric=judged,
+        reflection_lm=proposing(dspy.JSONAdapter()),
+        max_metric_calls=30,
+        num_threads=1,
+    ).compile(program, trainset=TRAINSET[:2], valset=TRAINSET[2:])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("optimise", [by_mipro, by_gepa])
+def test_compiled_instructions_are_in_the_prompt_as_for_a_plain_module(optimise: Any) -> None:
+    plain_lm, lm = proposing(), proposing()
+    with dspy.context(lm=plain_lm):
+        plain = optimise(Agent())
+        plain(question="now")
+    with dspy.context(lm=lm):
+        session = Session(Agent())
+        session(question="before")
+        compiled = optimise(session)
+        assert isinstance(compiled, Session)
+        before = len(compiled)
+        compiled(question="now")
+        assert instructed(lm)
+        assert instructed(plain_lm)
+        assert demonstrated(lm) == demonstrated(plain_lm)
+        compiled.fork()(question="on a fork")
+        compiled.deepcopy()(question="on a copy")
+        assert instructed(lm)
+    assert len(compiled) == before + 1
+    assert [turn.inputs["question"] for turn in session.turns] == ["before"]
 
 
 def test_instructions_that_an_optimiser_finds_are_in_the_prompt() -> None:

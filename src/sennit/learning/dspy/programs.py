@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from inspect import signature
 from typing import Any, cast
 
 from sennit.learning.dspy.framework import Module
@@ -27,6 +28,13 @@ def _modules_copied(value: Any) -> Any:
     if type(value) is dict:
         return {name: _modules_copied(one) for name, one in cast("Any", value).items()}
     return value
+
+
+def takes(module: Any, field: str) -> bool:
+    """Whether a program wants to be given a field, however it is called."""
+    kind: Any = type(module)
+    called = (getattr(kind, name, None) for name in ("forward", "aforward"))
+    return any(field in signature(one).parameters for one in called if one is not None)
 
 
 def fields_of(prediction: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
-from inspect import signature as parameters_of
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -28,7 +27,7 @@ from sennit.learning.dspy.nodes import (
 )
 from sennit.learning.dspy.options import HistoryPolicy, OnMetricError, OnTurn, Options, require
 from sennit.learning.dspy.past import Snapshot, Told, history_from
-from sennit.learning.dspy.programs import copied, fields_of
+from sennit.learning.dspy.programs import copied, fields_of, takes
 from sennit.learning.dspy.rehearsal import Rehearsal
 from sennit.learning.dspy.saved import read_file, write_file
 from sennit.learning.dspy.state import SessionState
@@ -117,9 +116,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         own = copied(module, telling.copies)
         wire(own, telling.history_field, strict=self._options.strict)
         self.module = own
-        program: Any = own.__class__
-        takes = parameters_of(program.forward).parameters
-        self.__dict__["_tells"] = telling.history_field in takes
+        self.__dict__["_tells"] = takes(own, telling.history_field)
 
     @property
     def state(self) -> SessionState:
