@@ -199,13 +199,14 @@ class Message(Element):
 
     def _take(self, record: dict[str, Any]) -> None:
         # Not by way of a new message: a long history is read at once, and this is most of its cost.
-        content = _kind(record.get("type")).restored(record.get("content", {}))
-        sender, recipient, metadata = map(record.get, ("sender", "recipient", "metadata"))
-        sender = None if sender is None else party(sender, "sender")
-        recipient = None if recipient is None else party(recipient, "recipient")
-        noted = NO_METADATA if metadata is None else read_only(plain_dict(metadata, "metadata"))
+        get = record.get
+        content = _kind(get("type")).restored(get("content", {}))
+        sender = None if (one := get("sender")) is None else party(one, "sender")
+        recipient = None if (one := get("recipient")) is None else party(one, "recipient")
+        noted = get("metadata")
+        metadata = NO_METADATA if noted is None else read_only(plain_dict(noted, "metadata"))
         self._content, self._sender, self._recipient = content, sender, recipient
-        self._metadata = noted
+        self._metadata = metadata
         self._body = b""
 
     def __getstate__(self) -> Any:

@@ -32,7 +32,7 @@ def _modules_copied(value: Any) -> Any:
 
 def takes(module: Any, field: str) -> bool:
     """Whether a program wants to be given a field, however it is called."""
-    kind: Any = type(module)
+    kind: Any = module.__class__
     called = (getattr(kind, name, None) for name in ("forward", "aforward"))
     return any(field in signature(one).parameters for one in called if one is not None)
 
