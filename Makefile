@@ -80,6 +80,7 @@ bench: setup ## Run the benchmarks
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores beside ours
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.peers.learning
 
 # A peer's own environment, from the versions pinned beside its worker.
 .venv-peers/%/.synced: benchmarks/peers/%.txt | setup

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from threading import RLock
 from typing import Any, Self
-from uuid import UUID
 
 from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.past import Fields, Span, Told
@@ -35,7 +34,7 @@ class TurnLog:
         self._guard = RLock()
         self._branch = branch  # none yet: it is laid out when somebody asks for it
         self._seen = 0  # how much of the branch is held here,
-        self._last: UUID | None = None  # and the last of it
+        self._revision = 0  # and of which writing of it
         self._begin([])
         self.catch_up()
 
@@ -132,19 +131,22 @@ class TurnLog:
         """Take in what others have said on the branch, or taken back."""
         with self._guard:
             if self._branch is not None:
-                self._branch.session.refresh()
-                self._read_on(self._branch)
+                if self._branch.session.durable:
+                    self._branch.session.refresh()
+                if not self._holds_all(self._branch):
+                    self._read_on(self._branch)
+
+    def _holds_all(self, branch: Branch) -> bool:
+        return branch.tail.total == self._seen and branch.revision == self._revision
 
     def _read_on(self, branch: Branch, own: Turn | None = None) -> None:
         """Hold what the branch holds; a turn of our `own` is on it, perhaps behind others'."""
         with branch.session.lock:
-            tail, seen = branch.tail, self._seen
-            if seen and (seen > tail.total or tail.id_at(seen - 1) != self._last):
+            if branch.revision != self._revision:
                 self._begin([])  # someone took turns back, or began anew
-                self._seen = seen = 0
-            if tail.total == seen:
-                return
-            new = branch.items_of(branch.session.messages, seen + (branch.system is not None))
+                self._seen = 0
+            first = self._seen + (branch.system is not None)
+            new = branch.items_of(branch.session.messages, first)
             self._mark(branch)
         judged = labels_of(branch.session)
         for one in read(new):
@@ -172,8 +174,16 @@ class TurnLog:
 
     def _mark(self, branch: Branch) -> None:
         """All of the branch is held here."""
-        total = branch.tail.total
-        self._seen, self._last = total, branch.tail.id_at(total - 1) if total else None
+        self._seen, self._revision = branch.tail.total, branch.revision
+
+    def set_system(self, message: Message | None) -> None:
+        """Give the branch a system message, or none; the turns stay as they are."""
+        with self._guard:
+            branch = self.branch
+            held = self._holds_all(branch)
+            branch.session.set_branch_system(branch, message)
+            if held and branch.tail.total == self._seen:
+                self._mark(branch)
 
     def become(self, other: TurnLog) -> None:
         """Hold what another log holds, and nothing else, in one step.
@@ -218,7 +228,7 @@ class TurnLog:
             branch = self.branch
             said: list[Message] = turn_messages(turn)
             branch.session.add_messages(said, branches=branch)
-            if branch.tail.total == self._seen + len(said):
+            if (branch.tail.total, branch.revision) == (self._seen + len(said), self._revision):
                 self._take(turn)
                 self._mark(branch)
                 self._let_go()
@@ -275,7 +285,7 @@ class TurnLog:
         with self._guard:
             branch = self.branch
             made = self._on(branch.fork(name=name, resources=True, capabilities=True, system=True))
-            made._seen, made._last = self._seen, self._last
+            made._seen, made._revision = self._seen, made.branch.revision
             return made
 
     def detached(self) -> TurnLog:

@@ -53,9 +53,8 @@ class Node:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        branch = self.log.branch
         said = Message(SystemContent(system_message=mended(text))) if text else None
-        branch.session.set_branch_system(branch, said)
+        self.log.set_system(said)
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
