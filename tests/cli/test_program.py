@@ -193,7 +193,11 @@ def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
 
 def test_a_tool_comes_from_a_file_or_a_module(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text("def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\nodd = 3\n")
+    file.write_text(
+        "def add(a: int, b: int) -> int:\n    'Add.'\n    return a + b\nodd = 3\n"
+        "from sennit import Tool\nmade = Tool(add, name='plus')\n"
+    )
+    assert tool_named(f"{file}:made").name == "plus"
     assert tool_named(f"{file}:add").name == "add"
     assert tool_named(f"{file}:add").description == "Add."
     for wrong in (f"{file}:odd", f"{file}:none", f"{tmp_path}/no.py:add", "no_such_module:add"):
@@ -237,3 +241,51 @@ def test_an_export_that_makes_no_sense_says_why(
     assert ran.exit_code == 1
     assert expected in ran.stderr
     assert not (tmp_path / "a").exists()
+
+
+METRIC = """
+def knots(example):
+    return len(example.answered) / 10
+
+def broken(example):
+    return 1 / 0
+
+def words(example):
+    return "good"
+"""
+
+
+@pytest.fixture
+def metric(tmp_path: Path) -> str:
+    (tmp_path / "metric.py").write_text(METRIC)
+    return str(tmp_path / "metric.py")
+
+
+def test_answers_are_scored_by_a_function_of_ones_own(store: str, metric: str) -> None:
+    ran = run("score", f"{metric}:knots", "--store", store)
+    assert ran.stdout == "rope  1 answer, 1 on average\n"
+    assert f"Runs the code in {metric}." in ran.stderr
+    found = told("score", f"{metric}:knots", "rope", "--by", "me", "--store", store)
+    assert found == [{"session": "rope", "answers": 1, "mean": 1.0}]
+    with sennit.open(store) as client:
+        (example,) = client.session("rope").to_examples()
+        assert {(label.by, label.score) for label in example.labels} == {("knots", 1), ("me", 1)}
+
+
+@pytest.mark.parametrize(
+    ("function", "sessions", "expected"),
+    [
+        ("knots", ["rop"], "Did you mean rope?"),
+        ("missing", [], "There is no function 'missing'"),
+        ("broken", [], "The metric failed on session 'rope': ZeroDivisionError"),
+        ("words", [], "A score is a finite number"),
+    ],
+)
+def test_scoring_that_fails_says_why_and_keeps_nothing(
+    store: str, metric: str, function: str, sessions: list[str], expected: str
+) -> None:
+    ran = run("score", f"{metric}:{function}", *sessions, "--store", store)
+    assert ran.exit_code == 1
+    assert expected in ran.stderr
+    with sennit.open(store) as client:
+        assert [example.labels for example in client.session("rope").to_examples()] == [()]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, models, moving, sessions
+from sennit.cli import doctor, models, moving, scoring, sessions
 from sennit.cli.chat import chat
 from sennit.cli.words import clean
 from sennit.errors import SennitError
@@ -54,6 +54,7 @@ app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
 app.command("export")(moving.export)
 app.command("import")(moving.import_)
+app.command("score")(scoring.score)
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
 
