@@ -111,7 +111,7 @@ def test_it_works_across_adapters(adapter: Any) -> None:
 
 def test_the_history_is_a_field_of_the_patched_signatures() -> None:
     """003 · Core Design Principles · 1) History is a Signature-level concern"""
-    module = Program()
+    module: Any = Program()
     session = Session(module)
 
     assert [list(p.signature.input_fields) for p in session.predictors()] == [
@@ -123,7 +123,7 @@ def test_the_history_is_a_field_of_the_patched_signatures() -> None:
 
 def test_a_signature_that_has_a_history_keeps_its_own(lm: Any) -> None:
     """003 · Core Design Principles · 1) History is a Signature-level concern"""
-    session = Session(dspy.Predict("past: dspy.History, question -> answer"))
+    session: Any = Session(dspy.Predict("past: dspy.History, question -> answer"))
     talk(session, "q0", "q1")
 
     assert list(session.predictors()[0].signature.input_fields) == ["past", "question"]
@@ -238,7 +238,8 @@ def test_history_input_fields_and_its_alias_choose_the_inputs_that_are_told(
     lm: Any, name: str
 ) -> None:
     """003 · API Surface · Construction"""
-    session = Session(dspy.Predict("question, context -> answer"), **{name: {"question"}})
+    chosen: dict[str, Any] = {name: {"question"}}
+    session = Session(dspy.Predict("question, context -> answer"), **chosen)
     session(question="q0", context="long")
 
     assert session.session_history.messages == [{"question": "q0", "answer": "a0"}]

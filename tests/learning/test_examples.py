@@ -236,7 +236,7 @@ def test_a_metric_that_fails_leaves_all_labels_as_they_were():
     with pytest.raises(ZeroDivisionError):
         session.score(lambda one: 1 if one.asked == "a" else 1 / 0)
     with pytest.raises(ValidationError, match="finite"):
-        session.score(lambda one: None if one.asked == "b" else 1)
+        session.score(lambda one: None if one.asked == "b" else 1)  # pyright: ignore
     assert [one.labels for one in session.to_examples()] == [(), ()]
 
 

@@ -259,7 +259,7 @@ def test_a_file_that_is_there_is_not_overwritten_and_a_failure_leaves_none(clien
         client.export_training(taken)
     assert taken.read_text() == "mine"
     with pytest.raises(ZeroDivisionError):
-        client.export_training(tmp_path / "b.jsonl", ExportOptions(redact=lambda _: 1 / 0))
+        client.export_training(tmp_path / "b.jsonl", ExportOptions(redact=lambda _: str(1 / 0)))
     assert [one.name for one in tmp_path.iterdir()] == ["a.jsonl"]
 
 

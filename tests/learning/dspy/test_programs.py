@@ -54,7 +54,8 @@ def test_react_remembers_across_turns() -> None:
     ]
     lm = DummyLM([*turn, *turn])
     with dspy.context(lm=lm):
-        session = Session(dspy.ReAct("question -> answer", tools=[length]))
+        react: Any = dspy.ReAct
+        session = Session(react("question -> answer", tools=[length]))
         session(question="How much rope?")
         session(question="Are you sure?")
     assert "How much rope?" in texts(lm)
@@ -171,7 +172,7 @@ def test_a_session_streams_like_any_program() -> None:
     session = Session(dspy.Predict("question -> answer"))
 
     async def asked(question: str) -> list[Any]:
-        streaming = streamify(
+        streaming: Any = streamify(
             session, stream_listeners=[StreamListener(signature_field_name="answer")]
         )
         return [piece async for piece in streaming(question=question)]

@@ -554,7 +554,7 @@ def test_a_program_can_be_replaced_without_losing_turns(lm: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", ["shallow", "none"])
-def test_other_ways_to_copy_work_too(lm: Any, mode: str) -> None:
+def test_other_ways_to_copy_work_too(lm: Any, mode: Any) -> None:
     module = Agent()
     session = Session(module, copy_mode=mode)
     session(question="q0")

@@ -146,7 +146,7 @@ def changes() -> dict[str, Any]:
 def test_a_write_that_fails_leaves_the_conversation_as_it_was(name: str, tmp_path: Path) -> None:
     """Whichever of its commits fails, here and in the file nothing has changed."""
     gone = OSError("the disk is gone")
-    failed = 0
+    failed = count = 0
     for count in range(1, 9):
         path = tmp_path / f"{count}.db"
         with faults.record(), sennit.open(path) as client:
