@@ -78,6 +78,16 @@ class Sessions(RuleBasedStateMachine):
         self.session.add_turn({"question": "added"}, {"answer": answer})
         self.model.append(("added", answer, past, None))
 
+    @rule(question=WORDS)
+    def another_process_calls(self, question: str) -> None:
+        if self.client is None:
+            return
+        past = self.heard()
+        with sennit.open(Path(self.folder.name) / "a.db") as other:
+            Session(Echo(), max_turns=self.window, store=other, key="bot")(question=question)
+        self.model.append((question, f"re {question}", past, None))
+        self.session.state.log.catch_up()
+
     @rule(steps=st.integers(0, 3))
     def undo(self, steps: int) -> None:
         taken = self.session.undo(steps)
