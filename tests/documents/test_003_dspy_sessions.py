@@ -490,7 +490,7 @@ def test_the_saved_form_is_version_2_with_the_documented_fields(lm: Any) -> None
     assert state["exclude_fields"] == ["x"]
     assert state["history_input_fields"] is None
     assert state["history_policy"] == "override"
-    assert state["initial_history"] == GIVEN.messages
+    assert state["initial_history"] == {"messages": GIVEN.messages}
     (turn,) = state["turns"]
     assert {name: turn[name] for name in ("index", "inputs", "outputs", "score")} == {
         "index": 0,

@@ -57,7 +57,8 @@ class SavedTurns:
 
     def written(self) -> dict[str, Any]:
         """The same for a file."""
-        found: dict[str, Any] = {"initial_history": self.initial or None, "turns": self.turns}
+        initial = {"messages": self.initial} if self.initial else None
+        found: dict[str, Any] = {"initial_history": initial, "turns": self.turns}
         return {**found, "earlier": self.earlier} if self.earlier else found
 
     def log(self, telling: Telling) -> TurnLog:
