@@ -6,7 +6,17 @@ import sys
 from itertools import chain
 from pathlib import Path
 
-from benchmarks import find, foundation, local, operations, postgres, services, stores, turns
+from benchmarks import (
+    find,
+    foundation,
+    learning,
+    local,
+    operations,
+    postgres,
+    services,
+    stores,
+    turns,
+)
 from benchmarks.harness import Result, machine, save, show
 
 OUTPUT = Path(__file__).parent / "results" / "latest.json"
@@ -15,7 +25,7 @@ OUTPUT = Path(__file__).parent / "results" / "latest.json"
 def main() -> int:
     """Measure; the exit code says whether all bars were held."""
     results: list[Result] = []
-    rooms = (foundation, stores, postgres, services, operations, turns, local, find)
+    rooms = (foundation, stores, postgres, services, operations, turns, learning, local, find)
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)
         print(f"  {result.name}: {result.ratio:.2f} × {result.floor_name}", file=sys.stderr)

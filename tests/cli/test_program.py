@@ -217,3 +217,87 @@ def test_find_keeps_to_what_it_is_told(store: str) -> None:
     assert run("find", "knot", "--store", store, "--category", "secrets").exit_code == 1
     nothing = run("find", "zeppelin", "--store", store)
     assert (nothing.exit_code, nothing.stdout) == (0, "")
+
+
+def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) -> None:
+    archive = str(tmp_path / "all.zip")
+    assert told("export", archive, "--store", store)["sessions"] == 1
+    other = str(tmp_path / "other.db")
+    taken = told("import", archive, "--store", other)
+    assert taken == {"sessions": 1, "new_sessions": 1, "new_messages": 2}
+    assert run("import", archive, "--store", other).stdout == "1 session: 0 new, 0 new messages\n"
+
+
+def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
+    path = tmp_path / "data.jsonl"
+    ran = run("export", str(path), "--format", "openai", "--split", "a=1", "--store", store)
+    assert ran.stdout == f"{tmp_path / 'data.a.jsonl'}  1 row of 1 session\n"
+    [line] = (tmp_path / "data.a.jsonl").read_text().splitlines()
+    assert json.loads(line)["messages"][-1] == {"role": "assistant", "content": "A bowline."}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--format", "csv"], "There is no format 'csv'"),
+        (["--min-score", "1"], "An archive holds all"),
+        (["--format", "dpo", "--split", "train"], "got 'train'"),
+        (["--format", "dpo", "--strict"], "needs a min_score"),
+        (["rop"], "Did you mean rope?"),
+    ],
+)
+def test_an_export_that_makes_no_sense_says_why(
+    store: str, tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    ran = run("export", str(tmp_path / "a"), *arguments, "--store", store)
+    assert ran.exit_code == 1
+    assert expected in ran.stderr
+    assert not (tmp_path / "a").exists()
+
+
+METRIC = """
+def knots(example):
+    return len(example.answered) / 10
+
+def broken(example):
+    return 1 / 0
+
+def words(example):
+    return "good"
+"""
+
+
+@pytest.fixture
+def metric(tmp_path: Path) -> str:
+    (tmp_path / "metric.py").write_text(METRIC)
+    return str(tmp_path / "metric.py")
+
+
+def test_answers_are_scored_by_a_function_of_ones_own(store: str, metric: str) -> None:
+    ran = run("score", f"{metric}:knots", "--store", store)
+    assert ran.stdout == "rope  1 answer, 1 on average\n"
+    assert f"Runs the code in {metric}." in ran.stderr
+    found = told("score", f"{metric}:knots", "rope", "--by", "me", "--store", store)
+    assert found == [{"session": "rope", "answers": 1, "mean": 1.0}]
+    with sennit.open(store) as client:
+        (example,) = client.session("rope").to_examples()
+        assert {(label.by, label.score) for label in example.labels} == {("knots", 1), ("me", 1)}
+
+
+@pytest.mark.parametrize(
+    ("function", "sessions", "expected"),
+    [
+        ("knots", ["rop"], "Did you mean rope?"),
+        ("missing", [], "There is no function 'missing'"),
+        ("broken", [], "The metric failed on session 'rope': ZeroDivisionError"),
+        ("words", [], "A score is a finite number"),
+    ],
+)
+def test_scoring_that_fails_says_why_and_keeps_nothing(
+    store: str, metric: str, function: str, sessions: list[str], expected: str
+) -> None:
+    ran = run("score", f"{metric}:{function}", *sessions, "--store", store)
+    assert ran.exit_code == 1
+    assert expected in ran.stderr
+    with sennit.open(store) as client:
+        assert [example.labels for example in client.session("rope").to_examples()] == [()]

@@ -322,6 +322,15 @@ def test_events_of_no_run_are_dropped(client: Client, harm: Harm) -> None:
     assert counted(harm, "runs", "events") == [1, 2]
 
 
+def test_labels_of_no_message_are_dropped(client: Client, harm: Harm) -> None:
+    session = client.session("chat")
+    session.label(session.get_branch("main")[-1], 1.0)
+    assert client.doctor() == []
+    harm("UPDATE labels SET message = message + 1000")
+    mended(client, "labels")
+    assert counted(harm, "labels") == [0]
+
+
 def test_what_was_noted_moves_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:
     note_something(client.session("chat"))
     harm("DELETE FROM sessions WHERE key = 'chat'")

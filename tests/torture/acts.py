@@ -282,6 +282,7 @@ ACTS = {
         Act("remove a file", lambda client, _: client.fs.rm("viking://resources/knot.md")),
         # What came from the session goes first, then the session.
         Act("forget a session", lambda client, _: client.forget(session="other"), steps=2),
+        Act("label", lambda _, s: s.label(s.default_branch[2], 0.5, by="ann")),
         # Each session is first made, then filled.
         Act("import", _import, steps=4),
         Act("expire", lambda client, _: client.expire(datetime(2100, 1, 1, tzinfo=UTC)), steps=3),

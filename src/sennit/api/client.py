@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +27,7 @@ from sennit.stores.base import Store
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.learning.export import Exported, ExportOptions
     from sennit.memory.embed import Embedder
     from sennit.memory.files import FileSystem
     from sennit.memory.find import Match
@@ -166,6 +167,27 @@ class Client(ClientCore[Session]):
 
         return import_sessions(self._store, self._owner, Path(path), progress)
 
+    def export_training(
+        self,
+        path: str | PathLike[str],
+        options: ExportOptions | None = None,
+        sessions: Iterable[str | UUID] | None = None,
+        progress: Progress | None = None,
+    ) -> Exported:
+        """Write sessions, by default all, as training data: ".parquet", or else lines of JSON.
+
+        Raises ExistsError if a file is there already, NotFoundError if a named session is not here.
+        """
+        from sennit.learning.export import ExportOptions, export
+        from sennit.stores.portable import all_sessions
+
+        if sessions is None:
+            wanted = all_sessions(self._store, self._owner)
+        else:
+            wanted = [self.session(one, create=False).id for one in sessions]
+        chosen = options or ExportOptions()
+        return export(wanted, partial(self.session, create=False), Path(path), chosen, progress)
+
     def backup(self, path: str | PathLike[str]) -> None:
         """Copy the whole store, of all users, to a new SQLite file while others go on using it.
 
@@ -245,6 +267,7 @@ class Client(ClientCore[Session]):
     asearch = async_twin(search)
     aembed = async_twin(embed)
     aexport = async_twin(export)
+    aexport_training = async_twin(export_training)
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)

@@ -24,6 +24,10 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 
 if TYPE_CHECKING:
+    from sennit.containers.element import Ref
+    from sennit.learning.examples import Example, Metric, Which
+    from sennit.learning.labels import Label, Thumb
+    from sennit.learning.preferences import Preference
     from sennit.memory.context import Context
     from sennit.memory.memory import Memory
     from sennit.memory.result import CommitResult
@@ -261,6 +265,65 @@ class Session(SessionCore):
     aused = async_twin(used)
     acommit = async_twin(commit)
     acurrent = async_twin(current)
+
+    def label(
+        self,
+        message: Ref,
+        score: float | None = None,
+        *,
+        thumb: Thumb | None = None,
+        by: str = "user",
+    ) -> Label:
+        """Judge a message by a score or a thumb (up is 1, down is 0); judging again replaces it.
+
+        Raises NotFoundError if the message is not here, ValidationError for no finite number.
+        """
+        from sennit.learning.labels import label
+
+        return label(self, message, score, thumb=thumb, by=by)
+
+    def unlabel(self, message: Ref, *, by: str = "user") -> None:
+        """Take back what a judge said of a message, if anything."""
+        from sennit.learning.labels import unlabel
+
+        unlabel(self, message, by=by)
+
+    def to_examples(
+        self,
+        branches: Which = None,
+        *,
+        min_score: float | None = None,
+        strict_trajectory: bool = False,
+        by: str | None = None,
+    ) -> list[Example]:
+        """The answered instructions of branches, each once; by default of all that end somewhere.
+
+        With `min_score` those that were scored lower, or not at all, are left out, and with
+        `strict_trajectory` all that follows one on its branch; `by` counts one judge's labels.
+        """
+        from sennit.learning.examples import Filter, examples
+
+        keep = Filter(min_score=min_score, strict_trajectory=strict_trajectory, by=by)
+        return examples(self, branches, keep)
+
+    def score(
+        self, metric: Metric, branches: Which = None, *, by: str | None = None
+    ) -> list[Example]:
+        """Ask a metric about each example, once, and label the answers with what it says.
+
+        The labels are `by` the metric's name unless told otherwise.
+        """
+        from sennit.learning.examples import score
+
+        return score(self, metric, branches, by=by)
+
+    def to_preferences(
+        self, branches: Which = None, *, by: str | None = None, min_margin: float = 0.0
+    ) -> list[Preference]:
+        """The best answer to each prompt against each that was scored lower, over all branches."""
+        from sennit.learning.preferences import preferences
+
+        return preferences(self, branches, by=by, min_margin=min_margin)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, models, sessions
+from sennit.cli import doctor, models, moving, scoring, sessions
 from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.words import clean
@@ -53,6 +53,9 @@ app.command()(chat)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
+app.command("export")(moving.export)
+app.command("import")(moving.import_)
+app.command("score")(scoring.score)
 app.command("find")(find)
 app.command("doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")

@@ -20,7 +20,7 @@ from sennit.clock import from_datetime, now_us, to_datetime
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
 
-_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _State: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any]]
 
 
@@ -39,7 +39,7 @@ class Element:
         """Raises ValidationError for a string that is no UUID or a datetime without a time zone."""
         self._id = new_id() if id is None else _as_uuid(id)
         self._created = now_us() if created_at is None else from_datetime(created_at)
-        self._metadata = _NO_METADATA if metadata is None else _read_only(metadata)
+        self._metadata = NO_METADATA if metadata is None else read_only(metadata)
 
     @property
     def id(self) -> UUID:
@@ -81,7 +81,7 @@ class Element:
         attributes, slots = state
         for name, value in slots.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "_metadata", _read_only(slots["_metadata"]))
+        object.__setattr__(self, "_metadata", read_only(slots["_metadata"]))
         if attributes:
             self.__dict__.update(attributes)
 
@@ -140,8 +140,8 @@ def _as_uuid(value: object) -> UUID:
         ) from None
 
 
-def _read_only(metadata: object) -> Mapping[str, Any]:
+def read_only(metadata: object) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidTypeError(f"Metadata must be a mapping such as a dict, got {shown(metadata)}.")
     copied = dict(cast(Mapping[str, Any], metadata))
-    return MappingProxyType(copied) if copied else _NO_METADATA
+    return MappingProxyType(copied) if copied else NO_METADATA

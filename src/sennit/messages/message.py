@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
 from uuid import UUID
 
 from sennit import clock
-from sennit.containers.element import Element
+from sennit.containers.element import NO_METADATA, Element, read_only
 from sennit.errors import CodecError, InvalidTypeError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
@@ -199,16 +199,15 @@ class Message(Element):
         return object.__getattribute__(self, name)
 
     def _take(self, record: dict[str, Any]) -> None:
-        content = _kind(record.get("type")).restored(record.get("content", {}))
-        whole = Message(
-            content,
-            sender=record.get("sender"),
-            recipient=record.get("recipient"),
-            id=self._id,
-            metadata=record.get("metadata"),
-        )
-        for name in _IN_BODY:
-            setattr(self, name, getattr(whole, name))
+        # Not by way of a new message: a long history is read at once, and this is most of its cost.
+        get = record.get
+        content = _kind(get("type")).restored(get("content", {}))
+        sender = None if (one := get("sender")) is None else party(one, "sender")
+        recipient = None if (one := get("recipient")) is None else party(one, "recipient")
+        noted = get("metadata")
+        metadata = NO_METADATA if noted is None else read_only(plain_dict(noted, "metadata"))
+        self._content, self._sender, self._recipient = content, sender, recipient
+        self._metadata = metadata
         self._body = b""
 
     def __getstate__(self) -> Any:

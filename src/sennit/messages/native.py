@@ -117,11 +117,12 @@ class _Native:
             self._used.update(call.id for call in turn.calls)
         first = turns[count].first
         taken = {call.result.index for turn in turns[:count] for call in turn.calls if call.result}
-        self._rest = [
+        early = [
             message
-            for index, message in enumerate(self._rest)
-            if index >= first or (index not in taken and _may_come_early(message))
+            for index, message in enumerate(self._rest[:first])
+            if _may_come_early(message) and index not in taken
         ]
+        self._rest = early + self._rest[first:]
         return count
 
 
@@ -150,7 +151,7 @@ def _may_come_early(message: Message) -> bool:
     return isinstance(content, ActionResponseContent) and bool(content.request_id)
 
 
-def _told(turn: Turn, newest: bool) -> Iterable[dict[str, Any]]:
+def _told(turn: Turn, newest: bool) -> list[dict[str, Any]]:
     return _assistant(turn) if turn.speaks else _other(turn.said[0], newest)
 
 
@@ -167,14 +168,13 @@ def _unanswered(turns: list[Turn]) -> Turn | None:
     return None
 
 
-def _other(content: MessageContent, newest: bool) -> Iterable[dict[str, Any]]:
+def _other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
     """A system message or an instruction; one that says nothing is left out."""
     if isinstance(content, InstructionContent):
         said = _instruction(content if newest else as_history(content))
     else:
         said = content.rendered
-    if _says(said):
-        yield {"role": content.role.value, "content": said}
+    return [{"role": content.role.value, "content": said}] if _says(said) else []
 
 
 def _says(said: str | list[dict[str, Any]]) -> bool:
@@ -189,7 +189,7 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
     return content.blocks(said) if content.images else said
 
 
-def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
+def _assistant(turn: Turn) -> list[dict[str, Any]]:
     """One assistant message with its texts and calls, then a tool message per call."""
     texts = [
         said
@@ -197,21 +197,19 @@ def _assistant(turn: Turn) -> Iterable[dict[str, Any]]:
         if isinstance(content, AssistantResponseContent)
         and _says(said := content.assistant_response or "")
     ]
-    contents = turn.contents
-    calls = [_call(content) for content in contents if isinstance(content, ActionRequestContent)]
-    if not texts and not calls:
-        return
     message: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) or None}
-    if calls:
-        message["tool_calls"] = calls
-    yield message
-    for content in contents:
-        if isinstance(content, ActionResponseContent):
-            yield {
-                "role": "tool",
-                "tool_call_id": content.request_id,
-                "content": tool_text(content),
-            }
+    if not turn.calls:
+        return [message] if texts else []
+    contents = turn.contents
+    message["tool_calls"] = [
+        _call(content) for content in contents if isinstance(content, ActionRequestContent)
+    ]
+    results = [
+        {"role": "tool", "tool_call_id": content.request_id, "content": tool_text(content)}
+        for content in contents
+        if isinstance(content, ActionResponseContent)
+    ]
+    return [message, *results]
 
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:

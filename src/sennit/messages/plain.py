@@ -82,7 +82,7 @@ def _plain(value: Any, place: str, key: str, depth: int) -> Any:
     kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is str:
         # Nearly all text is ASCII; the name of the place is only built when it is needed.
-        return value if value.isascii() and "\0" not in value else text(value, place + key)
+        return value if _is_simple(value) else text(value, place + key)
     if value is None or kind is bool:
         return value
     if kind is int:
@@ -121,11 +121,19 @@ def _dict(value: Mapping[Any, Any], place: str, depth: int) -> dict[str, Any]:
         raise _too_deep(place)
     copied: dict[str, Any] = {}
     for key, item in value.items():
-        name = _key(key, place)
+        name = key if type(key) is str and _is_simple(key) else _key(key, place)
         if name in copied:
             raise ValidationError(f"{place} has two keys that are both {shown(name)} in JSON.")
-        copied[name] = _plain(item, place, f".{name[:_SHOWN_KEY]}", depth + 1)
+        if type(item) is str and _is_simple(item):
+            copied[name] = item
+        else:
+            copied[name] = _plain(item, place, f".{name[:_SHOWN_KEY]}", depth + 1)
     return copied
+
+
+def _is_simple(value: str) -> bool:
+    """Whether any store can hold it, as nearly all texts; others are looked at more closely."""
+    return value.isascii() and "\0" not in value
 
 
 def _key(key: Any, place: str) -> str:

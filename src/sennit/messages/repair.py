@@ -67,6 +67,8 @@ class Turn:
     @property
     def contents(self) -> list[MessageContent]:
         """All of it in a sound order: as said, then the results in the order of the calls."""
+        if not self.calls:
+            return self.said
         numbered = iter(self.calls)
         said = [
             _identified(next(numbered)) if isinstance(content, ActionRequestContent) else content
@@ -77,6 +79,8 @@ class Turn:
     @property
     def last_result(self) -> int | None:
         """Which of the messages is the last of its results; None if some could still change."""
+        if not self.calls:
+            return -1
         if not all(call.sure for call in self.calls):
             return None
         return max((call.result.index for call in self.calls if call.result), default=-1)
@@ -116,9 +120,10 @@ def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], li
                 turns[-1].open = False
             continue
         speaks = isinstance(content, (AssistantResponseContent, ActionRequestContent))
-        if not (speaks and turns and turns[-1].open):
-            turns.append(Turn(index, speaks=speaks, open=speaks))
-        turns[-1].said.append(content)
+        if speaks and turns and turns[-1].open:
+            turns[-1].said.append(content)
+        else:
+            turns.append(Turn(index, [content], speaks=speaks, open=speaks))
         if isinstance(content, ActionRequestContent):
             turns[-1].calls.append(_Call(content, _names(message, content)))
     return turns, results

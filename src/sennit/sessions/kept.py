@@ -44,6 +44,7 @@ from sennit.stores.records import (
     BranchRecord,
     Change,
     Head,
+    LabelRecord,
     PutRun,
     Snapshot,
 )
@@ -72,6 +73,7 @@ class Kept(Element):
         self._conversations = Conversations(self._messages, self._branches, self._named)
         self._keeper: Keeper | None = None
         self._key: str | None = None
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
 
     @cached_property
     def _log(self) -> RunLog:
@@ -84,6 +86,11 @@ class Kept(Element):
     def keeper(self) -> Keeper | None:
         """Its line to the store; None if it lives in memory alone."""
         return self._keeper
+
+    @property
+    def durable(self) -> bool:
+        """Whether a store keeps it."""
+        return self._keeper is not None
 
     @property
     def _whole(self) -> SessionCore:

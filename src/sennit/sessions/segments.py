@@ -87,8 +87,12 @@ class Segment(Progression):
         if length == 0:
             return Segment(order, kept=self.kept)
         base = self.holder(length - 1)
-        base.shared = max(base.shared, length - base.offset)
+        base.hold(length)
         return Segment(order, base, length, kept=self.kept)
+
+    def hold(self, length: int) -> None:
+        """Have the first `length` ids read elsewhere too: they are no longer rewritten in place."""
+        self.shared = max(self.shared, length - self.offset)
 
     def chain(self) -> list[tuple[Segment, int]]:
         """The segments from the root up, each with the number of its own ids that count."""

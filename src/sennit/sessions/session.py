@@ -192,11 +192,14 @@ class SessionCore(Braid):
     def _resolve_new(
         self, messages: Iterable[Message], branches: Branches | None
     ) -> tuple[list[Message], list[Branch]]:
-        new = Pile(messages)  # refuses what is no message twice
-        for message in new:
-            if message in self._messages:
+        new: dict[int, Message] = {}
+        for message in messages:
+            if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise InvalidTypeError(f"add_messages takes messages, got {shown(message)}.")
+            if message.id.int in new or message in self._messages:
                 raise ExistsError(f"The session already has message {message.id}.")
-        return list(new), self._targets(branches)
+            new[message.id.int] = message
+        return list(new.values()), self._targets(branches)
 
     def _resolve(
         self, message: Any, parts: Any, branches: Any
@@ -254,6 +257,7 @@ class SessionCore(Braid):
                 branch._lose(found.id, held)
             self._messages._discard(found)
             self._log.forget_message(found.id)
+            self._labels = {key: one for key, one in self._labels.items() if key[0] != found.id}
             return found
 
     def _take_over(self, conversations: Flow[Message, Progression]) -> None:

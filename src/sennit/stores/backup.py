@@ -22,7 +22,7 @@ from sennit.errors import StoreError
 from sennit.stores.base import Store
 from sennit.stores.files import KeptFile
 from sennit.stores.portable import additions, needed_segments
-from sennit.stores.records import Whole
+from sennit.stores.records import PutLabels, Whole
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_files import FileWriter
@@ -77,6 +77,8 @@ def _put(copy: SQLiteStore, whole: Whole) -> None:
     ordered = replace(found, segments=needed_segments(found))
     copy.create_session(owner, found.session)
     changes = additions(ordered, None)
+    if whole.labels:
+        changes.append(PutLabels(tuple(whole.labels)))
     if changes:
         copy.write(owner, found.session.id, changes)
         _put_back(copy, whole)

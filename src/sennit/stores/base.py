@@ -37,6 +37,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -136,6 +137,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
 
     def last_event(self, owner: Owner, session: UUID, branch: UUID) -> int:
         """The number of a branch's last event; 0 if there is none."""
+        ...
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
         ...
 
     def close(self) -> None:

@@ -434,6 +434,12 @@ _CHECKS = (
         doctor_files.mending(doctor_files.DROP_STRAY_EVIDENCE),
     ),
     Check(
+        "labels",
+        "Labels belong to no message.",
+        asking("STRAY_LABELS"),
+        telling("DROP_STRAY_LABELS"),
+    ),
+    Check(
         "lengths",
         "Branches were counted wrong.",
         asking("WRONG_LENGTHS"),

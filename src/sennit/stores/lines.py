@@ -1,8 +1,8 @@
 """A session as lines of JSON, and back.
 
-First the session, then its messages, segments and branches, then its commits and what was used;
-each line says its kind, and whatever a line refers to stands before it. So a base cannot build on
-itself, and one pass writes or reads.
+First the session, then its messages, segments and branches, then its commits, what was used, and
+its labels; each line says its kind, and whatever a line refers to stands before it. So a base
+cannot build on itself, and one pass writes or reads.
 
 Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
 be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
@@ -15,7 +15,7 @@ archive grants nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -34,12 +34,15 @@ from sennit.stores.commits import CommitsRecord
 from sennit.stores.keys import session_id
 from sennit.stores.records import (
     BranchRecord,
+    LabelRecord,
     MessageRecord,
     Owner,
     SegmentRecord,
     SessionRecord,
     Snapshot,
 )
+
+_LARGEST = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
 
 
 class _SessionLine(msgspec.Struct, tag_field="kind", tag="session", forbid_unknown_fields=True):
@@ -74,11 +77,30 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
     metadata: dict[str, Any]
 
 
-_Line: TypeAlias = _SessionLine | _MessageLine | _SegmentLine | _BranchLine | CommitLine | UseLine
-_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, CommitLine, UseLine)
+class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_fields=True):
+    message: UUID
+    judge: Annotated[str, msgspec.Meta(min_length=1)]
+    score: Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]
+    created: Moment
 
 
-def written(snapshot: Snapshot, commits: CommitsRecord) -> Iterator[bytes]:
+_Line: TypeAlias = (
+    _SessionLine | _MessageLine | _SegmentLine | _BranchLine | CommitLine | UseLine | _LabelLine
+)
+_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, CommitLine, UseLine, _LabelLine)
+
+
+class Read(NamedTuple):
+    """A session as it was read, with what was noted of it."""
+
+    snapshot: Snapshot
+    commits: CommitsRecord
+    labels: list[LabelRecord]
+
+
+def written(
+    snapshot: Snapshot, commits: CommitsRecord, labels: Iterable[LabelRecord] = ()
+) -> Iterator[bytes]:
     """The lines of a session; the segments must stand after their bases."""
     one = snapshot.session
     yield _line(_SessionLine(one.id, one.key, one.user, one.created, one.metadata))
@@ -91,6 +113,9 @@ def written(snapshot: Snapshot, commits: CommitsRecord) -> Iterator[bytes]:
         yield _line(_branch_line(branch))
     for line in commit_lines.written(commits):
         yield _line(line)
+    for label in labels:
+        if label.score is not None:
+            yield _line(_LabelLine(label.message, label.judge, label.score, label.created))
 
 
 def _branch_line(branch: BranchRecord) -> _BranchLine:
@@ -110,7 +135,7 @@ def _line(line: _Line) -> bytes:
     return dumps(line) + b"\n"
 
 
-def read(lines: Iterable[bytes], owner: Owner) -> tuple[Snapshot, CommitsRecord]:
+def read(lines: Iterable[bytes], owner: Owner) -> Read:
     """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
     reader = _Reader(owner)
     number = 0
@@ -139,13 +164,15 @@ class _Reader:
         self._names: set[str] = set()
         self._tails: set[UUID] = set()
         self._commits = CommitReader()
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
 
     def take(self, line: _Line) -> None:
         """Add what a line says; raises ValidationError."""
         kind = _ORDER.index(type(line))
         if kind < self._kind or (kind > 0) == (self._session is None):
             raise ValidationError(
-                "Lines come in the order session, messages, segments, branches, commits, uses."
+                "Lines come in the order session, messages, segments, branches, commits, uses, "
+                "labels."
             )
         self._kind = kind
         match line:
@@ -161,8 +188,10 @@ class _Reader:
                 self._commits.take_commit(line, self._messages)
             case UseLine():
                 self._commits.take_use(line)
+            case _LabelLine():
+                self._take_label(line)
 
-    def finished(self) -> tuple[Snapshot, CommitsRecord]:
+    def finished(self) -> Read:
         """The whole session, when no more lines come; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
@@ -171,7 +200,7 @@ class _Reader:
         _refuse_repeats(segments)
         messages, branches = list(self._messages.values()), list(self._branches.values())
         snapshot = Snapshot(self._session, messages, segments, branches)
-        return snapshot, self._commits.finished()
+        return Read(snapshot, self._commits.finished(), list(self._labels.values()))
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
         uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
@@ -231,6 +260,14 @@ class _Reader:
             capabilities=frozenset(),
             metadata=plain_dict(line.metadata, "metadata"),
         )
+
+    def _take_label(self, line: _LabelLine) -> None:
+        key = (line.message, text(line.judge, "A judge's name"))
+        if line.message not in self._messages:
+            raise ValidationError(f"There is no message {line.message} to label.")
+        if key in self._labels:
+            raise ValidationError(f"{shown(line.judge)} has labelled {line.message} twice.")
+        self._labels[key] = LabelRecord(line.message, line.judge, line.score, line.created)
 
 
 def _key(key: str) -> str:

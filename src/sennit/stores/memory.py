@@ -44,6 +44,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -104,7 +105,7 @@ class MemoryStore:
         """Hand `work` all sessions and all files of all owners, as they are at this moment."""
         with self._step():
             found = [
-                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all())
+                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all(), kept.judged())
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
             ]
@@ -348,6 +349,10 @@ class MemoryStore:
                 if one.state == "open"
             ]
         return [(session, uid) for _, uid, session in sorted(found)]
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        with self._step():
+            return self._kept(owner, session).judged()
 
     def close(self) -> None:
         with self._lock:

@@ -40,8 +40,10 @@ from sennit.stores.records import (
     Change,
     ChangeBranch,
     Head,
+    LabelRecord,
     Lease,
     MessageRecord,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -106,6 +108,7 @@ class MemorySession:
         self._names: dict[str, UUID] = {}
         self.log = RunLog()
         self.commits = CommitLog()
+        self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._undo: list[Callable[[], object]] = []
 
     def all(self) -> Snapshot:
@@ -140,6 +143,10 @@ class MemorySession:
         """The segments that branches stand on, each after its base."""
         found = (self._segments[uid] for uid in self._visible())
         return sorted(found, key=lambda segment: segment.depth)
+
+    def judged(self) -> list[LabelRecord]:
+        """The labels, the oldest first."""
+        return sorted(self._labels.values(), key=lambda label: label.created)
 
     def messages_of(
         self, segments: list[SegmentRecord], branches: list[BranchRecord]
@@ -189,7 +196,17 @@ class MemorySession:
                 self._add_events(change)
             case AddCommit() | PutCommit() | AddUses():
                 self._commit(change)
+            case PutLabels():
+                self._put_labels(change)
         return None
+
+    def _put_labels(self, change: PutLabels) -> None:
+        self._check_known(one.message for one in change.labels)
+        for one in change.labels:
+            key = (one.message, one.judge)
+            self._drop(self._labels, [key])
+            if one.score is not None:
+                self._put(self._labels, key, one)
 
     def _commit(self, change: CommitChange) -> None:
         if isinstance(change, AddCommit):
@@ -279,6 +296,7 @@ class MemorySession:
                 changed = replace(branch, length=length, system=system, version=branch.version + 1)
                 self._put(self._branches, branch.id, changed)
         self._have(self.commits.without(gone))
+        self._drop(self._labels, [key for key in self._labels if key[0] in gone])
         self._drop(self.messages, gone)
 
     def _forget_events(self, gone: set[UUID]) -> None:

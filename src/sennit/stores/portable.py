@@ -42,6 +42,7 @@ from sennit.stores.records import (
     Change,
     MessageRecord,
     Owner,
+    PutLabels,
     RemoveBranch,
     SegmentRecord,
     SessionRecord,
@@ -52,6 +53,7 @@ __all__ = [
     "ExportSummary",
     "ImportSummary",
     "additions",
+    "all_sessions",
     "export_sessions",
     "import_sessions",
     "needed_segments",
@@ -99,9 +101,9 @@ def export_sessions(
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
-                # What was committed first is among the messages that are read next.
-                commits = store.commits(owner, uid)
-                _export_session(archive, store.load(owner, uid), commits)
+                # What was committed or judged first is among the messages that are read next.
+                commits, labels = store.commits(owner, uid), store.labels(owner, uid)
+                _export_session(archive, lines.Read(store.load(owner, uid), commits, labels))
             except NotFoundError:
                 if sessions is not None:
                     raise  # else it was deleted meanwhile
@@ -133,7 +135,8 @@ def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
         before = (page[-1].updated, page[-1].id)
 
 
-def _export_session(archive: ArchiveWriter, found: Snapshot, commits: CommitsRecord) -> None:
+def _export_session(archive: ArchiveWriter, read: lines.Read) -> None:
+    found = read.snapshot
     ordered = replace(found, segments=needed_segments(found))
     archive.add(
         ArchivedSession(
@@ -143,7 +146,7 @@ def _export_session(archive: ArchiveWriter, found: Snapshot, commits: CommitsRec
             len(ordered.segments),
             len(ordered.branches),
         ),
-        lines.written(ordered, commits),
+        lines.written(ordered, read.commits, read.labels),
     )
 
 
@@ -174,8 +177,8 @@ def import_sessions(
         total = len(archive.manifest.sessions)
         _check(store, owner, archive)
         new_sessions = new_messages = 0
-        for done, (wanted, commits) in enumerate(_snapshots(archive, owner), 1):
-            is_new, added = _import_session(store, owner, wanted, commits)
+        for done, read in enumerate(_snapshots(archive, owner), 1):
+            is_new, added = _import_session(store, owner, read)
             new_sessions += is_new
             new_messages += added
             if progress is not None:
@@ -183,24 +186,25 @@ def import_sessions(
     return ImportSummary(total, new_sessions, new_messages)
 
 
-def _snapshots(archive: Archive, owner: Owner) -> Iterator[tuple[Snapshot, CommitsRecord]]:
+def _snapshots(archive: Archive, owner: Owner) -> Iterator[lines.Read]:
     for file, said in zip(archive.manifest.files, archive.manifest.sessions, strict=True):
         try:
-            found, commits = lines.read(archive.lines(file), owner)
+            read = lines.read(archive.lines(file), owner)
         except ArchiveError as error:
             raise ArchiveError(f"{file.name!r} cannot be imported. {error}") from error
+        found = read.snapshot
         counts = len(found.messages), len(found.segments), len(found.branches)
         if (said.key, said.messages, said.segments, said.branches) != (found.session.key, *counts):
             raise ArchiveError(f"{file.name!r} is not as the manifest says.")
         if said.key is None and said.id != found.session.id:
             raise ArchiveError(f"{file.name!r} holds another session than its name says.")
-        yield found, commits
+        yield read
 
 
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """All is sound, and nothing that is here already differs."""
     seen: set[UUID] = set()
-    for wanted, commits in _snapshots(archive, owner):
+    for wanted, commits, _ in _snapshots(archive, owner):
         if wanted.session.id in seen:
             raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
         seen.add(wanted.session.id)
@@ -227,14 +231,17 @@ def _new_commits(
     return new_commits(commits, known)
 
 
-def _import_session(
-    store: Store, owner: Owner, wanted: Snapshot, commits: CommitsRecord
-) -> tuple[bool, int]:
+def _import_session(store: Store, owner: Owner, read: lines.Read) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
+    wanted, commits, labels = read
     there = _there(store, owner, wanted)
     changes = additions(wanted, there)
     changes += _new_commits(store, owner, wanted, there, commits)
     uid = wanted.session.id
+    judged = [] if there is None else store.labels(owner, uid)
+    known = {(label.message, label.judge) for label in judged}
+    if new := [label for label in labels if (label.message, label.judge) not in known]:
+        changes.append(PutLabels(tuple(new)))
     if there is None:
         store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
     try:

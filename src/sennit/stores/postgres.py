@@ -44,6 +44,7 @@ from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
     SessionWriter,
+    labels,
     one,
     session_from,
 )
@@ -53,6 +54,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -191,7 +193,8 @@ class PostgresStore:
                     snapshot = SessionReader(connection, number, row).all()
                     noted = journals(connection, number, row[0])
                     commits = CommitTable(connection, number, row[0]).all()
-                    yield Whole(Owner(*owner), snapshot, noted, commits)
+                    judged = labels(connection, number, row[0])
+                    yield Whole(Owner(*owner), snapshot, noted, commits, judged)
 
         def files(connection: Connection) -> Iterator[KeptFile]:
             found = FileReader(connection, partial(self._owner, connection))
@@ -505,6 +508,18 @@ class PostgresStore:
     def scrub(self) -> None:
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
         self._database.refuse_if_closed()
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+
+        def found(connection: Connection) -> list[LabelRecord]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return labels(connection, number, row[0])
+
+        return self._database.read(found)
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

@@ -37,7 +37,9 @@ from sennit.stores.records import (
     Change,
     ChangeBranch,
     Head,
+    LabelRecord,
     MessageRecord,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -158,6 +160,8 @@ class SessionWriter:
                     self._journals.add_events(change)
                 case AddCommit() | PutCommit() | AddUses():
                     self._commits.apply(change, self._numbers)
+                case PutLabels():
+                    self._put_labels(change)
         self._drop_unused_segments()
         return self._heads
 
@@ -181,6 +185,15 @@ class SessionWriter:
             ):
                 if (created, body) != (given[uid].created, given[uid].body):
                     raise other_content(uid)
+
+    def _put_labels(self, change: PutLabels) -> None:
+        numbers = self._numbers([one.message for one in change.labels])
+        for one, number in zip(change.labels, numbers, strict=True):
+            key = (*self._key, number, one.judge)
+            if one.score is None:
+                self._run(sql.DELETE_LABEL, key)
+            else:
+                self._run(sql.PUT_LABEL, (*key, one.score, one.created))
 
     def _numbers(self, uids: Sequence[UUID]) -> list[int]:
         """The numbers of stored messages; raises NotFoundError."""
@@ -390,7 +403,7 @@ class SessionWriter:
         }
         self._run(sql.TOUCH_BRANCHES, named)
         self._commits.forget_messages(numbers)
-        for statement in (sql.FORGET_SYSTEM, sql.DELETE_WORDS, sql.DELETE_MESSAGES):
+        for statement in sql.FORGET_MESSAGES:
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
 
@@ -420,6 +433,12 @@ def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None
     return row
+
+
+def labels(connection: Connection, owner: int, session: int) -> list[LabelRecord]:
+    """The labels of a session, the oldest first."""
+    rows = connection.execute(sql.LABELS, (owner, session)).fetchall()
+    return [LabelRecord(*row) for row in rows]
 
 
 def session_from(row: Any) -> SessionRecord:

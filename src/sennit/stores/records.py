@@ -200,6 +200,23 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class LabelRecord(msgspec.Struct, frozen=True, gc=False):
+    """What someone thought of a message; erased with it."""
+
+    message: UUID
+    judge: str
+    """Who judged; each has one label per message."""
+    score: float | None
+    """None takes the judge's label back."""
+    created: int
+
+
+class PutLabels(msgspec.Struct, frozen=True, gc=False):
+    """Keep labels, each in place of its judge's last one about the message."""
+
+    labels: tuple[LabelRecord, ...]
+
+
 Change: TypeAlias = (
     AddMessages
     | Append
@@ -209,6 +226,7 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | PutLabels
     | AddCommit
     | PutCommit
     | AddUses
@@ -256,6 +274,7 @@ class Whole:
     snapshot: Snapshot
     journals: list[JournalRecord]
     commits: CommitsRecord
+    labels: list[LabelRecord]
 
 
 @dataclass(frozen=True, slots=True)

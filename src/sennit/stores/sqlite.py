@@ -37,6 +37,7 @@ from sennit.stores.records import (
     EventRecord,
     Found,
     Head,
+    LabelRecord,
     Lease,
     Owner,
     RunRecord,
@@ -55,6 +56,7 @@ from sennit.stores.sqlite_file import (
     translated,
 )
 from sennit.stores.sqlite_files import FileReader, FileWriter
+from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
@@ -511,6 +513,13 @@ class SQLiteStore:
         with self._reading() as connection:
             rows = connection.execute(file_sql.OPEN_COMMITS, (self._owner(connection, owner),))
             return [(id_from_bytes(session), id_from_bytes(uid)) for session, uid in rows]
+
+    def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
+        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return LabelTable(connection, number, row[0]).all()
 
     def _branch_key(
         self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID

@@ -38,6 +38,7 @@ from sennit.stores.records import (
     ChangeBranch,
     Head,
     MessageRecord,
+    PutLabels,
     PutRun,
     RemoveBranch,
     RemoveMessages,
@@ -47,6 +48,7 @@ from sennit.stores.records import (
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.sqlite_words import forget_words
 
@@ -87,6 +89,7 @@ class SessionWriter:
         self._rewritten = False  # whether some segments may be needed no more
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
+        self._labels = LabelTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
@@ -106,6 +109,8 @@ class SessionWriter:
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
                 self._write_down()
                 self._commits.apply(change)
+            elif isinstance(change, PutLabels):
+                self._labels.put(change, self._number)
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change
@@ -388,6 +393,7 @@ class SessionWriter:
             self._close_gap(segment, place)
         forget_words(self._connection, number, created, body)
         self._commits.forget_message(number)
+        self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(LOWER_MARK)
 
@@ -411,6 +417,7 @@ class SessionWriter:
             forget_words(self._connection, number, created, body)
         self._journals.forget_all()
         self._commits.forget_all()
+        self._labels.forget_all()
         for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
             self._run(statement, key)
         self._rewritten = True

@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -285,6 +285,21 @@ LAST_EVENT: Final = """
 DELETE_EVENTS_ABOUT: Final = """
     DELETE FROM sennit.events
     WHERE owner = %s AND journal = ANY (%s::bigint[]) AND message = ANY (%s::uuid[])"""
+LABELS: Final = """
+    SELECT m.id, l.judge, l.score, l.created FROM sennit.labels l
+    JOIN sennit.messages m ON m.owner = l.owner AND m.session = l.session AND m.no = l.message
+    WHERE l.owner = %s AND l.session = %s ORDER BY l.created, m.no"""
+PUT_LABEL: Final = """
+    INSERT INTO sennit.labels (owner, session, message, judge, score, created)
+    VALUES (%s, %s, %s, %s, %s, %s)
+    ON CONFLICT (owner, session, message, judge)
+    DO UPDATE SET score = excluded.score, created = excluded.created"""
+DELETE_LABEL: Final = """
+    DELETE FROM sennit.labels WHERE owner = %s AND session = %s AND message = %s AND judge = %s"""
+DELETE_LABELS_OF: Final = """
+    DELETE FROM sennit.labels WHERE owner = %s AND session = %s AND message = ANY (%s)"""
+# All that hangs on messages, in the order in which it is erased.
+FORGET_MESSAGES: Final = (FORGET_SYSTEM, DELETE_WORDS, DELETE_LABELS_OF, DELETE_MESSAGES)
 ERASE_JOURNAL: Final = (
     "DELETE FROM sennit.events WHERE owner = %s AND journal = %s",
     "DELETE FROM sennit.runs WHERE owner = %s AND journal = %s",
@@ -301,6 +316,7 @@ ERASE_SESSION: Final = (
     "DELETE FROM sennit.archived WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.uses WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.commits WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.labels WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.leases WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.branches WHERE owner = %s AND session = %s",
     """DELETE FROM sennit.entries e USING sennit.segments s

@@ -119,6 +119,14 @@ DROP_STRAY_JOURNALS = """
     DELETE FROM sennit.journals j WHERE NOT EXISTS (
         SELECT FROM sennit.branches b
         WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+STRAY_LABELS = """
+    SELECT 'label by ' || judge FROM sennit.labels l WHERE NOT EXISTS (
+        SELECT 1 FROM sennit.messages m
+        WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
+DROP_STRAY_LABELS = """
+    DELETE FROM sennit.labels AS l WHERE NOT EXISTS (
+        SELECT 1 FROM sennit.messages m
+        WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
 STRAY_RUNS = """
     SELECT 'run ' || journal || ':' || no FROM sennit.runs r WHERE NOT EXISTS (
         SELECT FROM sennit.journals j WHERE j.owner = r.owner AND j.no = r.journal)"""

@@ -1,6 +1,6 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
@@ -116,6 +116,19 @@ PUT_LEASE = """
 END_LEASE = "UPDATE leases SET expires = 0 WHERE owner = ? AND session = ? AND branch = ?"
 DELETE_LEASES = "DELETE FROM leases WHERE owner = ? AND session = ?"
 DELETE_LEASE = "DELETE FROM leases WHERE owner = ? AND session = ? AND branch = ?"
+
+LABELS = """
+    SELECT m.id, l.judge, l.score, l.created FROM labels l
+    JOIN messages m ON m.no = l.message AND m.owner = l.owner
+    WHERE l.owner = ? AND l.session = ? ORDER BY l.created, m.no"""
+PUT_LABEL = """
+    INSERT INTO labels (owner, session, message, judge, score, created) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (owner, session, message, judge)
+    DO UPDATE SET score = excluded.score, created = excluded.created"""
+DELETE_LABEL = """
+    DELETE FROM labels WHERE owner = ? AND session = ? AND message = ? AND judge = ?"""
+DELETE_LABELS_OF = "DELETE FROM labels WHERE owner = ? AND session = ? AND message = ?"
+DELETE_LABELS = "DELETE FROM labels WHERE owner = ? AND session = ?"
 
 FIND_JOURNAL = "SELECT no FROM journals WHERE owner = ? AND session = ? AND branch = ?"
 ALL_JOURNALS = "SELECT no FROM journals WHERE owner = ? AND session = ?"

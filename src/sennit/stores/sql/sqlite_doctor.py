@@ -97,6 +97,14 @@ DROP_STRAY_JOURNALS = """
     DELETE FROM journals AS j WHERE NOT EXISTS (
         SELECT 1 FROM branches b
         WHERE b.owner = j.owner AND b.session = j.session AND b.id = j.branch)"""
+STRAY_LABELS = """
+    SELECT 'label by ' || judge FROM labels l WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
+DROP_STRAY_LABELS = """
+    DELETE FROM labels AS l WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
 STRAY_RUNS = """
     SELECT 'run ' || journal || ':' || no FROM runs r WHERE NOT EXISTS (
         SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""

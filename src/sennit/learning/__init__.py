@@ -1,0 +1,18 @@
+"""Conversations as training data: examples, scores, preferences and the files made of them."""
+
+from sennit.learning.examples import Example, Filter, merge_examples
+from sennit.learning.export import Exported, ExportOptions
+from sennit.learning.formats import FORMATS
+from sennit.learning.labels import Label
+from sennit.learning.preferences import Preference
+
+__all__ = [
+    "FORMATS",
+    "Example",
+    "ExportOptions",
+    "Exported",
+    "Filter",
+    "Label",
+    "Preference",
+    "merge_examples",
+]

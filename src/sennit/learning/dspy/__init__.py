@@ -1,0 +1,25 @@
+"""DSPy programs that remember, branch and become training data."""
+
+from sennit.learning.dspy.looking import (
+    get_child_l1_ledger,
+    get_current_history,
+    get_execution_trace,
+    get_node_memory,
+    get_outer_history,
+)
+from sennit.learning.dspy.session import Session, sessionify, with_memory
+from sennit.learning.dspy.state import SessionState
+from sennit.learning.dspy.turn import Turn
+
+__all__ = [
+    "Session",
+    "SessionState",
+    "Turn",
+    "get_child_l1_ledger",
+    "get_current_history",
+    "get_execution_trace",
+    "get_node_memory",
+    "get_outer_history",
+    "sessionify",
+    "with_memory",
+]

@@ -1,0 +1,113 @@
+"""A call of a session while it is under way: what it hears, and what it will have said."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from sennit.learning.dspy.framework import History
+from sennit.learning.dspy.locks import CallLock
+from sennit.learning.dspy.nodes import Node, NodeMemory
+from sennit.learning.dspy.past import Fields, Span, Told
+from sennit.learning.dspy.state import SessionState
+
+_OPEN = CallLock("none")
+
+
+class Call:
+    """One call; its past is fixed when its turn comes."""
+
+    def __init__(
+        self,
+        *,
+        program: Any,
+        state: SessionState,
+        inputs: dict[str, Any],
+        given: list[Told] | None,
+        keeps: bool,
+        parent: Any,
+        tell_as: str | None,
+        memory: NodeMemory | None = None,
+    ) -> None:
+        self._program, self.state, self.inputs, self.given = program, state, inputs, given
+        self.keeps, self.parent, self._tell_as, self._memory = keeps, parent, tell_as, memory
+        self.nodes: dict[str, dict[str, Any]] = {}
+        self.span: Span | None = None
+        self._told: Any = None
+
+    @property
+    def lock(self) -> CallLock:
+        """What keeps other calls out; a call inside a call of the same conversation is let in."""
+        outer = self.parent
+        while outer is not None:
+            if outer.state is self.state:
+                return _OPEN
+            outer = outer.parent
+        return self.state.lock
+
+    def begun(self) -> Call:
+        """The call, now that it is its turn."""
+        self.state.log.catch_up()
+        self.span = self.state.log.span()
+        return self
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the program is called with."""
+        if self._tell_as is None:
+            return self.inputs
+        self._told = History(messages=self._messages())
+        return {**self.inputs, self._tell_as: self._told}
+
+    def told(self, history: Any) -> bool:
+        """Whether this is the history that the program was called with."""
+        return history is self._told
+
+    def _messages(self) -> list[Told]:
+        if self.given is not None:
+            return self.given
+        return [] if self.span is None else self.span.messages()
+
+    def history_for(self, node: str, fields: Fields) -> Any:
+        """The history for a predictor: its own turns, or those of the program it could have had."""
+        if self._memory is not None:
+            return History.model_construct(messages=self._memory.history_for(node, fields))
+        if self.given is not None:
+            fitting = [one for told in self.given if (one := fields.fit(told, {})) is not None]
+        elif self.span is not None:
+            fitting = self.state.log.fitted(self.span, node, fields)
+        else:
+            fitting = []
+        return History.model_construct(messages=fitting)
+
+    def memory_for(self, node: str) -> str:
+        """What a predictor has consolidated."""
+        return "" if self._memory is None else self._memory.node(node).memory
+
+    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Take note of what a predictor was asked and said."""
+        self.nodes[node] = outputs
+        if self._memory is not None:
+            self._memory.heard(node, inputs, outputs)
+
+    @property
+    def nodes_now(self) -> dict[str, Node]:
+        """The nodes with a past of their own, by name."""
+        return {} if self._memory is None else self.state.nodes.all()
+
+    def node(self, name: str) -> Node | None:
+        """The node that a predictor speaks on, if it has a past of its own."""
+        return None if self._memory is None else self._memory.node(name)
+
+    def close(self) -> None:
+        """The program has answered, or failed."""
+        if self._memory is not None:
+            self._memory.end_episode()
+
+    @cached_property
+    def _predictors(self) -> set[int]:
+        return {id(one) for one in self._program.predictors()}
+
+    def holds(self, predictor: Any) -> bool:
+        """Whether this predictor is part of the program."""
+        return id(predictor) in self._predictors

@@ -1,0 +1,22 @@
+"""DSPy itself, imported here and nowhere else.
+
+It says nothing of its types, so what comes from it is Any.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from sennit.errors import MissingExtraError
+
+try:
+    dspy: Any = import_module("dspy")
+except ImportError as error:
+    raise MissingExtraError.of("sennit.learning.dspy", "dspy") from error
+
+Module: Any = dspy.Module
+History: Any = dspy.History
+Example: Any = dspy.Example
+Prediction: Any = dspy.Prediction
+Teleprompter: Any = import_module("dspy.teleprompt").Teleprompter

@@ -1,0 +1,182 @@
+"""Predictors that hear the history of the call they are part of.
+
+A predictor becomes one by its class, not by a function put into it: a copy of it hears as well, so
+whatever an optimiser does to copies (demonstrations, instructions, models) reaches the prompt.
+
+Which call a predictor is part of travels in DSPy's own settings, which DSPy takes along into its
+worker threads. A thread that a program starts by itself has none of them; there the one call under
+way whose session holds the predictor is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol, cast
+
+from sennit.errors import ValidationError
+from sennit.learning.dspy.framework import History, dspy
+from sennit.learning.dspy.past import Fields
+
+_CALL = "sennit_call"
+_NODE = "_sennit_node"
+_STACK = "sennit_nodes"
+
+_under_way: list[Call] = []
+
+
+class Call(Protocol):
+    """A call of a session that is under way."""
+
+    def history_for(self, node: str, fields: Fields) -> Any:
+        """The history for a predictor."""
+        ...
+
+    def told(self, history: Any) -> bool:
+        """Whether this is the history that the program was called with."""
+        ...
+
+    def memory_for(self, node: str) -> str:
+        """What a predictor has consolidated."""
+        ...
+
+    def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
+        """Take note of what a predictor was asked and said."""
+        ...
+
+    def holds(self, predictor: Any) -> bool:
+        """Whether this predictor is part of the session's program."""
+        ...
+
+
+class Hearing:
+    """What a predictor's class gains."""
+
+    def forward(self, **kwargs: Any) -> Any:
+        """Predict, with the history of the call where the caller gave none."""
+        given, told = _prepared(self, kwargs)
+        with running(self):
+            prediction = cast("Any", super()).forward(**given)
+        return told(prediction)
+
+    async def aforward(self, **kwargs: Any) -> Any:
+        """The same, awaited."""
+        given, told = _prepared(self, kwargs)
+        with running(self):
+            prediction = await cast("Any", super()).aforward(**given)
+        return told(prediction)
+
+
+def _prepared(
+    predictor: Any, kwargs: dict[str, Any]
+) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    call = _call_of(predictor)
+    signature = kwargs.get("signature", predictor.signature)
+    field = history_field(signature)
+    if field is None:
+        return kwargs, _same
+    if field in kwargs and (call is None or not call.told(kwargs[field])):
+        return kwargs, _same  # the program's own choice
+    if call is None:
+        return {**kwargs, field: History(messages=[])}, _same
+    node: str = predictor.__dict__[_NODE]
+    fields = Fields(frozenset(signature.input_fields) - {field}, frozenset(signature.output_fields))
+
+    def told(prediction: Any) -> Any:
+        asked = {name: kwargs[name] for name in signature.input_fields if name in kwargs}
+        asked.pop(field, None)
+        said = {name: prediction[name] for name in signature.output_fields if name in prediction}
+        call.heard(node, asked, said)
+        return prediction
+
+    given = {**kwargs, field: call.history_for(node, fields)}
+    if memory := call.memory_for(node):
+        told_of = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
+        given["signature"] = signature.with_instructions(told_of)
+    return given, told
+
+
+def _same(prediction: Any) -> Any:
+    return prediction
+
+
+def _call_of(predictor: Any) -> Call | None:
+    call: Call | None = dspy.settings.get(_CALL)
+    if call is not None:
+        return call
+    holding = [one for one in list(_under_way) if one.holds(predictor)]
+    return holding[0] if len(holding) == 1 else None
+
+
+class Speaking:
+    """A call while it is under way, as a context manager."""
+
+    __slots__ = ("_call", "_context")
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._context = dspy.context(**{_CALL: call, _STACK: ()})
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+        _under_way.append(self._call)
+
+    def __exit__(self, *error: object) -> None:
+        _under_way.remove(self._call)
+        self._context.__exit__(*error)
+
+
+def running(predictor: Any) -> Any:
+    """The time in which a predictor is what runs."""
+    node: str = predictor.__dict__[_NODE]
+    return dspy.context(**{_STACK: (*active_nodes(), node)})
+
+
+def active_nodes() -> tuple[str, ...]:
+    """The predictors that are running here, the innermost last."""
+    return dspy.settings.get(_STACK) or ()
+
+
+def current_call() -> Any:
+    """The call under way here, if any."""
+    return dspy.settings.get(_CALL)
+
+
+def wire(program: Any, field: str, *, strict: bool) -> None:
+    """Let all predictors of a program hear; raises ValidationError where `strict` finds no room."""
+    for name, predictor in program.named_predictors():
+        _let_hear(predictor)
+        predictor.__dict__[_NODE] = name
+        predictor.signature = _with_history(predictor.signature, field, strict)
+
+
+def _let_hear(predictor: Any) -> None:
+    if not isinstance(predictor, Hearing):
+        predictor.__class__ = _hearing(predictor.__class__)
+
+
+@cache
+def _hearing(kind: type) -> type:
+    return type(kind.__name__, (Hearing, kind), {"__module__": kind.__module__})
+
+
+def history_field(signature: Any) -> str | None:
+    """The field of a signature that holds a history."""
+    for name, field in signature.input_fields.items():
+        if field.annotation is History:
+            return name
+    return None
+
+
+def _with_history(signature: Any, field: str, strict: bool) -> Any:
+    if history_field(signature) is not None:
+        return signature
+    taken = signature.fields.get(field)
+    if taken is None:
+        return signature.prepend(field, dspy.InputField(desc="The conversation so far."), History)
+    if strict:
+        raise ValidationError(
+            f"The field {field!r} of {signature.__name__} is a {taken.annotation}, not a "
+            f"dspy.History; annotate it so, or choose another history_field."
+        )
+    return signature

@@ -1,0 +1,342 @@
+"""Turns on a branch: a program's conversation is a conversation like any other.
+
+The branch is in memory or in a store; a fork of the turns is a fork of the branch. What the branch
+says and what is held here are changed together, the branch first and in one write, so a failure
+leaves both as they were. Others may write on the same branch, from other processes too: what they
+said is taken in before a call, and before turns are taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from threading import RLock
+from typing import Any, Self
+
+from sennit.learning.dspy.framework import History
+from sennit.learning.dspy.past import Fields, Span, Told
+from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.written import Began, Said, beginning, past_in, read, turn_messages
+from sennit.learning.labels import average, labels_of
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.session import SessionCore
+
+_SPARE = 64  # so much more than is asked for may be held before it is let go
+
+
+class TurnLog:
+    """The turns of a session, in order."""
+
+    def __init__(self, telling: Telling, branch: Branch | None = None) -> None:
+        self.telling: Telling = telling
+        self._guard = RLock()
+        self._branch = branch  # none yet: it is laid out when somebody asks for it
+        self._seen = 0  # how much of the branch is held here,
+        self._revision = 0  # and of which writing of it
+        self._begin([])
+        self.catch_up()
+
+    def _begin(self, initial: list[Told], earlier: Iterable[Told] = ()) -> None:
+        self.initial, self.turns = initial, list[Turn]()
+        self._told = list(earlier)
+        self._first = len(self._told)  # where the history of a new turn may begin at the earliest
+        self._gone = self._count = 0
+        self._fitted: dict[tuple[str, Fields], list[Told | None]] = {}
+
+    @classmethod
+    def of(
+        cls,
+        telling: Telling,
+        initial: Iterable[Told],
+        earlier: Iterable[Told] = (),
+        saved: Iterable[Mapping[str, Any]] = (),
+    ) -> Self:
+        """A log in memory with turns that were saved, each with the past it had."""
+        made = cls(telling)
+        made._begin([dict(one) for one in initial], earlier)
+        for one in saved:
+            past = past_in(one, made._told, made.initial)
+            made._take(
+                Turn(
+                    one.get("index", made._count),
+                    one["inputs"],
+                    one["outputs"],
+                    made.span() if past is None else past,
+                    one.get("score"),
+                    nodes=one.get("nodes"),
+                )
+            )
+        made._let_go()
+        return made
+
+    @property
+    def branch(self) -> Branch:
+        """The branch with all the turns; one in memory may be laid out only now."""
+        with self._guard:
+            if self._branch is None:
+                branch = SessionCore().create_branch(name="main")
+                self._lay_out(branch)
+                self._branch = branch
+                self._mark(branch)
+            return self._branch
+
+    @property
+    def session(self) -> SessionCore:
+        """The session of the branch."""
+        return self.branch.session
+
+    @property
+    def earlier(self) -> list[Told]:
+        """What was told before the first turn that is held."""
+        return self._told[: len(self._told) - len(self.turns)]
+
+    @property
+    def gone(self) -> int:
+        """How much was told before that, and let go."""
+        return self._gone
+
+    def tell_as(self, telling: Telling) -> None:
+        """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
+        with self._guard:
+            if telling != self.telling:
+                self.telling = telling
+                told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
+                self._told, self._fitted = [*self.earlier, *told], {}
+
+    def span(self) -> Span:
+        """What a call now is told."""
+        stop, window, known = len(self._told), self.telling.max_turns, self.initial
+        start = self._first if window is None else max(self._first, stop - window)
+        if window is not None and window - (stop - start) < len(known):
+            known = known[len(known) - (window - (stop - start)) :]
+        return Span(self._told, start, stop, known, self._gone)
+
+    def fitted(self, span: Span, node: str, fields: Fields) -> list[Told]:
+        """A stretch as a predictor with these fields would have had it."""
+        with self._guard:
+            known = [one for told in span.known if (one := fields.fit(told, {})) is not None]
+            if span.told is not self._told:
+                past = span.told[span.start : span.stop]
+                return known + [one for told in past if (one := fields.fit(told, {})) is not None]
+            found = self._fitted.setdefault((node, fields), [])
+            for at in range(len(found), span.stop):
+                turn = at - (len(self._told) - len(self.turns))
+                said = self.turns[turn].nodes.get(node, {}) if turn >= 0 else {}
+                found.append(fields.fit(self._told[at], said))
+            return known + [told for told in found[span.start : span.stop] if told is not None]
+
+    def catch_up(self) -> None:
+        """Take in what others have said on the branch, or taken back."""
+        with self._guard:
+            if self._branch is not None:
+                if self._branch.session.durable:
+                    self._branch.session.refresh()
+                if not self._holds_all(self._branch):
+                    self._read_on(self._branch)
+
+    def _holds_all(self, branch: Branch) -> bool:
+        return branch.tail.total == self._seen and branch.revision == self._revision
+
+    def _read_on(self, branch: Branch, own: Turn | None = None) -> None:
+        """Hold what the branch holds; a turn of our `own` is on it, perhaps behind others'."""
+        with branch.session.lock:
+            if branch.revision != self._revision:
+                self._begin([])  # someone took turns back, or began anew
+                self._seen = 0
+            first = self._seen + (branch.system is not None)
+            new = branch.items_of(branch.session.messages, first)
+            self._mark(branch)
+        judged = labels_of(branch.session)
+        for one in read(new):
+            if isinstance(one, Began):
+                self._begin(one.initial, one.earlier)
+            elif own is not None and one.message == own.message:
+                own.index = self._count
+                self._take(own)
+            else:
+                self._take(self._found(one, average(judged.get(one.message, ()))))
+        self._let_go()
+
+    def _found(self, said: Said, score: float | None) -> Turn:
+        past = past_in(said.note, self._told, self.initial)
+        turn = Turn(
+            self._count,
+            said.inputs,
+            said.outputs,
+            self.span() if past is None else past,
+            score,
+            nodes=said.note.get("nodes"),
+        )
+        turn.asked, turn.message = said.asked, said.message
+        return turn
+
+    def _mark(self, branch: Branch) -> None:
+        """All of the branch is held here."""
+        self._seen, self._revision = branch.tail.total, branch.revision
+
+    def set_system(self, message: Message | None) -> None:
+        """Give the branch a system message, or none; the turns stay as they are."""
+        with self._guard:
+            branch = self.branch
+            held = self._holds_all(branch)
+            branch.session.set_branch_system(branch, message)
+            if held and branch.tail.total == self._seen:
+                self._mark(branch)
+
+    def become(self, other: TurnLog) -> None:
+        """Hold what another log holds, and nothing else, in one step.
+
+        Raises ConflictError if the branch holds what was not taken in.
+        """
+        with self._guard:
+            if self._branch is not None:
+                other._lay_out(self._branch)
+                self._mark(self._branch)
+            self._hold(other)
+
+    def _lay_out(self, branch: Branch) -> None:
+        """Put all that is held on a branch, in place of what is there."""
+        said = beginning(self.initial, self.earlier)
+        for turn in self.turns:
+            said += turn_messages(turn)
+        with branch.session.lock:
+            branch.session.add_messages(said)  # on no branch yet, so nobody reads them
+            first = 0 if branch.system is None else 1
+            if said or len(branch) > first:
+                branch[first:] = [message.id for message in said]
+
+    def begin_with(self, initial: Iterable[Told]) -> None:
+        """Have this history and no turns."""
+        self.become(TurnLog.of(self.telling, initial))
+
+    def add(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        past: Span | None = None,
+        given: list[Told] | None = None,
+        nodes: dict[str, dict[str, Any]] | None = None,
+    ) -> Turn:
+        """Keep a turn: the branch first, then here."""
+        kept = self.telling.kept(outputs)
+        inside = _beyond(nodes or {}, kept)
+        with self._guard:
+            heard = History(messages=given) if given is not None else self._still(past)
+            turn = Turn(self._count, self.telling.kept(inputs), kept, heard, nodes=inside)
+            branch = self.branch
+            said: list[Message] = turn_messages(turn)
+            branch.session.add_messages(said, branches=branch)
+            if (branch.tail.total, branch.revision) == (self._seen + len(said), self._revision):
+                self._take(turn)
+                self._mark(branch)
+                self._let_go()
+            else:
+                self._read_on(branch, turn)
+        return turn
+
+    def _still(self, past: Span | None) -> Any:
+        """What a call was told, as it is to be kept: turns may have been taken back meanwhile."""
+        if past is None:
+            return self.span()
+        return past if past.told is self._told else History(messages=past.messages())
+
+    def _take(self, turn: Turn) -> None:
+        self.turns.append(turn)
+        self._told.append(self.telling.told(turn.inputs, turn.outputs))
+        self._count = turn.index + 1
+
+    def _let_go(self) -> None:
+        """Hold no more turns than asked for; what only they knew is let go now and then."""
+        limit = self.telling.max_stored
+        if limit is None or len(self.turns) <= limit:
+            return
+        del self.turns[: len(self.turns) - limit]
+        self._first = len(self._told) - len(self.turns)
+        if self._first > max(_SPARE, 2 * limit):
+            self._told, self._gone = self._told[self._first :], self._gone + self._first
+            self._first, self._fitted = 0, {}
+
+    def judge(self, scores: Mapping[int, float]) -> None:
+        """Give turns their scores, by `id(turn)`; forks share turns, and keep theirs."""
+        with self._guard:
+            self.turns = [
+                turn.again(scores[id(turn)]) if id(turn) in scores else turn for turn in self.turns
+            ]
+
+    def take_back(self, steps: int) -> list[Turn]:
+        """Undo the last turns, the last one first; what others said between them stays."""
+        with self._guard:
+            self.catch_up()
+            taken = self.turns[max(0, len(self.turns) - max(0, steps)) :][::-1]
+            if not taken:
+                return []
+            branch = self.branch
+            _take_off(branch, taken)
+            self._mark(branch)
+            del self.turns[-len(taken) :]
+            self._told, self._fitted = self._told[: -len(taken)], {}
+            self._count = taken[-1].index
+            return taken
+
+    def fork(self, name: str | None = None) -> TurnLog:
+        """The same turns on a fork of the branch."""
+        with self._guard:
+            branch = self.branch
+            made = self._on(branch.fork(name=name, resources=True, capabilities=True, system=True))
+            made._seen, made._revision = self._seen, made.branch.revision
+            return made
+
+    def detached(self) -> TurnLog:
+        """The same turns in memory, on a branch that is laid out when it is needed."""
+        with self._guard:
+            made = self._on(None)
+            made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns]
+            made._gone = 0
+            return made
+
+    def _on(self, branch: Branch | None) -> TurnLog:
+        made = TurnLog(self.telling)
+        made._hold(self)
+        made._branch = branch
+        return made
+
+    def _hold(self, other: TurnLog) -> None:
+        self.initial, self.turns, self._told = other.initial, other.turns[:], other._told[:]
+        self._first, self._gone, self._count = other._first, other._gone, other._count
+        self._fitted = {}
+
+
+def _take_off(branch: Branch, taken: list[Turn]) -> None:
+    """Take turns, the last one first, off a branch: those that stand together in one write."""
+    ends: list[list[int]] = []
+    for turn in taken:
+        assert turn.asked is not None, "a turn of a branch knows where it stands"
+        first = branch.index(turn.asked)
+        if ends and ends[-1][0] == first + 2:
+            ends[-1][0] = first
+        else:
+            ends.append([first, first + 2])
+    for first, end in ends:
+        del branch[first:end]
+
+
+def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
+    """A turn for a branch of its own, whose positions begin with what is told here."""
+    past = turn.past
+    if isinstance(past, Span):
+        if past.gone == gone:
+            past = Span(told, past.start, past.stop, past.known)
+        else:
+            past = History(messages=past.messages())
+    return turn.again(past=past)
+
+
+def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What nested predictors said that the outputs do not tell."""
+    found = {
+        node: {name: value for name, value in said.items() if name not in outputs}
+        for node, said in nodes.items()
+    }
+    return {node: plain_fields(said) for node, said in found.items() if said}

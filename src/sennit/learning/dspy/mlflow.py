@@ -1,0 +1,63 @@
+"""Turns of a session as a run of MLflow, for those who watch their programs there.
+
+A run holds a metric per turn, the turns themselves as files, and the scores when they are known. A
+session does not depend on it: `on_turn` that fails is a warning, and the turn is kept.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Self
+
+from sennit.errors import MissingExtraError
+from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.turn import Turn
+
+if TYPE_CHECKING:
+    from sennit.learning.dspy.session import Session
+
+
+class MlflowRun:
+    """A run of MLflow that turns are logged to.
+
+    with MlflowRun("rope") as run:
+        session = Session(program, on_turn=run.turn)
+        session(question="Name a knot")
+        session.score(metric)
+        run.scores(session)
+    """
+
+    def __init__(
+        self, experiment: str, *, name: str | None = None, tracking_uri: str | None = None
+    ) -> None:
+        """Begin a run; the experiment is made if it is not there. Raises what MLflow raises."""
+        try:
+            mlflow: Any = import_module("mlflow")
+        except ImportError as error:
+            raise MissingExtraError.of("Logging to MLflow", "mlflow") from error
+        self._client: Any = mlflow.MlflowClient(tracking_uri=tracking_uri)
+        found = self._client.get_experiment_by_name(experiment)
+        where = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        self.id: str = self._client.create_run(where, run_name=name).info.run_id
+        """What MLflow calls the run."""
+
+    def turn(self, session: Session, turn: Turn) -> None:
+        """Log a turn; for `Session(on_turn=...)`."""
+        told = {"inputs": plain_fields(turn.inputs), "outputs": plain_fields(turn.outputs)}
+        self._client.log_dict(self.id, told, f"turns/{turn.index:06}.json")
+        self._client.log_metric(self.id, "turns", len(session), step=turn.index)
+
+    def scores(self, session: Session) -> None:
+        """Log the scores that turns have, and what they come to on average."""
+        known = [(turn.index, turn.score) for turn in session.turns if turn.score is not None]
+        for index, score in known:
+            self._client.log_metric(self.id, "score", score, step=index)
+        if known:
+            mean = sum(score for _, score in known) / len(known)
+            self._client.log_metric(self.id, "score_mean", mean)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._client.set_terminated(self.id, "FINISHED" if kind is None else "FAILED")

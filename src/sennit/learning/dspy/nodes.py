@@ -1,0 +1,144 @@
+"""Nodes: predictors inside a program that have a past of their own.
+
+A plain session has one past, that of the program as a whole. With `with_memory` each predictor has
+turns as well, on a branch beside the session's, named after it. They are its alone or shared by all
+nodes; they last, or end with each call of the program (an episode), or are not kept at all. At the
+end of an episode a consolidator may fold it into a longer memory, a text that the predictor is
+given with its instructions; it is the system message of the node's branch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.past import Fields, Told
+from sennit.learning.dspy.plain import mended
+from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.turn import Turn
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+
+Scope: TypeAlias = Literal["isolated", "shared"]
+Lifetime: TypeAlias = Literal["persistent", "episodic", "stateless"]
+Consolidator: TypeAlias = Callable[[str, Sequence[Turn], str], str]
+"""Given what a node remembers, the turns of an episode and its name, what it remembers now."""
+
+SHARED = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """What nodes keep."""
+
+    scope: Scope = "isolated"
+    lifetime: Lifetime = "persistent"
+    consolidator: Consolidator | None = None
+
+
+class Node:
+    """A predictor's own past."""
+
+    def __init__(self, log: TurnLog) -> None:
+        self.log = log
+
+    @property
+    def memory(self) -> str:
+        """What was consolidated."""
+        system = self.log.branch.system
+        return "" if system is None else system.content.words
+
+    @memory.setter
+    def memory(self, text: str) -> None:
+        said = Message(SystemContent(system_message=mended(text))) if text else None
+        self.log.set_system(said)
+
+    def clear(self) -> None:
+        """Have no past and remember nothing."""
+        self.log.begin_with([])
+        if self.memory:
+            self.memory = ""
+
+
+class Nodes:
+    """The nodes of a conversation, made when first needed."""
+
+    def __init__(self, beside: Branch, telling: Telling) -> None:
+        self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
+        self._nodes: dict[str, Node] = {}
+
+    def of(self, name: str) -> Node:
+        """A node by the name of its predictor."""
+        found = self._nodes.get(name)
+        if found is None:
+            found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
+        return found
+
+    def _branch(self, name: str) -> Branch:
+        named = f"{self._stem}{name}"
+        there = self._session.get_branch(named, None)
+        return self._session.create_branch(name=named) if there is None else there
+
+    def all(self) -> dict[str, Node]:
+        """Those that have said something, or remember something, by name."""
+        for branch in self._session.branches:
+            if branch.name.startswith(self._stem):
+                self.of(branch.name.removeprefix(self._stem))
+        return dict(self._nodes)
+
+    def forked(self, beside: Branch) -> Nodes:
+        """The same nodes, to go on with beside another branch of the same session."""
+        made = Nodes(beside, self._telling)
+        for name, node in self.all().items():
+            made._nodes[name] = Node(node.log.fork(f"{made._stem}{name}"))
+        return made
+
+    def detached(self, beside: Branch) -> Nodes:
+        """The same nodes beside a branch in memory."""
+        made = Nodes(beside, self._telling)
+        for name, node in self.all().items():
+            copy = made.of(name)
+            copy.log.become(node.log.detached())
+            copy.memory = node.memory
+        return made
+
+
+class NodeMemory:
+    """What the nodes hear and keep during one call of the program."""
+
+    def __init__(self, nodes: Nodes, plan: MemoryPlan) -> None:
+        self._nodes, self.plan = nodes, plan
+        self._episodes: dict[str, list[Turn]] = {}
+
+    def _key(self, name: str) -> str:
+        return SHARED if self.plan.scope == "shared" else name
+
+    def node(self, name: str) -> Node:
+        """The node that a predictor speaks on."""
+        return self._nodes.of(self._key(name))
+
+    def history_for(self, name: str, fields: Fields) -> list[Told]:
+        """What a predictor hears of its own past."""
+        if self.plan.lifetime == "stateless":
+            return []
+        log = self.node(name).log
+        log.catch_up()
+        return log.fitted(log.span(), name, fields)
+
+    def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """Keep what a predictor was asked and said."""
+        if self.plan.lifetime != "stateless":
+            turn = self.node(name).log.add(inputs, outputs)
+            self._episodes.setdefault(self._key(name), []).append(turn)
+
+    def end_episode(self) -> None:
+        """The call of the program is over: consolidate, and forget what does not last."""
+        for name, episode in self._episodes.items():
+            node = self._nodes.of(name)
+            if self.plan.consolidator is not None:
+                node.memory = self.plan.consolidator(node.memory, episode, name)
+            if self.plan.lifetime == "episodic":
+                node.log.begin_with([])

@@ -1,0 +1,109 @@
+"""The past of a program, told once and read by position.
+
+What every turn adds to the history is told once, as one dict at the end of one growing list. The
+history a call sees is a stretch of that list, and a turn remembers which: two numbers, however long
+the conversation. A stretch becomes a `dspy.History` when someone looks at it.
+
+The list only grows. Whoever takes turns back, or lets old ones go, continues with a new one, so a
+turn that was taken back still knows its past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from pydantic import model_serializer
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.learning.dspy.framework import History
+
+Told: TypeAlias = dict[str, Any]
+
+
+class Span(NamedTuple):
+    """A stretch of what was told, and what was known before anything was."""
+
+    told: list[Told]
+    start: int
+    stop: int
+    known: Sequence[Told] = ()
+    """What it holds of the history that the conversation began with."""
+    gone: int = 0
+    """How much had been told, and let go, before the list begins."""
+
+    def messages(self) -> list[Told]:
+        """What it holds."""
+        return [*self.known, *self.told[self.start : self.stop]]
+
+
+class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]
+    """A history that is read from what was told when someone looks at it."""
+
+    @classmethod
+    def of(cls, span: Span) -> Any:
+        """The history in a stretch, not read yet."""
+        made = cls.model_construct()
+        object.__setattr__(made, "_span", span)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "messages":
+            return super().__getattr__(name)  # pyright: ignore
+        span = cast("Span", object.__getattribute__(self, "_span"))
+        found = self.__dict__["messages"] = span.messages()
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, History) and self.messages == cast("Any", other).messages
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"History(messages={self.messages!r})"
+
+    __str__ = __repr__
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Any:
+        return History(messages=self.messages).__deepcopy__(memo)
+
+    @model_serializer(mode="plain")
+    def _written(self) -> dict[str, Any]:
+        return {"messages": self.messages}
+
+
+def history_from(given: Any) -> list[Told]:
+    """The messages of a history that a caller gave: a History, its dict, or a list of dicts."""
+    messages: Any = given.messages if isinstance(given, History) else given
+    if isinstance(messages, Mapping):
+        messages = cast("Mapping[str, Any]", messages).get("messages")
+    if not isinstance(messages, (list, tuple)) or not all(
+        isinstance(one, Mapping) for one in cast("Iterable[Any]", messages)
+    ):
+        raise InvalidTypeError(
+            f"A history is a dspy.History, or a list of dicts such as "
+            f"[{{'question': '...', 'answer': '...'}}], got {shown(given)}."
+        )
+    return [dict(one) for one in cast("Sequence[Mapping[str, Any]]", messages)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a predictor, without its history."""
+
+    inputs: frozenset[str]
+    outputs: frozenset[str]
+
+    def fit(self, told: Told, said: Mapping[str, Any]) -> Told | None:
+        """A turn as this predictor would have had it; None if it would be full of holes.
+
+        `said` is what this very predictor said in that turn, which fills in what the program as a
+        whole did not tell, such as its reasoning.
+        """
+        if self.outputs <= told.keys() and not self.inputs.isdisjoint(told):
+            return told
+        filled = {**said, **told}
+        if self.outputs <= filled.keys() and not self.inputs.isdisjoint(filled):
+            return filled
+        return None

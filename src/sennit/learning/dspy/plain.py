@@ -1,0 +1,61 @@
+"""What a program says, as plain data that can be stored and read.
+
+A program's values may be anything. What JSON can say stays as it is; a pydantic model becomes its
+fields; anything else is kept as the text it shows. Text that no file could hold is mended: a value
+is never a reason to lose a turn.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import BaseModel
+
+_DEEPEST = 40
+
+
+def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a turn as plain data."""
+    return {mended(str(name)): _plain(value, 0) for name, value in values.items()}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return mended(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if depth >= _DEEPEST:
+        return mended(str(value))
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump(mode="json", fallback=str), depth + 1)
+    if isinstance(value, Mapping):
+        items = cast("Mapping[Any, Any]", value).items()
+        return {mended(str(name)): _plain(one, depth + 1) for name, one in items}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
+    return mended(str(value))
+
+
+def mended(value: str) -> str:
+    """Text that can be stored: no lone surrogates, no NUL."""
+    if value.isascii():
+        return value.replace("\x00", "\ufffd") if "\x00" in value else str(value)
+    mended = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return mended.replace("\x00", "\ufffd")
+
+
+def spoken(fields: Mapping[str, Any]) -> str:
+    """The fields as someone would read them: one alone bare, several under their names."""
+    if len(fields) == 1:
+        return _said(next(iter(fields.values())))
+    return "\n\n".join(f"{name}: {_said(value)}" for name, value in fields.items())
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)

@@ -1,0 +1,162 @@
+"""The saved form of a conversation with a program: version 2; version 1 is read as well.
+
+Beside what version 2 has always held, it says where the past of each turn begins and ends, what was
+told before the first turn that is held, and what the nodes hold. A reader that knows nothing of
+these rebuilds the pasts by its own rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, cast
+
+from sennit.errors import ValidationError
+from sennit.ids import new_id
+from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.past import Told, history_from
+from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.written import note_of
+from sennit.messages.codec import dumps, loads
+
+VERSION = 2
+
+_OPTIONS = ("history_field", "max_turns", "max_stored_turns", "copy_mode", "history_policy")
+_SETS = ("exclude_fields", "history_input_fields")
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTurns:
+    """Turns as plain data."""
+
+    initial: list[Told] = field(default_factory=list[Told])
+    earlier: list[Told] = field(default_factory=list[Told])
+    turns: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    @classmethod
+    def of(cls, log: TurnLog) -> Self:
+        """The turns of a log."""
+        return cls(
+            [plain_fields(told) for told in log.initial],
+            [plain_fields(told) for told in log.earlier],
+            [_written(turn, log.gone) for turn in log.turns],
+        )
+
+    @classmethod
+    def read(cls, state: Mapping[str, Any]) -> Self:
+        """The turns in a file."""
+        initial = state.get("initial_history")
+        return cls(
+            [] if initial is None else history_from(initial),
+            history_from(state.get("earlier", [])),
+            [_checked(turn) for turn in state.get("turns", [])],
+        )
+
+    def written(self) -> dict[str, Any]:
+        """The same for a file."""
+        initial = {"messages": self.initial} if self.initial else None
+        found: dict[str, Any] = {"initial_history": initial, "turns": self.turns}
+        return {**found, "earlier": self.earlier} if self.earlier else found
+
+    def log(self, telling: Telling) -> TurnLog:
+        """A log in memory that holds them."""
+        return TurnLog.of(telling, self.initial, self.earlier, self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A conversation as plain data, its nodes, and how it was told."""
+
+    conversation: SavedTurns
+    nodes: dict[str, tuple[SavedTurns, str]]
+    """Turns and memory, by name."""
+    options: dict[str, Any]
+    """What the session was made with."""
+
+    @classmethod
+    def of(
+        cls, log: TurnLog, nodes: Mapping[str, tuple[TurnLog, str]], options: Mapping[str, Any]
+    ) -> Self:
+        """What is held now."""
+        telling = log.telling
+        only = telling.only_inputs
+        return cls(
+            SavedTurns.of(log),
+            {name: (SavedTurns.of(one), memory) for name, (one, memory) in nodes.items()},
+            {
+                "history_field": telling.history_field,
+                "max_turns": telling.max_turns,
+                "max_stored_turns": telling.max_stored,
+                "copy_mode": telling.copies,
+                "exclude_fields": sorted(telling.exclude),
+                "history_input_fields": None if only is None else sorted(only),
+                **options,
+            },
+        )
+
+    @property
+    def telling(self) -> Telling:
+        """How it was told."""
+        options, only = self.options, self.options.get("history_input_fields")
+        return Telling(
+            history_field=options.get("history_field", "history"),
+            exclude=frozenset(options.get("exclude_fields") or ()),
+            only_inputs=None if only is None else frozenset(only),
+            max_turns=options.get("max_turns"),
+            max_stored=options.get("max_stored_turns"),
+            copies=options.get("copy_mode", "deep"),
+        )
+
+    def written(self) -> dict[str, Any]:
+        """The same for a file."""
+        nodes = {
+            name: {**one.written(), "memory": memory} for name, (one, memory) in self.nodes.items()
+        }
+        found = {"version": VERSION, **self.options, **self.conversation.written()}
+        return {**found, "nodes": nodes} if nodes else found
+
+
+def write_file(path: str | Path, saved: Saved) -> None:
+    """Write it; whoever reads the file meanwhile sees what was there before, or all of it."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{new_id().hex}.part")
+    part.write_bytes(dumps(saved.written()))
+    part.replace(target)
+
+
+def read_file(path: str | Path) -> Saved:
+    """What a file holds; raises ValidationError if it is no saved conversation."""
+    state = _mapping(loads(Path(path).read_bytes()))
+    if state.get("version") not in (1, VERSION):
+        raise ValidationError("This is no saved session of version 1 or 2.")
+    options = {name: state[name] for name in _OPTIONS if name in state}
+    options |= {name: set(state[name]) for name in _SETS if state.get(name) is not None}
+    nodes = {
+        name: (SavedTurns.read(_mapping(one)), str(_mapping(one).get("memory", "")))
+        for name, one in _mapping(state.get("nodes")).items()
+    }
+    return Saved(SavedTurns.read(state), nodes, options)
+
+
+def _mapping(found: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _written(turn: Turn, gone: int) -> dict[str, Any]:
+    return {
+        "index": turn.index,
+        "inputs": plain_fields(turn.inputs),
+        "outputs": plain_fields(turn.outputs),
+        "score": turn.score,
+        **note_of(turn, gone),
+    }
+
+
+def _checked(turn: Any) -> dict[str, Any]:
+    saved = _mapping(turn)
+    if not all(isinstance(saved.get(name), dict) for name in ("inputs", "outputs")):
+        raise ValidationError(f"A saved turn has inputs and outputs, not only {sorted(saved)}.")
+    return saved

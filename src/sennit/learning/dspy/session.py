@@ -1,0 +1,348 @@
+"""A DSPy program that remembers: a session is a program, and its calls are turns.
+
+The program inside hears the conversation without knowing of it. The session is a `dspy.Module`
+whose predictors are those of the program, so optimisers compile it like any other.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Self, cast
+
+from sennit.errors import InvalidTypeError, shown
+from sennit.learning.dspy.call import Call
+from sennit.learning.dspy.framework import Module, dspy
+from sennit.learning.dspy.hearing import Speaking, current_call, wire
+from sennit.learning.dspy.locks import LockMode
+from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.nodes import (
+    Consolidator,
+    Lifetime,
+    MemoryPlan,
+    NodeMemory,
+    Scope,
+)
+from sennit.learning.dspy.options import HistoryPolicy, OnMetricError, OnTurn, Options, require
+from sennit.learning.dspy.past import Snapshot, Told, history_from
+from sennit.learning.dspy.programs import copied, fields_of, takes
+from sennit.learning.dspy.rehearsal import Rehearsal
+from sennit.learning.dspy.saved import read_file, write_file
+from sennit.learning.dspy.state import SessionState
+from sennit.learning.dspy.teaching import Judge, example_of, good_enough
+from sennit.learning.dspy.telling import CopyMode, Telling
+from sennit.learning.dspy.turn import Turn
+from sennit.learning.labels import Label, label_many
+from sennit.sessions.client import ClientCore
+
+_log = logging.getLogger(__name__)
+_STATES = "sennit_states"
+
+
+class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
+    """A program whose calls are turns of one conversation.
+
+    session = Session(dspy.Predict("question -> answer"))
+    session(question="Name a knot")
+    session(question="Another?")  # hears the first turn
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        history_field: str = "history",
+        max_turns: int | None = None,
+        exclude_fields: set[str] | None = None,
+        history_input_fields: set[str] | None = None,
+        initial_history: Any = None,
+        history_policy: HistoryPolicy = "override",
+        on_metric_error: OnMetricError = "zero",
+        strict_history_annotation: bool = False,
+        lock: LockMode = "none",
+        *,
+        input_field_override: set[str] | None = None,
+        max_stored_turns: int | None = None,
+        copy_mode: CopyMode = "deep",
+        on_turn: OnTurn | None = None,
+        store: ClientCore[Any] | None = None,
+        key: str | None = None,
+        branch: str | None = None,
+        memory: MemoryPlan | None = None,
+    ) -> None:
+        """Wrap a program; its own copy of it hears the turns.
+
+        `max_turns` messages of the history reach a call (0: none), without `exclude_fields` and of
+        the inputs only `history_input_fields`. `history_policy` says what an explicit history does:
+        "override" answers it and keeps nothing, "use_if_provided" keeps the turn, "replace_session"
+        begins anew with it. With `store` and `key` the turns are kept there, on the branch "main"
+        unless another is named, and gone on with. With `memory` each predictor has a past of its
+        own; see `with_memory`.
+        Raises ValidationError for an unknown word, InvalidTypeError for what is no dspy.Module.
+        """
+        super().__init__()  # pyright: ignore
+        only = history_input_fields if input_field_override is None else input_field_override
+        telling = Telling(
+            history_field=history_field,
+            exclude=frozenset(exclude_fields or ()),
+            only_inputs=None if only is None else frozenset(only),
+            max_turns=max_turns,
+            max_stored=max_stored_turns,
+            copies=copy_mode,
+        )
+        options = Options(
+            telling=telling,
+            policy=history_policy,
+            on_metric_error=on_metric_error,
+            strict=strict_history_annotation,
+            lock=lock,
+            on_turn=on_turn,
+            plan=memory,
+        )
+        self.__dict__.update(_options=options, _rehearsal=Rehearsal())
+        self._take_in(module)
+        began = None if initial_history is None else history_from(initial_history)
+        state = SessionState.kept(store, key, branch, telling)
+        state.adopt(telling, lock)
+        if began and not state.log.turns and not state.log.initial:
+            state.begin(began)
+        self.__dict__["_state"] = state
+
+    def _take_in(self, module: Any) -> None:
+        if not isinstance(module, Module):
+            raise InvalidTypeError(f"A session wraps a dspy.Module, got {shown(module)}.")
+        telling = self._options.telling
+        own = copied(module, telling.copies)
+        wire(own, telling.history_field, strict=self._options.strict)
+        self.module = own
+        self.__dict__["_tells"] = takes(own, telling.history_field)
+
+    @property
+    def state(self) -> SessionState:
+        """Where its turns are: its own, or the one that is bound here."""
+        bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
+        own: SessionState = self.__dict__["_state"]
+        return bound.get(id(self), own)
+
+    @contextmanager
+    def use_state(self, state: SessionState) -> Generator[SessionState]:
+        """Speak on another conversation inside the block; others may use theirs meanwhile.
+
+        DSPy takes it along into its worker threads.
+        """
+        state.adopt(self._options.telling, self._options.lock)
+        bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
+        with dspy.context(**{_STATES: {**bound, id(self): state}}):
+            yield state
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns, the oldest first."""
+        return self.state.turns
+
+    @property
+    def session_history(self) -> Any:
+        """What the next call will hear, as a dspy.History."""
+        return Snapshot.of(self.state.log.span())
+
+    @property
+    def initial_history(self) -> list[Told]:
+        """The history the conversation began with."""
+        return self.state.initial_history
+
+    def __len__(self) -> int:
+        return len(self.state.log.turns)
+
+    def __bool__(self) -> bool:
+        return True  # also before the first turn
+
+    def forward(self, **inputs: Any) -> Any:
+        """Call the program as the next turn."""
+        call = self._call(inputs)
+        with call.lock.held(), Speaking(call.begun()), closing(call):
+            prediction = self.module(**call.arguments)
+            self._keep(call, prediction)
+        return prediction
+
+    async def aforward(self, **inputs: Any) -> Any:
+        """The same, awaited."""
+        call = self._call(inputs)
+        async with call.lock.aheld():
+            with Speaking(call.begun()), closing(call):
+                prediction = await self.module.acall(**call.arguments)
+                self._keep(call, prediction)
+        return prediction
+
+    def _call(self, inputs: dict[str, Any]) -> Call:
+        options: Options = self._options
+        state = self.state
+        field, plan = options.telling.history_field, options.plan
+        history = inputs.pop(field, None)
+        given = None if history is None else history_from(history)
+        overridden = given is not None and options.policy == "override"
+        keeps = not (overridden or self._rehearsal.goes_on)
+        return Call(
+            program=self.module,
+            state=state,
+            inputs=inputs,
+            given=given,
+            keeps=keeps,
+            parent=current_call(),
+            tell_as=field if self._tells else None,
+            memory=NodeMemory(state.nodes, plan) if plan is not None and keeps else None,
+        )
+
+    def _keep(self, call: Call, prediction: Any) -> None:
+        if not call.keeps:
+            return
+        options: Options = self._options
+        log, outputs = call.state.log, fields_of(prediction)
+        if call.given is not None and options.policy == "replace_session":
+            replacing = TurnLog.of(log.telling, call.given)
+            turn = replacing.add(call.inputs, outputs, nodes=call.nodes)
+            log.catch_up()
+            log.become(replacing)
+        else:
+            turn = log.add(call.inputs, outputs, call.span, call.given, nodes=call.nodes)
+        if options.on_turn is not None:
+            try:
+                options.on_turn(self, turn)
+            except Exception:
+                _log.warning("on_turn failed; the turn is kept", exc_info=True)
+
+    def add_turn(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Turn:
+        """Put a turn at the end that was not called for."""
+        return self.state.log.add(inputs, outputs)
+
+    def pop_turn(self) -> Turn | None:
+        """Take the last turn back; None if there is none."""
+        return next(iter(self.undo()), None)
+
+    def undo(self, steps: int = 1) -> list[Turn]:
+        """Take turns back, the last one first; as many as there are."""
+        return self.state.log.take_back(steps)
+
+    def reset(self) -> None:
+        """Begin anew with the history it began with."""
+        self.state.reset()
+
+    def fork(self) -> Self:
+        """A session that goes on from here by itself."""
+        state = self.state.fork(with_nodes=self._options.plan is not None)
+        return self._copy(state, copied(self.module, self._options.telling.copies))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        state = self.state.detached(with_nodes=self._options.plan is not None)
+        return self._copy(state, copied(self.module, "deep"))
+
+    def reset_copy(self) -> Self:
+        """A copy with no demonstrations and no turns, as optimisers ask for."""
+        made = cast("Self", super().reset_copy())  # pyright: ignore
+        made.reset()
+        return made
+
+    def _copy(self, state: SessionState, module: Any) -> Self:
+        made: Any = type(self).__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        # Some optimisers put a `forward` into the instance, which would be that of this one.
+        made.__dict__.pop("forward", None)
+        made.__dict__.update(_state=state, module=module, history=[], callbacks=[*self.callbacks])
+        if not self._rehearsal.goes_on:
+            made.__dict__["_rehearsal"] = Rehearsal()
+        return made
+
+    def update_module(self, module: Any) -> None:
+        """Go on with another program, such as a compiled one."""
+        self._take_in(module.module if isinstance(module, Session) else module)
+
+    def score(
+        self, metric: Callable[..., Any], gold: Any = None, *, by: str | None = None
+    ) -> list[float]:
+        """Ask a metric about each turn, once; kept as the turns' scores, and as labels."""
+        log, judge = self.state.log, self._judge(metric)
+        session = log.session  # from here on all turns stand on the branch
+        turns = list(log.turns)
+        scores = [judge.score(turn, gold) for turn in turns]
+        name = by or judge.name
+        told = [(turn.message, score) for turn, score in zip(turns, scores, strict=True)]
+        label_many(session, [Label.of(one, score, by=name) for one, score in told if one])
+        log.judge({id(turn): score for turn, score in zip(turns, scores, strict=True)})
+        return scores
+
+    def _judge(self, metric: Callable[..., Any]) -> Judge:
+        options = self._options
+        return Judge(metric, options.telling.history_field, options.on_metric_error == "zero")
+
+    def to_examples(
+        self,
+        *,
+        metric: Callable[..., Any] | None = None,
+        min_score: float | None = None,
+        include_history: bool = True,
+        strict_trajectory: bool = False,
+        require_outputs: bool = True,
+    ) -> list[Any]:
+        """Each turn as a dspy.Example that stands alone; its history is read when looked at.
+
+        With `min_score` those that a metric, or their score, puts lower are left out, and with
+        `strict_trajectory` all that follow one.
+        """
+        judge = None if metric is None else self._judge(metric)
+        said = [turn for turn in self.turns if turn.outputs or not require_outputs]
+        chosen = good_enough(
+            said,
+            lambda turn: turn.score if judge is None else judge.score(turn),
+            min_score,
+            strict=strict_trajectory,
+        )
+        field = self._options.telling.history_field if include_history else None
+        return [example_of(turn, field) for turn in chosen]
+
+    to_trainset = to_examples
+
+    @staticmethod
+    def merge_examples(*sessions: Session, **options: Any) -> list[Any]:
+        """The examples of several sessions, one after the other; options as in `to_examples`."""
+        return [example for one in sessions for example in one.to_examples(**options)]
+
+    def save_state(self) -> dict[str, Any]:
+        """The conversation and how it is told, as plain data."""
+        return self.state.saved(history_policy=self._options.policy).written()
+
+    def save(self, path: str | Path) -> None:
+        """Write `save_state` to a file; the program is not part of it."""
+        write_file(path, self.state.saved(history_policy=self._options.policy))
+
+    @classmethod
+    def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
+        """The session that was saved, around a program; options replace what was saved."""
+        saved = read_file(path)
+        made = cls(module, **{**saved.options, **options})
+        cast("Session", made).state.fill(saved)
+        return made
+
+
+def sessionify(module: Any, **options: Any) -> Session:
+    """`Session(module, ...)`."""
+    return Session(module, **options)
+
+
+def with_memory(
+    module: Any,
+    *,
+    scope: Scope = "isolated",
+    lifetime: Lifetime = "persistent",
+    consolidator: Consolidator | None = None,
+    **options: Any,
+) -> Session:
+    """A session in which each predictor of the program has a past of its own.
+
+    It is the predictor's alone ("isolated") or one of all of them ("shared"); it lasts
+    ("persistent"), ends with each call ("episodic") or is not kept ("stateless"). A `consolidator`
+    is called at the end of each call with what a node remembers, the turns of the call, and the
+    node's name; what it returns is given to the predictor from then on. `options` are Session's.
+    """
+    require("scope", scope, Scope)
+    require("lifetime", lifetime, Lifetime)
+    return Session(module, memory=MemoryPlan(scope, lifetime, consolidator), **options)

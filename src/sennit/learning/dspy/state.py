@@ -1,0 +1,128 @@
+"""The state of a conversation with a program: its turns, what it began with, its nodes.
+
+It can be saved, loaded, and bound to a session for a while, so that one program serves many
+conversations at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from sennit.errors import ConflictError, ValidationError
+from sennit.learning.dspy.locks import CallLock, LockMode
+from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.nodes import Nodes
+from sennit.learning.dspy.past import Told
+from sennit.learning.dspy.saved import Saved, read_file, write_file
+from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.turn import Turn
+from sennit.sessions.client import ClientCore
+
+
+class SessionState:
+    """A conversation that sessions can speak on."""
+
+    def __init__(self, log: TurnLog | None = None, lock: LockMode = "none") -> None:
+        self.log = TurnLog(Telling()) if log is None else log
+        self.lock = CallLock(lock)
+        self._nodes: Nodes | None = None
+
+    @property
+    def nodes(self) -> Nodes:
+        """The pasts of single predictors, where they have their own."""
+        if self._nodes is None:
+            self._nodes = Nodes(self.log.branch, self.log.telling)
+        return self._nodes
+
+    @classmethod
+    def kept(
+        cls,
+        store: ClientCore[Any] | None,
+        key: str | None,
+        branch: str | None,
+        telling: Telling,
+    ) -> Self:
+        """The conversation under a key of a store, or a new one in memory."""
+        if store is None and key is None and branch is None:
+            return cls(TurnLog(telling))
+        if store is None or key is None:
+            raise ValidationError("A session in a store needs both: store=client and key='...'.")
+        session = store.session(key)
+        return cls(
+            TurnLog(
+                telling, session.default_branch if branch is None else session.get_branch(branch)
+            )
+        )
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns, the oldest first."""
+        return list(self.log.turns)
+
+    @property
+    def initial_history(self) -> list[Told]:
+        """The history it began with."""
+        return list(self.log.initial)
+
+    def adopt(self, telling: Telling, lock: LockMode) -> None:
+        """Be told as a session tells its turns, and kept as apart as it wants."""
+        self.log.tell_as(telling)
+        if lock != "none":
+            self.lock.mode = lock
+
+    def fork(self, *, with_nodes: bool) -> SessionState:
+        """The same turns, to go on with apart from these."""
+        made = SessionState(self.log.fork(), self.lock.mode)
+        if with_nodes:
+            made._nodes = self.nodes.forked(made.log.branch)
+        return made
+
+    def detached(self, *, with_nodes: bool) -> SessionState:
+        """The same turns in memory."""
+        made = SessionState(self.log.detached(), self.lock.mode)
+        if with_nodes:
+            made._nodes = self.nodes.detached(made.log.branch)
+        return made
+
+    def begin(self, initial: list[Told]) -> None:
+        """Have a history to begin with, unless someone else has begun meanwhile."""
+        try:
+            self.log.begin_with(initial)
+        except ConflictError:
+            self.log.catch_up()
+
+    def reset(self) -> None:
+        """Begin anew with the history it began with; the nodes with nothing."""
+        self.log.catch_up()
+        self.log.begin_with(self.log.initial)
+        if self._nodes is not None:
+            for node in self._nodes.all().values():
+                node.clear()
+
+    def saved(self, **options: Any) -> Saved:
+        """All of it as plain data, with the options of a session."""
+        nodes = {} if self._nodes is None else self._nodes.all()
+        return Saved.of(
+            self.log, {name: (one.log, one.memory) for name, one in nodes.items()}, options
+        )
+
+    def fill(self, saved: Saved) -> None:
+        """Have what was saved, and nothing else."""
+        self.log.become(saved.conversation.log(self.log.telling))
+        for name, (turns, memory) in saved.nodes.items():
+            node = self.nodes.of(name)
+            node.log.become(turns.log(self.log.telling))
+            node.memory = memory
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a file."""
+        write_file(path, self.saved())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The state in a file, in memory; raises ValidationError if it is none."""
+        saved = read_file(path)
+        made = cls(TurnLog(saved.telling))
+        made.fill(saved)
+        return made

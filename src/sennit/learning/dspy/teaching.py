@@ -1,0 +1,61 @@
+"""What turns teach: each as an example that stands alone, and what a metric thinks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sennit.learning.dspy.framework import Example, Prediction
+from sennit.learning.dspy.turn import Turn
+
+
+def example_of(turn: Turn, history_field: str | None) -> Any:
+    """A turn as a dspy.Example, with its history as an input where a field is named for it."""
+    past = {} if history_field is None else {history_field: turn.history_snapshot}
+    made = Example(**{**turn.inputs, **past, **turn.outputs})
+    return made.with_inputs(*turn.inputs, *past)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A metric that is asked about turns."""
+
+    metric: Callable[..., Any]
+    history_field: str
+    zero_on_error: bool
+
+    @property
+    def name(self) -> str:
+        """The name its labels are under."""
+        return getattr(self.metric, "__name__", type(self.metric).__name__)
+
+    def score(self, turn: Turn, gold: Any = None) -> float:
+        """What it thinks of a turn, compared with `gold`, or else with the turn itself."""
+        try:
+            expected = example_of(turn, self.history_field) if gold is None else gold
+            return float(self.metric(expected, Prediction(**turn.outputs)))
+        except Exception:
+            if self.zero_on_error:
+                return 0.0
+            raise
+
+
+def good_enough(
+    turns: Iterable[Turn],
+    score: Callable[[Turn], float | None],
+    min_score: float | None,
+    *,
+    strict: bool,
+) -> list[Turn]:
+    """The turns that reach a score; `strict` stops at the first that does not."""
+    if min_score is None:
+        return list(turns)
+    found: list[Turn] = []
+    for turn in turns:
+        reached = score(turn)
+        if reached is not None and reached >= min_score:
+            found.append(turn)
+        elif strict:
+            break
+    return found

@@ -1,0 +1,48 @@
+"""How a turn becomes part of the history, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy, deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sennit.learning.dspy.past import Told
+
+CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telling:
+    """What later turns hear of one, and how many turns there are to hear."""
+
+    history_field: str = "history"
+    exclude: frozenset[str] = frozenset()
+    only_inputs: frozenset[str] | None = None
+    max_turns: int | None = None
+    """How many of the last messages a call is told; None for all."""
+    max_stored: int | None = None
+    """How many turns are held; None for all."""
+    copies: CopyMode = "deep"
+
+    def told(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Told:
+        """What later turns hear of this one."""
+        only, left_out = self.only_inputs, self.exclude | {self.history_field}
+        heard = {name: inputs[name] for name in inputs if only is None or name in only}
+        return {name: one for name, one in {**heard, **outputs}.items() if name not in left_out}
+
+    def kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """A turn's own values, out of reach of whoever changes the caller's."""
+        if self.copies == "none":
+            return dict(values)
+        copied = deepcopy if self.copies == "deep" else copy
+        return {name: _copied(value, copied) for name, value in values.items()}
+
+
+def _copied(value: Any, copied: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    try:
+        return copied(value)
+    except Exception:  # what cannot be copied, such as an open file, is shared
+        return value

@@ -1,0 +1,67 @@
+"""A turn of a program: what went in, what came out, and what it knew then."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sennit.learning.dspy.past import Snapshot, Span
+
+
+class Turn:
+    """One call of a session; `history_snapshot` is the history it was given."""
+
+    __slots__ = ("_past", "asked", "index", "inputs", "message", "nodes", "outputs", "score")
+
+    def __init__(
+        self,
+        index: int,
+        inputs: dict[str, Any],
+        outputs: dict[str, Any],
+        history_snapshot: Any,
+        score: float | None = None,
+        *,
+        nodes: dict[str, dict[str, Any]] | None = None,
+    ) -> None:
+        self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
+        self.nodes = nodes or {}
+        """What nested predictors said that the outputs do not tell, by their names."""
+        self.asked: UUID | None = None
+        self.message: UUID | None = None
+        """The instruction and the answer on the branch, where it is on one."""
+        self._past = history_snapshot
+
+    @property
+    def history_snapshot(self) -> Any:
+        """The history it was given, as a dspy.History."""
+        return Snapshot.of(self._past) if isinstance(self._past, Span) else self._past
+
+    def again(self, score: float | None = None, past: Any = None) -> Turn:
+        """The same turn, with a score or with its past told elsewhere."""
+        judged = self.score if score is None else score
+        known = self._past if past is None else past
+        made = Turn(self.index, self.inputs, self.outputs, known, judged, nodes=self.nodes)
+        made.asked, made.message = self.asked, self.message
+        return made
+
+    @property
+    def past(self) -> Any:
+        """The same, as a stretch of what was told where it is one."""
+        return self._past
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Turn):
+            return NotImplemented
+        return _told(self) == _told(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return (
+            f"Turn(index={self.index}, inputs={self.inputs!r}, outputs={self.outputs!r}, "
+            f"score={self.score!r})"
+        )
+
+
+def _told(turn: Turn) -> tuple[Any, ...]:
+    return turn.index, turn.inputs, turn.outputs, turn.score, turn.history_snapshot

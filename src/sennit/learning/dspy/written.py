@@ -1,0 +1,110 @@
+"""Turns as messages: how they stand on a branch, and how they are read from it again.
+
+A turn is an instruction and an answer, readable as they are, with the exact inputs and outputs
+beside them as plain data. What it knew is written as positions among the turns of its branch, so a
+turn takes the same room however long the conversation; a history of its own it carries along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+from uuid import UUID
+
+from sennit.learning.dspy.framework import History
+from sennit.learning.dspy.past import Span, Told, history_from
+from sennit.learning.dspy.plain import plain_fields, spoken
+from sennit.learning.dspy.turn import Turn
+from sennit.messages.content import AssistantResponseContent, InstructionContent
+from sennit.messages.message import Message
+
+_KEY = "dspy"
+
+Note: TypeAlias = dict[str, Any]
+
+
+def note_of(turn: Turn, gone: int = 0) -> Note:
+    """What a turn knew, and what was said inside it, as plain data.
+
+    Positions count from the turn after the first `gone` ones.
+    """
+    inside = {"nodes": turn.nodes} if turn.nodes else {}
+    past = turn.past
+    if not isinstance(past, Span) or past.start + past.gone < gone:
+        return {"history": [plain_fields(one) for one in turn.history_snapshot.messages], **inside}
+    start, stop = (one + past.gone - gone for one in (past.start, past.stop))
+    known = {"known": len(past.known)} if past.known else {}
+    return {"from": start, "to": stop, **known, **inside}
+
+
+def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told]) -> Any:
+    """What a turn knew, as it was noted; None if it was not."""
+    given = note.get("history", note.get("history_snapshot"))
+    if given is not None:
+        return History(messages=history_from(given))
+    start, stop, known = note.get("from"), note.get("to"), note.get("known", 0)
+    if not (isinstance(start, int) and isinstance(stop, int) and isinstance(known, int)):
+        return None
+    return Span(told, max(0, start), stop, initial[len(initial) - known :] if known else ())
+
+
+def turn_messages(turn: Turn) -> list[Message]:
+    """A turn as it stands on the branch; it remembers its place there."""
+    asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
+    asking = Message(
+        InstructionContent(instruction=spoken(asked)), metadata={_KEY: {"inputs": asked}}
+    )
+    answer = Message(
+        AssistantResponseContent(assistant_response=spoken(answered)),
+        metadata={_KEY: {"outputs": answered, **note_of(turn)}},
+    )
+    turn.asked, turn.message = asking.id, answer.id
+    return [asking, answer]
+
+
+def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
+    """What a conversation began with, as a message; none if with nothing."""
+    if not initial and not earlier:
+        return []
+    plain = [plain_fields(one) for one in initial]
+    note: Note = {"initial": plain}
+    if earlier:
+        note["earlier"] = [plain_fields(one) for one in earlier]
+    return [Message(InstructionContent(context=plain), metadata={_KEY: note})]
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A conversation begins here."""
+
+    initial: list[Told]
+    earlier: list[Told]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A turn that stands on a branch."""
+
+    asked: UUID
+    message: UUID
+    inputs: dict[str, Any]
+    outputs: dict[str, Any]
+    note: Note
+
+
+def read(messages: Iterable[Message]) -> Iterator[Began | Said]:
+    """What messages of a branch say of turns; what others said between them is passed over."""
+    asking: tuple[UUID, dict[str, Any]] | None = None
+    for message in messages:
+        found = message.metadata.get(_KEY)
+        if not isinstance(found, Mapping):
+            continue
+        note = cast("Note", found)
+        if "initial" in note:
+            yield Began(history_from(note["initial"]), history_from(note.get("earlier", [])))
+        elif "inputs" in note:
+            asking = message.id, note["inputs"]
+        elif "outputs" in note and asking is not None:
+            yield Said(asking[0], message.id, asking[1], note["outputs"], note)
+            asking = None

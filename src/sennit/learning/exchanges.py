@@ -1,0 +1,158 @@
+"""Exchanges: one instruction and all that answered it, as they stand on branches.
+
+Branches share history, so most of what a fork shows was said once, on another branch. Walking all
+branches therefore goes down from each end only as far as nobody has been before: a chain of ten
+thousand forks costs what was said in it, not the sum of its branches.
+
+An exchange copies nothing. It names its messages and the segment its instruction stands in, which
+from then on is rewritten beside it, never in place; its history is read there when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from sennit.messages.content import (
+    ActionRequestContent,
+    AssistantResponseContent,
+    InstructionContent,
+)
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.segments import Segment
+from sennit.sessions.session import SessionCore
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An instruction and what answered it."""
+
+    session: SessionCore = field(repr=False)
+    branch: str
+    """The branch it was found on; others may share it."""
+    system: UUID | None
+    home: Segment = field(repr=False)
+    """Where the instruction stands."""
+    asked: UUID
+    answered: tuple[UUID, ...]
+
+    @property
+    def place(self) -> tuple[UUID | None, UUID, UUID]:
+        """The same for all exchanges that answer one and the same prompt."""
+        return self.system, self.home.id, self.asked
+
+    def before(self) -> list[Message]:
+        """All that was said before the instruction, the system message first."""
+        with self.session.lock:
+            position = self.home.position(self.asked)
+            earlier = [] if position is None else self.home.between(0, position)
+            first = [] if self.system is None else [self.system]
+            return self.session.messages.pick([*first, *earlier])
+
+    def instruction(self) -> Message:
+        """What was asked; raises NotFoundError if it has been erased since."""
+        return self.session.messages.get(self.asked)
+
+    def answer(self) -> list[Message]:
+        """What answered it, in order; raises NotFoundError if some has been erased since."""
+        return self.session.messages.pick(self.answered)
+
+
+def on_branch(branch: Branch) -> Iterator[Exchange]:
+    """The answered instructions of a branch, in order."""
+    return _from(branch, 0)
+
+
+def on_branches(branches: Iterable[Branch]) -> Iterator[Exchange]:
+    """Those of several branches, each once, and none that another only goes on with."""
+    walked: dict[UUID, int] = {}
+    for branch in branches:
+        first = _unwalked(branch.tail, walked)
+        if first < branch.tail.total:
+            yield from _from(branch, first)
+
+
+def leaves(branches: Iterable[Branch]) -> list[Branch]:
+    """The branches that no other one goes on from; of several that say the same, the first."""
+    ends: dict[tuple[UUID, int, Message | None], Branch] = {}
+    longest: dict[UUID, int] = {}
+    built_on: dict[UUID, int] = {}
+    for branch in branches:
+        last, total = _end(branch.tail)
+        ends.setdefault((last.id, total, branch.system), branch)
+        longest[last.id] = max(longest.get(last.id, 0), total)
+        _note_bases(last, built_on)
+    return [
+        branch
+        for (last, total, _), branch in ends.items()
+        if total == longest[last] and total > built_on.get(last, -1)
+    ]
+
+
+def _end(tail: Segment) -> tuple[Segment, int]:
+    """The segment in which a history ends, and its length."""
+    return (tail.holder(tail.total - 1) if tail.total else tail), tail.total
+
+
+def _note_bases(segment: Segment, built_on: dict[UUID, int]) -> None:
+    """Note how much of the segments below one is built on, as far as it is not known yet."""
+    while (base := segment.base) is not None and built_on.get(base.id, -1) < segment.offset:
+        built_on[base.id] = segment.offset
+        segment = base
+
+
+def _unwalked(tail: Segment, walked: dict[UUID, int]) -> int:
+    """The position from which on nobody has walked; from now on all of it has been."""
+    segment: Segment | None = tail
+    limit = tail.total
+    while segment is not None:
+        known = walked.get(segment.id, segment.offset)
+        walked[segment.id] = max(known, limit)
+        if known > segment.offset:
+            return min(known, limit)
+        segment, limit = segment.base, segment.offset
+    return 0
+
+
+def _from(branch: Branch, first: int) -> Iterator[Exchange]:
+    """The exchanges that reach past a position, the one that begins before it included."""
+    session, tail = branch.session, branch.tail
+    with session.lock:
+        start = _instruction_at_or_before(branch, first)
+        ids = tail.between(start, tail.total)
+        said = session.messages.pick(ids)
+        system = branch.system
+    uid = None if system is None else system.id
+    for begin, end in _spans(said):
+        if start + end > first:
+            home = tail.holder(start + begin)
+            home.hold(start + begin + 1)
+            yield Exchange(session, branch.name, uid, home, ids[begin], tuple(ids[begin + 1 : end]))
+
+
+def _instruction_at_or_before(branch: Branch, position: int) -> int:
+    messages = branch.session.messages
+    while position > 0 and not _asks(messages.get(branch.tail.id_at(position))):
+        position -= 1
+    return position
+
+
+def _asks(message: Message) -> bool:
+    return isinstance(message.content, InstructionContent) and not message.content.empty
+
+
+def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
+    """Where each answered instruction begins, and where what answered it ends."""
+    begin: int | None = None
+    answered = False
+    for index, message in enumerate(said):
+        if _asks(message):
+            if begin is not None and answered:
+                yield begin, index
+            begin, answered = index, False
+        elif isinstance(message.content, (AssistantResponseContent, ActionRequestContent)):
+            answered = True
+    if begin is not None and answered:
+        yield begin, len(said)

@@ -1,0 +1,101 @@
+"""Where the rows of an export go: lines of JSON, or Parquet.
+
+A file appears under its name when all of it is written; see `stores.whole`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+from sennit.errors import MissingExtraError
+from sennit.learning.formats import Format, Row
+from sennit.messages.codec import dumps
+from sennit.stores.whole import whole
+
+_BATCH = 1000
+
+
+class RowWriter(Protocol):
+    """Takes rows one by one."""
+
+    count: int
+
+    def write(self, row: Row) -> None:
+        """Add one."""
+        ...
+
+
+def writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
+    """What writes a new file, by its ending; it is complete when the stack is left."""
+    part = stack.enter_context(whole(path))
+    if path.suffix == ".parquet":
+        return stack.enter_context(_Parquet(part, format.columns))
+    return _JsonLines(stack.enter_context(part.open("wb", buffering=1 << 20)))
+
+
+class _JsonLines:
+    """One line of JSON for each."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.count = 0
+
+    def write(self, row: Row) -> None:
+        self._file.write(dumps(row) + b"\n")
+        self.count += 1
+
+
+class _Parquet:
+    """A column for each field: scores are numbers, texts are texts, all else is JSON.
+
+    So every file of a format has the same columns, whatever its rows hold, and a batch of rows is
+    all that is in memory.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        try:
+            arrow: Any = import_module("pyarrow")
+            parquet: Any = import_module("pyarrow.parquet")
+        except ImportError as error:
+            raise MissingExtraError.of("Writing Parquet", "export") from error
+        kinds = [
+            (name, arrow.float64() if name.startswith("score") else arrow.string())
+            for name in columns
+        ]
+        self._schema: Any = arrow.schema(kinds)
+        self._batch: Any = arrow.RecordBatch.from_pylist
+        self._file: Any = parquet.ParquetWriter(path, self._schema)
+        self._waiting: list[Row] = []
+        self.count = 0
+
+    def write(self, row: Row) -> None:
+        self._waiting.append({name: _cell(value) for name, value in row.items()})
+        self.count += 1
+        if len(self._waiting) >= _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write_batch(self._batch(self._waiting, schema=self._schema))
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None and self._waiting:
+            self._flush()
+        self._file.close()
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, (str, float, int)) else dumps(value).decode()

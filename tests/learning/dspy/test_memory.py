@@ -1,0 +1,180 @@
+"""Predictors with a past of their own, and looking around from inside a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils import DummyLM
+from dspy.utils.callback import BaseCallback
+
+import sennit
+from sennit.errors import SennitError, ValidationError
+from sennit.learning.dspy import (
+    Session,
+    get_child_l1_ledger,
+    get_current_history,
+    get_execution_trace,
+    get_node_memory,
+    get_outer_history,
+    with_memory,
+)
+
+
+class Pair(dspy.Module):
+    """Plans, then acts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plan = dspy.Predict("goal -> step")
+        self.act = dspy.Predict("step -> result")
+        self.seen: list[Any] = []
+
+    def forward(self, goal: str) -> Any:
+        step = self.plan(goal=goal).step
+        self.seen.append((get_outer_history(), get_child_l1_ledger("plan"), get_execution_trace()))
+        return self.act(step=step)
+
+
+def dummy() -> DummyLM:
+    return DummyLM([{"step": f"s{n}", "result": f"r{n}"} for n in range(60)])
+
+
+def heard(lm: Any, which: int) -> list[str]:
+    """The fields and values of the turns before the last, in order."""
+    messages = lm.history[which]["messages"][1:-1]
+    return [m["content"].split(" ## ]]\n")[1].split("\n")[0] for m in messages]
+
+
+def run(*goals: str, **options: Any) -> tuple[Session, DummyLM]:
+    lm = dummy()
+    with dspy.context(lm=lm):
+        session = with_memory(Pair(), **options)
+        for goal in goals:
+            session(goal=goal)
+    return session, lm
+
+
+def test_each_predictor_hears_its_own_past() -> None:
+    _, lm = run("one", "two", "three")
+    assert heard(lm, -2) == ["one", "s0", "two", "s2"]
+    assert heard(lm, -1) == ["s0", "r1", "s2", "r3"]
+
+
+def test_a_shared_past_holds_what_fits() -> None:
+    session, lm = run("one", "two", scope="shared")
+    assert heard(lm, -2) == ["one", "s0"]
+    assert len(session.state.nodes.all()["*"].log.turns) == 4
+
+
+def test_a_stateless_predictor_hears_nothing_and_an_episode_ends_with_its_call() -> None:
+    _, lm = run("one", "two", lifetime="stateless")
+    assert heard(lm, -1) == heard(lm, -2) == []
+    session, lm = run("one", "two", lifetime="episodic")
+    assert heard(lm, -1) == heard(lm, -2) == []
+    assert [len(n.log.turns) for n in session.state.nodes.all().values()] == [0, 0]
+    assert len(session) == 2
+
+
+def test_inside_an_episode_a_predictor_hears_its_earlier_calls() -> None:
+    class Twice(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.plan = dspy.Predict("goal -> step")
+
+        def forward(self, goal: str) -> Any:
+            self.plan(goal=goal)
+            return self.plan(goal=f"{goal} again")
+
+    lm = dummy()
+    with dspy.context(lm=lm):
+        session = with_memory(Twice(), lifetime="episodic")
+        session(goal="one")
+        session(goal="two")
+    assert heard(lm, -1) == ["two", "s2"]
+
+
+def test_a_consolidator_folds_an_episode_into_what_is_given_with_the_instructions() -> None:
+    told: list[tuple[str, int, str]] = []
+
+    def fold(memory: str, episode: Any, node: str) -> str:
+        told.append((memory, len(episode), node))
+        return f"{memory}{episode[-1].outputs[next(iter(episode[-1].outputs))]};"
+
+    session, lm = run("one", "two", lifetime="episodic", consolidator=fold)
+    assert told == [("", 1, "plan"), ("", 1, "act"), ("s0;", 1, "plan"), ("r1;", 1, "act")]
+    prompt = " ".join(lm.history[-2]["messages"][0]["content"].split())
+    assert "What you remember: s0;" in prompt
+    assert session.state.nodes.of("act").memory == "r1;r3;"
+
+
+def test_a_program_can_look_around_while_it_runs() -> None:
+    session, _ = run("one", "two")
+    outer, ledger, trace = session.module.seen[-1]
+    assert outer.messages == [{"goal": "one", "result": "r1"}]
+    assert ledger == (
+        "- turn: 0\n  inputs:\n    goal: one\n  outputs:\n    step: s0\n"
+        "- turn: 1\n  inputs:\n    goal: two\n  outputs:\n    step: s2"
+    )
+    assert trace == (
+        "root: 1 turn, memory 0 characters\n"
+        "plan: 2 turns, memory 0 characters\n"
+        "act: 1 turn, memory 0 characters\n"
+        "active: root"
+    )
+
+
+class Watching(BaseCallback):
+    """Looks around whenever a model is asked."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        self.seen.append((get_current_history().messages, get_node_memory(), get_execution_trace()))
+
+
+def test_whatever_runs_inside_a_predictor_sees_its_node() -> None:
+    watching = Watching()
+    with dspy.context(lm=dummy(), callbacks=[watching]):
+        session = with_memory(Pair(), consolidator=lambda memory, episode, node: f"about {node}")
+        session(goal="one")
+        session(goal="two")
+    history, memory, trace = watching.seen[-1]
+    assert history == [{"step": "s0", "result": "r1"}]
+    assert memory == "about act"
+    assert trace.endswith("active: root > act")
+
+
+def test_nobody_can_look_around_where_nothing_runs() -> None:
+    for look in (get_current_history, get_outer_history, get_node_memory, get_execution_trace):
+        with pytest.raises(SennitError, match="No session is running"):
+            look()
+
+
+def test_nodes_are_kept_in_a_store_and_forked_with_their_session(tmp_path: Path) -> None:
+    lm = dummy()
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(
+            Pair(), store=client, key="bot", consolidator=lambda memory, episode, node: node
+        )
+        session(goal="one")
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        again = with_memory(Pair(), store=client, key="bot")
+        again(goal="two")
+        assert heard(lm, -1) == ["s0", "r1"]
+        assert again.state.nodes.of("plan").memory == "plan"
+        fork = again.fork()
+        fork(goal="three")
+        again(goal="four")
+        assert heard(lm, -1) == ["s0", "r1", "s2", "r3"]
+        assert heard(lm, -3) == ["s0", "r1", "s2", "r3"]
+
+
+def test_words_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ValidationError, match="scope"):
+        with_memory(Pair(), scope="mine")  # pyright: ignore
+    with pytest.raises(ValidationError, match="lifetime"):
+        with_memory(Pair(), lifetime="long")  # pyright: ignore

@@ -1,0 +1,330 @@
+"""Sessions in a store: others write on the same branch, and writes fail."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils import DummyLM
+
+import sennit
+from sennit import AssistantResponseContent, InstructionContent, Message
+from sennit.errors import SennitError, ValidationError
+from sennit.learning.dspy import Session, SessionState, with_memory
+from sennit.testing import faults
+
+
+class Echo(dspy.Module):
+    """Answers without a model; may do something first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gen = dspy.Predict("question -> answer")
+        self.first: Any = None
+
+    def forward(self, question: str) -> Any:
+        if self.first is not None:
+            self.first(question)
+        return dspy.Prediction(answer=f"re {question}")
+
+
+def asked(session: Any) -> list[str]:
+    return [turn.inputs["question"] for turn in session.turns]
+
+
+def heard(session: Any) -> list[list[str]]:
+    return [[m["question"] for m in t.history_snapshot.messages] for t in session.turns]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Any:
+    """One conversation, opened twice as two processes would."""
+    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "a.db") as other:
+        yield (
+            Session(Echo(), store=one, key="bot", copy_mode="none"),
+            Session(Echo(), store=other, key="bot", copy_mode="none"),
+        )
+
+
+def test_what_another_process_said_is_heard_by_the_next_call(two: Any) -> None:
+    one, other = two
+    one(question="a")
+    other(question="b")
+    one(question="c")
+    assert asked(one) == ["a", "b", "c"]
+    assert heard(one) == [[], ["a"], ["a", "b"]]
+    assert [turn.index for turn in one.turns] == [0, 1, 2]
+
+
+def test_a_turn_that_another_process_added_during_a_call_is_not_in_its_past(
+    two: Any, tmp_path: Path
+) -> None:
+    one, other = two
+    one(question="a")
+    one.module.first = lambda question: other(question="between")
+    one(question="b")
+    assert asked(one) == ["a", "between", "b"]
+    assert heard(one) == [[], ["a"], ["a"]]
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(Echo(), store=client, key="bot")
+        assert heard(again) == heard(one)
+        again.save(tmp_path / "s.json")
+    assert heard(Session.load_from(tmp_path / "s.json", Echo())) == heard(one)
+
+
+def test_undo_takes_back_the_last_turn_whoever_said_it(two: Any) -> None:
+    one, other = two
+    one(question="a")
+    other(question="b")
+    assert [turn.inputs["question"] for turn in one.undo()] == ["b"]
+    other(question="c")
+    assert asked(other) == ["a", "c"]
+    assert heard(other) == [[], ["a"]]
+
+
+def test_what_is_no_turn_stays_when_turns_are_taken_back(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        session = Session(Echo(), store=client, key="bot")
+        session(question="a")
+        chat = client.session("bot")
+        said = [
+            Message(InstructionContent(instruction="and you?")),
+            Message(AssistantResponseContent(assistant_response="fine")),
+        ]
+        chat.add_messages(said, branches="main")
+        session(question="b")
+        session.undo(2)
+        assert [m.content.words for m in chat.get_branch("main").messages] == ["and you?", "fine"]
+        session(question="c")
+        assert heard(session) == [[]]
+
+
+def test_a_reset_in_another_process_is_noticed(two: Any) -> None:
+    one, other = two
+    one(question="a")
+    one(question="b")
+    other(question="c")
+    one.reset()
+    other(question="d")
+    assert asked(other) == ["d"]
+    assert heard(other) == [[]]
+
+
+def test_two_processes_that_begin_a_conversation_begin_it_once(tmp_path: Path) -> None:
+    began = [{"question": "i", "answer": "j"}]
+    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "a.db") as other:
+        first = Session(Echo(), store=one, key="bot", initial_history=began)
+        first(question="a")
+        second = Session(Echo(), store=other, key="bot", initial_history=began)
+        assert asked(second) == ["a"]
+        assert second.initial_history == began
+        state = second.state
+        first.reset()
+        first(question="b")
+        state.log.turns.clear()
+        state.begin([{"question": "other", "answer": ""}])
+        assert asked(second) == ["b"]
+        assert second.initial_history == began
+
+
+HISTORY = [{"question": "h", "answer": "g"}]
+
+
+def changes() -> dict[str, Any]:
+    return {
+        "call": lambda session: session(question="new"),
+        "reset": lambda session: session.reset(),
+        "undo": lambda session: session.undo(),
+        "replace": lambda session: session(question="new", history=HISTORY),
+    }
+
+
+@pytest.mark.parametrize("name", sorted(changes()))
+def test_a_write_that_fails_leaves_the_conversation_as_it_was(name: str, tmp_path: Path) -> None:
+    """Whichever of its commits fails, here and in the file nothing has changed."""
+    gone = OSError("the disk is gone")
+    failed = count = 0
+    for count in range(1, 9):
+        path = tmp_path / f"{count}.db"
+        with faults.record(), sennit.open(path) as client:
+            session = Session(Echo(), store=client, key="bot", history_policy="replace_session")
+            for question in ("a", "b"):
+                session(question=question)
+            before = session.save_state()
+            with faults.arm("sqlite.before: COMMIT", faults.raising(gone), at=count) as armed:
+                if armed_fails(changes()[name], session):
+                    assert session.save_state() == before
+                    failed += 1
+            after = session.save_state()
+        with sennit.open(path) as client:
+            again = Session(Echo(), store=client, key="bot", history_policy="replace_session")
+            assert again.save_state() == after
+        if not armed.fired:
+            break
+    assert failed == count - 1 > 0
+
+
+def armed_fails(change: Any, session: Any) -> bool:
+    try:
+        change(session)
+    except (OSError, SennitError):
+        return True
+    return False
+
+
+def test_only_so_many_turns_are_held_of_a_long_stored_conversation(tmp_path: Path) -> None:
+    began = [{"question": "i", "answer": "j"}]
+    with sennit.open(tmp_path / "a.db") as client:
+        whole = Session(Echo(), store=client, key="bot", initial_history=began)
+        for n in range(200):
+            whole(question=f"q{n}")
+    with sennit.open(tmp_path / "a.db") as client:
+        few = Session(Echo(), store=client, key="bot", max_stored_turns=2)
+        assert [turn.index for turn in few.turns] == [198, 199]
+        assert heard(few) == [["i", *(f"q{n}" for n in range(stop))] for stop in (198, 199)]
+        few(question="more")
+        assert heard(few)[-1] == ["i", "q198", "q199"]
+        few.save(tmp_path / "s.json")
+        assert heard(Session.load_from(tmp_path / "s.json", Echo())) == heard(few)
+        assert heard(few.deepcopy()) == heard(few)
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(Echo(), store=client, key="bot")
+        assert len(again) == 201
+        assert heard(again)[-2:] == [["i", *(f"q{n}" for n in range(199))], ["i", "q198", "q199"]]
+
+
+def test_the_history_it_began_with_outlasts_turns_that_are_let_go() -> None:
+    began = [{"question": "i", "answer": "j"}]
+    session = Session(Echo(), max_stored_turns=2, initial_history=began)
+    for n in range(300):
+        session(question=f"q{n}")
+    assert heard(session)[-1] == ["i", "q297", "q298"]
+    session.reset()
+    assert session.session_history.messages == began
+
+
+def test_a_file_can_be_loaded_into_a_store(tmp_path: Path) -> None:
+    session = Session(Echo(), max_stored_turns=2)
+    for n in range(5):
+        session(question=f"q{n}")
+    session.save(tmp_path / "s.json")
+    with sennit.open(tmp_path / "a.db") as client:
+        loaded = Session.load_from(tmp_path / "s.json", Echo(), store=client, key="bot")
+        assert loaded.turns == session.turns
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(Echo(), store=client, key="bot", max_stored_turns=2)
+        assert heard(again) == heard(session)
+
+
+def test_a_fork_in_a_store_can_be_opened_by_its_name(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        session = Session(Echo(), store=client, key="bot")
+        session(question="a")
+        fork = session.fork()
+        fork(question="b")
+        name = fork.state.log.branch.name
+    with sennit.open(tmp_path / "a.db") as client:
+        assert asked(Session(Echo(), store=client, key="bot", branch=name)) == ["a", "b"]
+        assert asked(Session(Echo(), store=client, key="bot")) == ["a"]
+        with pytest.raises(ValidationError):
+            Session(Echo(), branch=name)
+
+
+def test_fields_follow_the_options_of_the_session_that_reads_them(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        Session(Echo(), store=client, key="bot").add_turn(
+            {"question": "q", "long": "x"}, {"answer": "a"}
+        )
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(Echo(), store=client, key="bot", exclude_fields={"long"})
+        assert again.session_history.messages == [{"question": "q", "answer": "a"}]
+        assert again.turns[0].inputs == {"question": "q", "long": "x"}
+
+
+def test_values_that_are_no_json_can_be_part_of_an_explicit_history(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        session = Session(Echo(), store=client, key="bot", history_policy="use_if_provided")
+        session(question="q", history=[{"question": {1, 2}.__class__, "answer": object()}])
+        assert len(session) == 1
+    with sennit.open(tmp_path / "a.db") as client:
+        again = Session(Echo(), store=client, key="bot")
+        assert again.turns[0].history_snapshot.messages[0]["question"] == "<class 'set'>"
+
+
+def test_concurrent_calls_without_a_lock_lose_no_turn_and_each_keeps_its_own_past() -> None:
+    session = Session(Echo(), copy_mode="none")
+    barrier = threading.Barrier(4)
+    session.module.first = lambda question: barrier.wait()
+    threads = [threading.Thread(target=lambda n=n: session(question=f"q{n}")) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(asked(session)) == ["q0", "q1", "q2", "q3"]
+    assert [turn.index for turn in session.turns] == [0, 1, 2, 3]
+    assert heard(session) == [[], [], [], []]
+    assert heard(session.fork()) == heard(session.deepcopy()) == [[], [], [], []]
+
+
+def test_a_state_is_told_as_the_session_that_uses_it_tells_its_turns() -> None:
+    plain = Session(Echo())
+    short = Session(Echo(), exclude_fields={"answer"}, lock="thread")
+    state = SessionState()
+    with plain.use_state(state):
+        plain(question="a")
+        plain(question="b")
+    with short.use_state(state):
+        short(question="c")
+    assert state.turns[1].history_snapshot.messages == [{"question": "a", "answer": "re a"}]
+    assert state.turns[2].history_snapshot.messages == [{"question": "a"}, {"question": "b"}]
+
+
+def test_a_bound_state_goes_along_into_the_worker_threads_of_dspy() -> None:
+    session, state = Session(Echo(), lock="thread"), SessionState()
+    example = dspy.Example(question="q").with_inputs("question")
+    with session.use_state(state):
+        dspy.Parallel(num_threads=2, disable_progress_bar=True)([(session, example)] * 3)
+    assert (len(state.turns), len(session)) == (3, 0)
+
+
+def test_a_state_is_saved_and_loaded_with_its_nodes(tmp_path: Path) -> None:
+    with dspy.context(lm=DummyLM([{"answer": f"a{n}"} for n in range(9)])):
+        session = with_memory(
+            _Wrapped(),
+            consolidator=lambda memory, episode, node: f"{memory}{len(episode)}",
+        )
+        session(question="q0")
+        session(question="q1")
+        session.state.save(tmp_path / "s.json")
+        state = SessionState.load(tmp_path / "s.json")
+        assert state.turns == session.turns
+        assert state.nodes.of("gen").memory == "11"
+        assert state.nodes.of("gen").log.turns == session.state.nodes.of("gen").log.turns
+        with session.use_state(state):
+            session(question="q2")
+        assert (len(state.turns), len(session)) == (3, 2)
+        session.reset()
+        assert session.state.nodes.of("gen").log.turns == []
+        assert session.state.nodes.of("gen").memory == ""
+
+
+class _Wrapped(dspy.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gen = dspy.Predict("question -> answer")
+
+    def forward(self, question: str) -> Any:
+        return self.gen(question=question)
+
+
+def test_a_call_with_an_explicit_history_leaves_the_nodes_alone() -> None:
+    lm = DummyLM([{"answer": f"a{n}"} for n in range(9)])
+    with dspy.context(lm=lm):
+        session = with_memory(_Wrapped())
+        session(question="q0")
+        session(question="aside", history=HISTORY)
+        assert [t.inputs["question"] for t in session.state.nodes.of("gen").log.turns] == ["q0"]
+    assert "h" in str(lm.history[-1]["messages"][1]["content"])
