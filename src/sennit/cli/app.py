@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, models, sessions
+from sennit.cli import doctor, files, memory, models, sessions
 from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.words import clean
@@ -54,7 +54,10 @@ app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
 app.command("find")(find)
+app.command("commit")(memory.commit)
 app.command("doctor")(doctor.doctor)
+app.add_typer(memory.app, name="memory")
+app.add_typer(files.app, name="fs")
 app.add_typer(models.app, name="models")
 
 
