@@ -66,6 +66,16 @@ def test_what_was_injected_is_counted_and_nothing_of_it_is_learnt(client: Client
     assert client.memory.get(PROFILE).active_count == 1
 
 
+def test_a_message_recalled_from_elsewhere_is_not_learnt_from_the_answer(client: Client) -> None:
+    client.session("before").add_message("user", "My sister Grace owns a kiln.")
+    session = client.session("now")
+    talk = turn(session, "Who owns a kiln?", "My sister Grace owns a kiln.")
+    ask(client, talk)
+    assert "Grace" in prompt(talk)
+    session.commit(branch=talk.branch)
+    assert memories(client) == {}
+
+
 def test_what_is_injected_fits_the_window(client: Client) -> None:
     session = known(client)
     for n in range(30):

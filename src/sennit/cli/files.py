@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sennit.cli.opening import JsonOption, StoreOption, existing
 from sennit.cli.sessions import print_json
@@ -95,8 +96,14 @@ def export(
     store: StoreOption = None,
 ) -> None:
     """Write files to a folder on the disk, to read and edit them with any editor."""
-    with existing(store) as client, Console(stderr=True).status("Writing…"):
-        count = client.fs.export(path, uri)
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with (
+        existing(store) as client,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        task = bar.add_task("Writing files", total=None)
+        count = client.fs.export(path, uri, lambda done: bar.update(task, completed=done))
     typer.echo(f"{counted(count, 'file')} in {clean(str(path))}")
 
 

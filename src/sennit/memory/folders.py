@@ -50,6 +50,7 @@ def export_folder(
     uri: str,
     files: Iterator[tuple[Entry, Callable[[], str]]],
     told: Callable[[str], Remembered],
+    progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write files below an address to a new folder; gives how many. Raises ExistsError."""
     skipped = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
@@ -67,6 +68,8 @@ def export_folder(
             head = front_matter(told(entry.uri)) if kept else ""
             place.write_text(head + say(), encoding="utf-8", newline="")
             count += 1
+            if progress is not None:
+                progress(count)
     return count
 
 
