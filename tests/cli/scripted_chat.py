@@ -1,17 +1,20 @@
 """`sennit chat` with a model that says what the test wants; run as a program by the tests.
 
-    python scripted_chat.py STORE [REPLY …]
+    python scripted_chat.py [--session NAME] [--commit] [--no-memory] STORE [REPLY …]
 
 A reply that ends in "…" is never finished: the model says it and then hangs. One that begins with
-"→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes.
+"→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes. The reply
+"what you said" repeats what the model was asked last, contexts and all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from argparse import ArgumentParser
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import sennit
 from sennit import Tool
@@ -46,10 +49,23 @@ async def _until_the_dots(deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
             await asyncio.Event().wait()
 
 
+def scripted(reply: str) -> Any:
+    """A reply as the model takes it."""
+    if reply == "what you said":
+        return lambda request: str(request.messages[-1]["content"])
+    return [ToolCall("note", {"text": reply[1:]})] if reply[0] == "→" else reply
+
+
 if __name__ == "__main__":
-    store, *replies = sys.argv[1:]
-    script = [[ToolCall("note", {"text": one[1:]})] if one[0] == "→" else one for one in replies]
-    model = Hanging(ScriptedModel(script, chunk=5))
+    parser = ArgumentParser()
+    parser.add_argument("--session", default="chat")
+    parser.add_argument("--commit", action="store_true")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("store")
+    parser.add_argument("replies", nargs="*")
+    given = parser.parse_args()
+    store = given.store
+    model = Hanging(ScriptedModel([scripted(one) for one in given.replies], chunk=5))
 
     def note(text: str) -> str:
         """Write something down."""
@@ -58,4 +74,6 @@ if __name__ == "__main__":
         return "written"
 
     with sennit.open(store) as client:
-        sys.exit(start(client, Partner(model=model, tools=(Tool(note, needs_approval=True),))))
+        partner = Partner(model=model, tools=(Tool(note, needs_approval=True),))
+        memory = not given.no_memory
+        sys.exit(start(client, partner, name=given.session, memory=memory, commit=given.commit))

@@ -243,3 +243,24 @@ def test_tools_lists_what_is_allowed_and_what_asks(tmp_path: Path) -> None:
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.say("/tools", "note (asks you first)  Write something down.")
         quit_(chat)
+
+
+def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_it(
+    tmp_path: Path,
+) -> None:
+    with terminal(program(tmp_path, "Nice to meet you."), tmp_path) as chat:
+        chat.say("/memory", "Nothing is remembered yet")
+        chat.say("My name is Ada and I live in Lisbon.", "Nice to meet you.")
+        chat.say("/commit", "committed: 2 created, by rules (archive_001)")
+        chat.expect("My name is Ada.")
+        chat.say("/commit", "Nothing new has been said since the last commit.")
+        chat.say("/memory", "viking://user/memories/profile.md")
+        chat.expect("I live in Lisbon.")
+        chat.expect("← user, 2")
+        chat.expect("in chat: “My name is Ada and I live in Lisbon.”")
+        quit_(chat)
+    again = ["--session", "later", *program(tmp_path, "what you said")[1:]]
+    with terminal([PROGRAM, *again], tmp_path) as chat:
+        chat.expect("later (new)")
+        chat.say("Hello!", "- My name is Ada.")
+        quit_(chat)

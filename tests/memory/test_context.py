@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit import Client, InstructionContent, Message, Session, ValidationError
-from sennit.memory.context import MemoryContext
+from sennit import Client, Session, ValidationError
 from sennit.memory.plan import plan_by_rules
-from sennit.sessions.branch import Branch
 from sennit.stores.memory import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import client, store, talk
@@ -97,6 +92,15 @@ def test_what_was_given_is_counted_once_and_never_learnt_again(client: Client) -
     assert profile.active_count == 1
 
 
+def test_a_profile_that_is_too_long_is_cut_at_a_line(client: Client) -> None:
+    lines = ["# Profile", "", "- My name is Nora.", *(f"- I know the song {n}." for n in range(50))]
+    client.fs.write("viking://user/memories/profile.md", "\n".join(lines))
+    (piece,) = client.session("now").context(budget_tokens=400).of("profile")
+    assert piece.tokens <= 60
+    assert piece.text.splitlines() == lines[: len(piece.text.splitlines())]
+    assert "My name is Nora." in piece.text
+
+
 def test_looking_alone_records_nothing(client: Client) -> None:
     session = remembering(client)
     session.add_message("user", "How large is my kiln?")
@@ -108,27 +112,6 @@ def test_looking_alone_records_nothing(client: Client) -> None:
 def test_a_budget_that_is_none_is_refused(wrong: int) -> None:
     with pytest.raises(ValidationError):
         Client(MemoryStore(), user="ada").session("chat").context(budget_tokens=wrong)
-
-
-@dataclass
-class Need:
-    """What a turn asks for."""
-
-    branch: Branch
-    instruction: Message
-    budget: int = 500
-
-
-def test_a_turn_gets_what_is_remembered_and_that_is_recorded(client: Client) -> None:
-    session = remembering(client)
-    asked = Message(InstructionContent(instruction="How large is my kiln?"))
-    session.add_message(asked, branches=session.default_branch)
-    provider = MemoryContext(client.memory)
-    given = asyncio.run(provider.provide(Need(session.default_branch, asked)))
-    assert {piece.kind for piece in given} == {"profile", "memory"}
-    assert all(str(piece) == piece.text for piece in given)
-    files = {piece.uri for piece in given if str(piece.uri).startswith("viking://user/")}
-    assert session.commit()["active_count_updated"] == len(files) == 2
 
 
 def test_a_question_leans_on_what_was_said_before(client: Client) -> None:

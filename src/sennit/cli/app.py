@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, models, moving, scoring, sessions
+from sennit.cli import doctor, files, memory, models, moving, scoring, sessions
 from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.words import clean
@@ -57,7 +57,10 @@ app.command("export")(moving.export)
 app.command("import")(moving.import_)
 app.command("score")(scoring.score)
 app.command("find")(find)
+app.command("commit")(memory.commit)
 app.command("doctor")(doctor.doctor)
+app.add_typer(memory.app, name="memory")
+app.add_typer(files.app, name="fs")
 app.add_typer(models.app, name="models")
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -18,6 +19,7 @@ from sennit.api.models import models_check
 from sennit.api.open import open as open_client
 from sennit.cli import piped, terminal
 from sennit.cli.commands import recall
+from sennit.cli.memory import commit_lines
 from sennit.cli.opening import StoreOption
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Partner, Talk
@@ -66,6 +68,12 @@ def chat(
             "--ask/--yes", help="Ask you before each tool call, or never; else as a tool says."
         ),
     ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Tell the model what is remembered of you.")
+    ] = True,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="At the end, remember what matters of the talk.")
+    ] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="The longest answer.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0, help="How freely to answer.")] = None,
     store: StoreOption = None,
@@ -84,7 +92,16 @@ def chat(
     if model.partition(":")[0] == "local":
         models_check(model)
     with open_client(store) as client:
-        code = start(client, partner, name=session, branch=branch, system=system, as_json=as_json)
+        code = start(
+            client,
+            partner,
+            name=session,
+            branch=branch,
+            system=system,
+            as_json=as_json,
+            memory=memory,
+            commit=commit,
+        )
     raise typer.Exit(code)
 
 
@@ -96,6 +113,8 @@ def start(
     branch: str | None = None,
     system: str | None = None,
     as_json: bool = False,
+    memory: bool = True,
+    commit: bool = False,
 ) -> int:
     """Open the session and talk, in the way that fits where we are; gives the exit code."""
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty()
@@ -106,15 +125,26 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
         )
-    talk = Talk(client.session(name), partner, branch)
+    talk = Talk(client.session(name), partner, branch, remembers=memory)
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)
     if on_terminal:
-        return asyncio.run(_talk(talk, Screen(Console(highlight=False)), name, new=new))
-    answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
-    if new and partner.model.name == "local":
-        answers.note(f"{TINY} {BETTER}")
-    return piped.run(talk, sys.stdin.buffer, answers)
+        screen = Screen(Console(highlight=False))
+        code, tell = asyncio.run(_talk(talk, screen, name, new=new)), screen.note
+    else:
+        answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
+        if new and partner.model.name == "local":
+            answers.note(f"{TINY} {BETTER}")
+        code, tell = piped.run(talk, sys.stdin.buffer, answers), answers.note
+    return _commit(talk, tell) or code if commit else code
+
+
+def _commit(talk: Talk, tell: Callable[[str], object]) -> int:
+    """Remember, and tell what; gives 1 if nothing could be."""
+    result = talk.commit()
+    for line in commit_lines(talk.session.memory, result):
+        tell(line)
+    return 1 if result.status == "failed" else 0
 
 
 def _is_new(client: Client, name: str) -> bool:

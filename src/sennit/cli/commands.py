@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from sennit.cli.memory import commit_lines, memory_lines
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
 from sennit.cli.words import counted, nearest, one_line, said
@@ -172,6 +173,25 @@ def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
         return Decide()
     screen.note("No tool call waits for you.")
     return Prompt()
+
+
+@_command("/commit", "archive what was said, and remember what matters of it")
+def _commit(talk: Talk, screen: Screen, _rest: str) -> None:
+    for line in commit_lines(talk.session.memory, talk.commit()):
+        screen.line(line)
+
+
+@_command("/memory", "show what is remembered of you, and what was said that it rests on")
+def _memory(talk: Talk, screen: Screen, _rest: str) -> None:
+    found = talk.session.memory.all()
+    said_of = talk.session.memory.evidence(found)
+    for one in found:
+        for line in memory_lines(one, said_of):
+            screen.line(line)
+    if not found:
+        screen.note("Nothing is remembered yet; /commit remembers what matters of this talk.")
+    if not talk.remembers:
+        screen.note("This talk does without it (--no-memory).")
 
 
 @_command("/system [TEXT]", "show or set what the model is told first; - removes it")

@@ -17,6 +17,8 @@ from sennit.api.session import Session
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.cli.words import counted
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
+from sennit.memory.context import MemoryContext
+from sennit.memory.result import CommitResult
 from sennit.messages.content import ActionRequestContent, SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.model import Model
@@ -57,8 +59,16 @@ class Partner:
 class Talk:
     """A conversation as somebody leads it; every change is durable when a method returns."""
 
-    def __init__(self, session: Session, partner: Partner, branch: str | None = None) -> None:
-        self.session, self.partner = session, partner
+    def __init__(
+        self,
+        session: Session,
+        partner: Partner,
+        branch: str | None = None,
+        *,
+        remembers: bool = True,
+    ) -> None:
+        """`remembers` puts what is remembered of the user into prompts."""
+        self.session, self.partner, self.remembers = session, partner, remembers
         self.branch = latest_branch(session) if branch is None else self._branch(branch)
         self._running = _Running(None)
 
@@ -98,8 +108,9 @@ class Talk:
     def _conversation(self) -> ConversationSession:
         model, tools = self.partner.model, self.partner.tools
         self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
+        contexts = [MemoryContext(self.session.memory)] if self.remembers else []
         return self.session.conversation(
-            self.branch, model=model, tools=tools, **self.partner.params
+            self.branch, model=model, tools=tools, contexts=contexts, **self.partner.params
         )
 
     async def _run(self, show: Callable[[AnyEvent], object], *, resume: bool) -> Return:
@@ -141,6 +152,11 @@ class Talk:
         close = getattr(self.partner.model, "aclose", None)
         if close is not None:
             await close()
+
+    def commit(self) -> CommitResult:
+        """Archive what is new on the branch, and remember what matters of it."""
+        self.session.refresh()
+        return self.session.commit(branch=self.branch)
 
     def fork(self, name: str | None = None) -> Branch:
         """Go on with the same history on a new branch."""

@@ -5,7 +5,8 @@ each get a part, and all that is left is for the messages that are current, the 
 was put in is recorded as used, once at each place of a branch, so that a commit counts it and never
 takes it for something the user has said.
 
-`MemoryContext` gives the same to turns, less the messages, which a turn holds already.
+`MemoryContext` gives turns what is remembered, and neither messages nor summaries of the session: a
+turn holds its branch already, and what was said on another one is no part of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from itertools import accumulate, takewhile
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -21,6 +23,7 @@ from sennit.memory.find import MESSAGE, Match, find, where
 from sennit.memory.history import Source
 from sennit.memory.memory import Memory
 from sennit.memory.plan import plan_by_rules
+from sennit.memory.profile import TITLE
 from sennit.memory.realm import PROFILE
 from sennit.memory.result import archive_name
 from sennit.memory.values import Category
@@ -30,6 +33,7 @@ from sennit.messages.message import Message
 from sennit.services.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
+from sennit.turns.context import REPLACED, ContextItem, ContextNeed
 
 if TYPE_CHECKING:
     from sennit.stores.commits import CommitRecord
@@ -37,7 +41,8 @@ if TYPE_CHECKING:
 Kind: TypeAlias = Literal["profile", "memory", "summary", "message"]
 
 BUDGET = 2_000
-_SHARES: dict[Kind, float] = {"profile": 0.15, "memory": 0.25, "summary": 0.15}
+_PROFILE, _RELEVANT, _SUMMARY = 0.15, 0.25, 0.15  # shares of a budget that is for messages too
+_PROFILE_IN_TURNS = 0.4  # of a budget that is for memory alone
 _SUMMARIES = 3
 _MEMORIES = 10
 _LEAST = 0.4  # of the best score; what fits worse is noise in a prompt
@@ -127,15 +132,10 @@ def _known(
 ) -> list[ContextPiece]:
     """What is remembered: profile, memories and summaries, each within its part of the budget."""
     held = frozenset(message.id for message in current)
-    pieces = {
-        "profile": _profile(memory),
-        "memory": _relevant(memory, query, held),
-        "summary": _summaries(memory, session),
-    }
     return [
-        piece
-        for kind, found in pieces.items()
-        for piece in _fitting(found, int(_SHARES[kind] * budget))  # pyright: ignore[reportArgumentType]
+        *_profile(memory, int(_PROFILE * budget)),
+        *_fitting(_relevant(memory, query, held), int(_RELEVANT * budget)),
+        *_fitting(_summaries(memory, session), int(_SUMMARY * budget)),
     ]
 
 
@@ -153,12 +153,17 @@ def _piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
     return ContextPiece(kind, text, uri, tokens_in(len(text)))
 
 
-def _profile(memory: Memory) -> list[ContextPiece]:
+def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
+    """The profile, or as many of its first lines as there is room for."""
     file = memory.realm.store.find_file(memory.realm.user, PROFILE)
     if file is None:
         return []
-    text = file.latest.body.decode(errors="replace").strip()
-    return [_piece("profile", text, str(memory.realm.uri(file)))] if text else []
+    lines = file.latest.body.decode(errors="replace").strip().splitlines()
+    ends = accumulate(len(line) + 1 for line in lines)
+    room = sum(1 for _ in takewhile(lambda end: tokens_in(end) <= budget, ends))
+    text = "\n".join(lines[:room]).strip()
+    said = text.removeprefix(TITLE)
+    return [_piece("profile", text, str(memory.realm.uri(file)))] if said else []
 
 
 def _relevant(memory: Memory, query: str, held: frozenset[UUID]) -> list[ContextPiece]:
@@ -231,37 +236,40 @@ def _record(
         memory.used(session, contexts=new, skill=None, branch=target)
 
 
-class Need(Protocol):
-    """What a turn asks of those who give it context."""
-
-    @property
-    def branch(self) -> Branch:
-        """The branch it runs on."""
-        ...
-
-    @property
-    def instruction(self) -> Message:
-        """What is about to be answered."""
-        ...
-
-    @property
-    def budget(self) -> int:
-        """How many tokens there are for it."""
-        ...
-
-
 class MemoryContext:
     """Gives turns what is remembered: hand it to `session.conversation(contexts=[...])`."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
-    async def provide(self, need: Need) -> list[ContextPiece]:
+    async def provide(self, need: ContextNeed) -> list[ContextItem]:
         """What is known and fits, the most important first; it is recorded as used."""
         return await asyncio.to_thread(self._provide, need)
 
-    def _provide(self, need: Need) -> list[ContextPiece]:
-        session, held = need.branch.session, list(need.branch.messages)
-        known = _known(self._memory, session, _newest([need.instruction]), held, need.budget)
+    def _provide(self, need: ContextNeed) -> list[ContextItem]:
+        session, query = need.branch.session, _newest([need.instruction])
+        known = _profile(self._memory, int(_PROFILE_IN_TURNS * need.budget))
+        left = need.budget - sum(piece.tokens for piece in known)
+        known += _fitting(_relevant(self._memory, query, _not_to_be_recalled(need.branch)), left)
         _record(self._memory, session, need.branch, known)
-        return known
+        return [ContextItem(piece.text, piece.uri) for piece in known]
+
+
+def _not_to_be_recalled(branch: Branch) -> frozenset[UUID]:
+    """The messages of a session, less those that a summary on the branch stands for.
+
+    The others are in the prompt, or on other branches: what was edited or asked again must not come
+    back as a memory of itself.
+    """
+    held = {message.id for message in branch.session.messages}
+    return frozenset(held - _summed_up(branch, {branch.id}))
+
+
+def _summed_up(branch: Branch, seen: set[UUID]) -> set[UUID]:
+    """The messages that summaries on a branch stand for, also those in summaries of summaries."""
+    found: set[UUID] = set()
+    for note in (one.metadata[REPLACED] for one in branch.messages if REPLACED in one.metadata):
+        above = branch.session.get_branch(UUID(note["branch_id"]), None)
+        if above is not None and above.id not in seen:
+            found.update(above, _summed_up(above, seen | {above.id}))
+    return found - set(branch)

@@ -98,7 +98,7 @@ class RemoteEmbedder:
             with _opener.open(request, timeout=self._timeout) as response:
                 answer = json.loads(response.read())
         except HTTPError as error:
-            error.close()
+            error.close()  # it is a response too, and holds its connection open
             raise self._failed(f"answered {error.code}") from error
         except (URLError, OSError, ValueError) as error:
             raise self._failed("could not be reached, or sent no JSON") from error

@@ -191,13 +191,18 @@ class FileSystem:
             if wanted.search(line)
         ]
 
-    def export(self, path: str | PathLike[str], uri: str = SCHEME) -> int:
+    def export(
+        self,
+        path: str | PathLike[str],
+        uri: str = SCHEME,
+        progress: Callable[[int], object] | None = None,
+    ) -> int:
         """Write all below a folder to a new folder on the disk; gives how many files.
 
-        Kept Markdown begins with a front matter that tells what it rests on. Raises ExistsError if
-        the path is taken.
+        Kept Markdown begins with a front matter that tells what it rests on. `progress` is told the
+        number so far. Raises ExistsError if the path is taken.
         """
-        return export_folder(Path(path), uri, self._walk(uri), self._memories.get)
+        return export_folder(Path(path), uri, self._walk(uri), self._memories.get, progress)
 
     def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
         """Take in a folder from the disk, below an address; what was edited is a new version.

@@ -22,7 +22,7 @@ from typing import Any
 from sennit import clock
 from sennit.errors import ArchiveError, CodecError, ConflictError, ValidationError, shown
 from sennit.memory.entry import Entry
-from sennit.memory.history import Remembered
+from sennit.memory.history import Remembered, iso
 from sennit.memory.stored_tree import MAX_TEXT, StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
@@ -50,6 +50,7 @@ def export_folder(
     uri: str,
     files: Iterator[tuple[Entry, Callable[[], str]]],
     told: Callable[[str], Remembered],
+    progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write files below an address to a new folder; gives how many. Raises ExistsError."""
     skipped = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
@@ -67,6 +68,8 @@ def export_folder(
             head = front_matter(told(entry.uri)) if kept else ""
             place.write_text(head + say(), encoding="utf-8", newline="")
             count += 1
+            if progress is not None:
+                progress(count)
     return count
 
 
@@ -76,19 +79,15 @@ def front_matter(memory: Remembered) -> str:
         "uri": memory.uri,
         "category": memory.category,
         "version": memory.version,
-        "learnt_at": _iso(memory.learnt_at),
-        "valid_from": _iso(memory.valid_from),
-        "valid_to": _iso(memory.valid_to),
+        "learnt_at": iso(memory.learnt_at),
+        "valid_from": iso(memory.valid_from),
+        "valid_to": iso(memory.valid_to),
         "active_count": memory.active_count,
         "commit": None if memory.commit_id is None else str(memory.commit_id),
         "evidence": [f"{one.session}/{one.message}" for one in memory.evidence],
     }
     lines = [f"{name}: {dumps(value).decode()}" for name, value in fields.items()]
     return "\n".join([_FENCE, *lines, _FENCE, ""])
-
-
-def _iso(moment: datetime | None) -> str | None:
-    return None if moment is None else clock.to_iso(clock.from_datetime(moment))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from sennit import clock
 from sennit.memory import profile
 from sennit.memory.entry import nothing_at
+from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
@@ -46,6 +48,29 @@ class Remembered:
     commit_id: UUID | None
     active_count: int
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "uri": self.uri,
+            "category": self.category,
+            "text": self.text,
+            "version": self.version,
+            "did": self.did,
+            "learnt_at": iso(self.learnt_at),
+            "valid_from": iso(self.valid_from),
+            "valid_to": iso(self.valid_to),
+            "evidence": [
+                {"session": str(one.session), "message": str(one.message)} for one in self.evidence
+            ],
+            "commit": None if self.commit_id is None else str(self.commit_id),
+            "active_count": self.active_count,
+        }
+
+
+def iso(moment: datetime | None) -> str | None:
+    """A moment as text, to the microsecond."""
+    return None if moment is None else clock.to_iso(clock.from_datetime(moment))
+
 
 class Memories:
     """The memories of a realm, for reading."""
@@ -72,6 +97,10 @@ class Memories:
         at = clock.from_datetime(moment)
         found = (self._held(file, at) for file in self._files(category))
         return [one for one in found if one is not None]
+
+    def evidence(self, memories: Iterable[Remembered]) -> dict[Source, Said]:
+        """What was said in the messages that memories came from, as far as it is still kept."""
+        return said_in(self._realm, (one for memory in memories for one in memory.evidence))
 
     def _file(self, uri: str) -> FileRecord:
         place = Uri.parse(uri.partition("#")[0])  # what follows names a fact of the profile

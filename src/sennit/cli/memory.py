@@ -1,0 +1,287 @@
+"""`sennit commit` and `sennit memory`: what is remembered, what it rests on, and the way back.
+
+Nothing is shown as known without the words it came from. The chat shows the same in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from sennit.cli.opening import (
+    JsonOption,
+    StoreOption,
+    branch_named,
+    existing,
+    latest_branch,
+    session_named,
+)
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.words import clean, counted, nearest, one_line
+from sennit.errors import NotFoundError, ValidationError
+from sennit.services.imodel import iModel
+
+if TYPE_CHECKING:
+    from sennit.api.client import Client
+    from sennit.memory.evidence import Said
+    from sennit.memory.forget import Forgotten
+    from sennit.memory.history import Remembered, Source
+    from sennit.memory.memory import Memory
+    from sennit.memory.result import CommitResult
+
+app = typer.Typer(no_args_is_help=True, help="What is remembered.", rich_markup_mode=None)
+
+_WIDTH = 100
+UriArgument = Annotated[
+    str, typer.Argument(metavar="URI", help="Such as viking://user/memories/profile.md.")
+]
+CommitArgument = Annotated[
+    str, typer.Argument(metavar="COMMIT", help="As sennit commit and sennit memory show name it.")
+]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Let a model think, such as openai:gpt-5; otherwise rules do.")
+]
+
+
+def commit(
+    name: SessionArgument,
+    branch: BranchOption = None,
+    keep_recent: Annotated[int, typer.Option(min=0, help="So many messages stay as they are.")] = 0,
+    model: ModelOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Archive what is new in a session, and remember what matters of it."""
+    with existing(store) as client:
+        session = session_named(client, name)
+        where = latest_branch(session) if branch is None else branch_named(session, branch)
+        _think_with(client, model)
+        with _working():
+            result = session.commit(branch=where, keep_recent=keep_recent)
+        _tell(client, result, as_json)
+
+
+@app.command("retry")
+def retry(
+    commit_id: CommitArgument,
+    model: ModelOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Try again to finish a commit that failed."""
+    with existing(store) as client:
+        _think_with(client, model)
+        with _working():
+            result = client.retry_task(commit_id)
+        _tell(client, result, as_json)
+
+
+@app.command("ls")
+def ls(
+    category: Annotated[
+        str | None,
+        typer.Option(help="profile, preferences, entities, events, cases or patterns."),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is remembered, and what was said that it rests on."""
+    with existing(store) as client:
+        found = client.memory.all(_category(category))
+        said = client.memory.evidence(found)
+    if as_json:
+        print_json([_plain(one, said) for one in found])
+        return
+    for one in found:
+        _print(memory_lines(one, said))
+    if not found:
+        typer.echo("Nothing is remembered; sennit commit SESSION remembers.", err=True)
+
+
+@app.command("show")
+def show(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show one memory: all of it, since when it holds, and what was said."""
+    with existing(store) as client:
+        found = _memory(client, uri)
+        said = client.memory.evidence([found])
+    if as_json:
+        print_json(_plain(found, said))
+        return
+    typer.echo(clean(found.text.rstrip()))
+    typer.echo("")
+    _print(_about(found))
+    _print(evidence_lines(found, said, indent=""))
+
+
+@app.command("history")
+def history(uri: UriArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Show all versions of a memory, the oldest first, each with what was said."""
+    with existing(store) as client:
+        _memory(client, uri)
+        versions = client.memory.history(uri)
+        said = client.memory.evidence(versions)
+    if as_json:
+        print_json([_plain(one, said) for one in versions])
+        return
+    for one in versions:
+        typer.echo(f"{one.version}. {one.learnt_at.astimezone():%Y-%m-%d %H:%M} {one.did}")
+        _print(f"   {line}" for line in clean(one.text.rstrip()).splitlines())
+        _print(evidence_lines(one, said, indent="   "))
+        if one.commit_id is not None:
+            typer.echo(f"   commit {one.commit_id}")
+
+
+@app.command("undo")
+def undo(
+    commit_id: CommitArgument,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take back what a commit has written; its archive stays."""
+    with existing(store) as client:
+        undone = asdict(client.undo_commit(commit_id))
+    if as_json:
+        print_json(undone)
+        return
+    _print(f"{did}: {clean(uri)}" for did, uris in undone.items() for uri in uris)
+    if not any(undone.values()):
+        typer.echo("There was nothing to take back.", err=True)
+
+
+@app.command("forget")
+def forget(
+    uri: Annotated[
+        str | None, typer.Argument(metavar="[URI]", help="A memory, a folder or a session.")
+    ] = None,
+    session: Annotated[
+        str | None, typer.Option(help="A session, and all that rests on it.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase for good, with all that rests on it; asks first."""
+    what = uri or session
+    if what is None or (uri is not None and session is not None):
+        raise ValidationError("Name what to forget: a URI, or --session NAME.")
+    with existing(store) as client:
+        if session is not None:
+            session_named(client, session)
+        else:
+            client.fs.stat(what)
+        if not yes:
+            told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."
+            typer.confirm(told, abort=True, err=True)
+        forgotten: Forgotten = client.forget(uri=uri, session=session)
+    if as_json:
+        print_json(asdict(forgotten))
+        return
+    gone = counted(forgotten.sessions, "session"), counted(forgotten.files, "file")
+    typer.echo(f"Forgotten: {' and '.join(gone)}.")
+
+
+def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
+    """What became of a commit, honestly, and what it has written with what that rests on."""
+    if not result["archived"]:
+        yield "Nothing new has been said since the last commit."
+        return
+    numbers = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
+    thought = f", by {result['method']}" if result["method"] else ""
+    yield f"{result.status}: {numbers or 'nothing to remember'}{thought} ({result['archive']})"
+    written = [one for one in memory.all() if str(one.commit_id) == result.task_id]
+    said = memory.evidence(written)
+    for one in written:
+        yield from memory_lines(one, said)
+    yield from (f"warning: {clean(one)}" for one in result["warnings"])
+    yield from (f"reason: {clean(one)}" for one in result.reasons)
+    yield f"commit {result.task_id}"
+    if result.status == "failed":
+        yield f"What was said is kept. To try again: sennit memory retry {result.task_id}"
+
+
+def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:
+    """A memory in a few lines: what it says, where it is, and what was said."""
+    body = [line for line in clean(one.text).splitlines() if line.strip() and line[0] != "#"]
+    ended = f" (until {one.valid_to.astimezone():%Y-%m-%d})" if one.valid_to else ""
+    yield f"{one.category}{ended}  {clean(one.uri)}"
+    yield from (f"  {one_line(line, _WIDTH)}" for line in body)
+    yield from evidence_lines(one, said, indent="    ")
+
+
+def evidence_lines(one: Remembered, said: Mapping[Source, Said], *, indent: str) -> Iterator[str]:
+    """Who said what, when and in which session; a memory without evidence says how it came."""
+    for source in one.evidence:
+        if (words := said.get(source)) is None:
+            yield f"{indent}← said in a session that is no longer kept, or not yours"
+            continue
+        when = f"{words.said_at.astimezone():%Y-%m-%d %H:%M}"
+        told = one_line(words.text, _WIDTH)
+        yield f"{indent}← {words.role}, {when}, in {clean(words.session)}: “{told}”"
+    if not one.evidence:
+        yield f"{indent}← {one.did or 'written'} by hand"
+
+
+def _about(one: Remembered) -> Iterator[str]:
+    until = f" until {one.valid_to.astimezone():%Y-%m-%d}" if one.valid_to else ""
+    yield f"{one.category or 'file'}, holds since {one.valid_from.astimezone():%Y-%m-%d}{until}"
+    used = counted(one.active_count, "time")
+    yield f"version {one.version}, {one.did}; used {used}"
+    if one.commit_id is not None:
+        yield f"commit {one.commit_id}"
+
+
+def _plain(one: Remembered, said: Mapping[Source, Said]) -> dict[str, Any]:
+    """A memory for programs, each piece of evidence with its words if they are still kept."""
+    evidence = [
+        words.to_dict() if (words := said.get(source)) else {"message": str(source.message)}
+        for source in one.evidence
+    ]
+    return {**one.to_dict(), "evidence": evidence}
+
+
+def _category(given: str | None) -> str | None:
+    from sennit.memory.values import Category
+
+    known = [one.value for one in Category]
+    if given is None or given in known:
+        return given
+    raise ValidationError(f"{given!r} is no category.{nearest(given, known)} One of: {known}.")
+
+
+def _memory(client: Client, uri: str) -> Remembered:
+    """What is at an address; raises NotFoundError with the nearest one."""
+    try:
+        return client.memory.get(uri)
+    except NotFoundError as error:
+        known = [one.uri for one in client.memory.all()]
+        told = f"{error}{nearest(uri, known)} sennit memory ls lists what is remembered."
+        raise NotFoundError(told) from None
+
+
+def _think_with(client: Client, model: str | None) -> None:
+    if model is not None:
+        client.memory.use(model=iModel(model))
+
+
+def _working() -> Status:
+    """Something that moves while a commit is thought about, on a terminal."""
+    return Console(stderr=True).status("Remembering…")
+
+
+def _tell(client: Client, result: CommitResult, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        _print(commit_lines(client.memory, result))
+    if result.status == "failed":
+        raise typer.Exit(1)
+
+
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,71 @@
+"""What was said: the words behind a memory, for people to check it by.
+
+A memory names the messages it came from; this reads them, each session once, and only sessions of
+the client's own user. What was erased since, or was said to somebody else, is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from sennit import clock
+from sennit.memory.realm import Realm
+from sennit.messages.message import Message
+from sennit.messages.parts import TextPart
+from sennit.sessions.keeper import message_from
+
+if TYPE_CHECKING:
+    from sennit.memory.history import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message as evidence."""
+
+    session: str
+    """The session's key, or its id if it has none."""
+    message: UUID
+    role: str
+    text: str
+    said_at: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "session": self.session,
+            "message": str(self.message),
+            "role": self.role,
+            "text": self.text,
+            "said_at": clock.to_iso(clock.from_datetime(self.said_at)),
+        }
+
+
+def said_in(realm: Realm, sources: Iterable[Source]) -> dict[Source, Said]:
+    """What the messages say that are still kept."""
+    wanted = list(dict.fromkeys(sources))
+    found: dict[UUID, dict[UUID, Said]] = {
+        session: _session(realm, session, {one.message for one in wanted})
+        for session in dict.fromkeys(one.session for one in wanted)
+    }
+    return {
+        one: found[one.session][one.message] for one in wanted if one.message in found[one.session]
+    }
+
+
+def _session(realm: Realm, session: UUID, wanted: set[UUID]) -> dict[UUID, Said]:
+    record = realm.store.find_session(realm.user, session)
+    if record is None:
+        return {}
+    name = record.key or str(record.id)
+    kept = realm.store.load(realm.user, session).messages
+    return {one.id: _said(name, message_from(one)) for one in kept if one.id in wanted}
+
+
+def _said(session: str, message: Message) -> Said:
+    words = [part.text for part in message.parts if isinstance(part, TextPart)]
+    text = "\n".join(words) or str(message.rendered)
+    return Said(session, message.id, message.role.value, text, message.created_at)

@@ -1,0 +1,131 @@
+"""Memory in real turns: the prompt holds it, the events name it, and it is never learnt anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sennit import Client, ContextAdded, Session, StoreError, summarize
+from sennit.memory.context import MemoryContext
+from sennit.turns.events import Warned
+from tests.memory.remembering import client, memories, store, talk
+from tests.talking import Talk
+
+__all__ = ["client", "store"]
+pytest_plugins = ("tests.postgres",)
+PROFILE = "viking://user/memories/profile.md"
+
+
+def known(client: Client) -> Session:
+    """A new session of a user of whom something is known."""
+    before = client.session("before")
+    talk(before, "My name is Nora. My parrot is called Kiki.", "Yesterday I bought a kiln.")
+    before.commit()
+    return client.session("now")
+
+
+def turn(session: Session, say: str, *replies: Any, **more: Any) -> Talk:
+    """A talk before its first turn."""
+    return Talk(*replies, tools=(), say=say, session=session, **more)
+
+
+def ask(client: Client, talk: Talk) -> list[Any]:
+    """The events of a turn with memory."""
+    return list(talk.events(contexts=[MemoryContext(client.memory)]))
+
+
+def prompt(talk: Talk) -> str:
+    """All that the model was asked last."""
+    return str([one["content"] for one in talk.model.requests[-1].messages])
+
+
+def test_the_prompt_holds_what_is_remembered_and_the_event_names_it(client: Client) -> None:
+    talk = turn(known(client), "How large is my kiln?", "Large.")
+    (added,) = [one for one in ask(client, talk) if isinstance(one, ContextAdded)]
+    assert "My name is Nora." in prompt(talk)
+    assert "bought a kiln" in prompt(talk)
+    uris = [item.uri for item in added.items]
+    assert uris[0] == PROFILE
+    assert any(str(uri).startswith("viking://user/memories/events/") for uri in uris)
+    assert {item.source for item in added.items} == {"MemoryContext"}
+
+
+def test_what_was_injected_is_counted_and_nothing_of_it_is_learnt(client: Client) -> None:
+    session = known(client)
+    before = memories(client)
+    echo = "My name is Nora. My parrot is called Kiki. Yesterday I bought a kiln."
+    talk = turn(session, "What do you know about my kiln?", echo)
+    ask(client, talk)
+    result = session.commit(branch=talk.branch)
+    assert result["status"] == "committed"
+    assert result["active_count_updated"] >= 2
+    assert sum(result["counts"].values()) == 0
+    assert memories(client) == before
+    assert client.memory.get(PROFILE).active_count == 1
+
+
+def test_a_message_recalled_from_elsewhere_is_not_learnt_from_the_answer(client: Client) -> None:
+    client.session("before").add_message("user", "My sister Grace owns a kiln.")
+    session = client.session("now")
+    talk = turn(session, "Who owns a kiln?", "My sister Grace owns a kiln.")
+    ask(client, talk)
+    assert "Grace" in prompt(talk)
+    session.commit(branch=talk.branch)
+    assert memories(client) == {}
+
+
+def test_what_is_injected_fits_the_window(client: Client) -> None:
+    session = known(client)
+    for n in range(30):
+        client.fs.write(f"viking://user/memories/events/kiln_{n}.md", f"The kiln is {n} feet. " * 9)
+    talk = turn(session, "How large is my kiln?", "Large.", window=1_000)
+    (added,) = [one for one in ask(client, talk) if isinstance(one, ContextAdded)]
+    assert sum(item.tokens for item in added.items) <= 250
+    assert added.items[0].uri == PROFILE
+
+
+def test_an_answer_asked_for_again_does_not_recall_the_one_before(client: Client) -> None:
+    session = client.session("now")
+    talk = turn(session, "Who fires the kiln in Faenza?", "Gianna does.", "Piero does.")
+    ask(client, talk)
+    talk.branch = talk.branch.fork(at=0, capabilities=True, resources=True)
+    ask(client, talk)
+    assert "Gianna" not in prompt(talk)
+
+
+def test_what_a_summary_stands_for_is_recalled(client: Client) -> None:
+    session = client.session("now")
+    talk = turn(session, "The kiln in Faenza is 40 feet long.", "I see.", "We spoke.", "40.")
+    ask(client, talk)
+    asyncio.run(talk.conversation().execute_special_turn(summarize()))
+    assert len(talk.branch) == 1
+    talk.say("How long is the kiln in Faenza?")
+    ask(client, talk)
+    assert "40 feet" in prompt(talk)
+
+
+def test_a_memory_that_fails_is_a_warning_and_the_turn_goes_on(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = known(client)
+
+    def broken(*_: Any) -> None:
+        raise StoreError("The disk is gone.")
+
+    monkeypatch.setattr(client.memory.realm.store, "find_file", broken)
+    talk = turn(session, "Who am I?", "No idea.")
+    events = ask(client, talk)
+    assert any(isinstance(one, Warned) and "disk is gone" in one.notice.text for one in events)
+    assert events[-1].result.text == "No idea."
+
+
+def test_evidence_is_what_was_said(client: Client) -> None:
+    known(client)
+    profile = client.memory.get(PROFILE)
+    (said,) = client.memory.evidence([profile]).values()
+    assert said.text == "My name is Nora. My parrot is called Kiki."
+    assert (said.session, said.role) == ("before", "user")
+    client.delete_session("before")
+    assert client.memory.evidence([profile]) == {}
