@@ -180,8 +180,9 @@ class Run:
             "options": _chosen(self.options),
             "model": self.request.model_name,
             "after": self._after,
-            "holder": self.holder,
         }
+        if state == "running":
+            body["holder"] = self.holder
         if self.progress.greets:
             body["greets"] = True
         if self._judged:
