@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from sennit import settings
 from sennit.errors import ValidationError, shown
-from sennit.stores.base import Store
 
 if TYPE_CHECKING:
+    from sennit.stores.base import Store
     from sennit.stores.sqlite_file import Durability
 
 _PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")

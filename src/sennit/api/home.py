@@ -7,7 +7,7 @@ client of that user reaches it too.
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from sennit.api.address import store_at
@@ -17,9 +17,11 @@ from sennit.messages.message import SenderRecipient
 from sennit.messages.plain import plain_dict
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
-from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.records import Owner, SessionRecord
+
+if TYPE_CHECKING:
+    from sennit.stores.base import Store
 
 DEFAULT = "default"
 """The tenant and the user of whoever names none."""

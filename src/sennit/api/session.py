@@ -21,7 +21,6 @@ from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
 from sennit.sessions.twins import async_twin
-from sennit.stores.base import Store
 
 if TYPE_CHECKING:
     from sennit.containers.element import Ref
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff
     from sennit.sessions.tree import BranchTree
+    from sennit.stores.base import Store
     from sennit.turns.conversation import ConversationSession
 
 

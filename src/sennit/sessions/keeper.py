@@ -15,7 +15,6 @@ from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.access import Grants
 from sennit.sessions.segments import Segment
-from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter, Outcome, Wake
 from sennit.stores.records import (
     BranchRecord,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
 
     from sennit.sessions.branch import Branch
     from sennit.sessions.mailbox import Mailbox
+    from sennit.stores.base import Store
 
 
 class Keeper:

@@ -48,7 +48,6 @@ from sennit.stores.records import (
     PutRun,
     Snapshot,
 )
-from sennit.stores.runs import RunLog
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.errors import SennitError, StoreError
-from sennit.stores.base import Store
 from sennit.stores.records import Head, Write
+
+if TYPE_CHECKING:
+    from sennit.stores.base import Store
 
 Outcome: TypeAlias = "list[Head] | SennitError"
 Wake: TypeAlias = Callable[[], None]
