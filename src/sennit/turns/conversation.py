@@ -14,20 +14,23 @@ from asyncio import (
     get_running_loop,
     to_thread,
 )
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
+from sennit.containers.element import Ref
 from sennit.errors import AccessError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.content import (
     ActionRequestContent,
     AssistantResponseContent,
     InstructionContent,
+    MessageRole,
 )
 from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
 from sennit.turns.aim import NO_AIM, Aim, Check
@@ -214,6 +217,29 @@ class ConversationSession:
                 return message
         self._request.session.add_message(message, branches=self._request.branch)
         return message
+
+    def edit(
+        self, message: Ref | int, content: Any, *, name: str | None = None
+    ) -> ConversationSession:
+        """A conversation on a fork in which `message` says `content` instead; see Branch.edit."""
+        return self._on(self._request.branch.edit(message, content, name=name))
+
+    def regenerate(
+        self, message: Ref | int | None = None, *, name: str | None = None
+    ) -> ConversationSession:
+        """A conversation on a fork before an answer, by default all of the last one.
+
+        Run it to have another. Raises NotFoundError if there is none, ValidationError for a message
+        that is not the model's.
+        """
+        branch = self._request.branch
+        old = last_answer(branch.messages) if message is None else message
+        return self._on(branch.regenerate(old, name=name))
+
+    def _on(self, branch: Branch) -> ConversationSession:
+        """The same conversation on another branch, which has the same grants."""
+        request = replace(self._request, branch=branch)
+        return ConversationSession(request, observers=self._observers)
 
     async def say(
         self,
@@ -491,3 +517,16 @@ def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
 
 def _raised(observer: Any, error: BaseException) -> str:
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
+
+
+def last_answer(messages: Sequence[Message]) -> Message:
+    """Where what answers the last instruction begins; raises NotFoundError."""
+    found: Message | None = None
+    for message in reversed(messages):
+        if message.role is MessageRole.USER and found is not None:
+            break
+        if message.role is MessageRole.ASSISTANT:
+            found = message
+    if found is None:
+        raise NotFoundError("The model has said nothing here yet; run the conversation first.")
+    return found
