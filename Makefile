@@ -83,8 +83,8 @@ bench-retrieval: setup ## Ask what is in six long conversations, and count what 
 
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours
-	$(BIN)/python -m benchmarks.peers
-	$(BIN)/python -m benchmarks.peers.learning
+	@missed=0; for part in benchmarks.peers benchmarks.peers.learning; \
+		do $(BIN)/python -m $$part || missed=1; done; exit $$missed
 
 # A peer's own environment, from the versions pinned beside its worker.
 .venv-peers/%/.synced: benchmarks/peers/%.txt | setup

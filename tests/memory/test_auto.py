@@ -12,6 +12,7 @@ import pytest
 import sennit
 from sennit import Client, ValidationError
 from sennit.memory.auto import AutoCommit
+from sennit.memory.worker import Worker
 from sennit.stores.memory import MemoryStore
 from sennit.testing import faults
 
@@ -93,3 +94,29 @@ def test_a_session_deleted_meanwhile_is_no_trouble() -> None:
 def test_a_policy_that_means_nothing_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         AutoCommit(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"messages": "4"}, "messages"),
+        ({"tokens": 0}, "tokens"),
+        ({"idle": -1}, "idle"),
+        ({"messages": 4, "keep_recent": "all"}, "keep_recent"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_names_what_is_wrong(wrong: Any, name: str) -> None:
+    with pytest.raises(ValidationError, match=name):
+        AutoCommit(**wrong)
+
+
+def test_a_job_that_fails_in_an_unforeseen_way_does_not_stop_those_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    done: list[int] = []
+    worker = Worker("test")
+    worker.submit(lambda: 1 / 0)
+    worker.submit(lambda: done.append(1))
+    worker.close()
+    assert done == [1]
+    assert "ZeroDivisionError" in caplog.text

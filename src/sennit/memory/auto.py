@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from uuid import UUID
 
-from sennit.errors import ValidationError, shown
 from sennit.messages.message import Message
+from sennit.services.limits.numbers import count, not_negative, positive
 from sennit.services.usage import tokens_in
 
 
@@ -30,12 +29,11 @@ class AutoCommit:
     """How many messages stay current."""
 
     def __post_init__(self) -> None:
-        for name in ("messages", "tokens", "idle"):
+        for name, check in (("messages", count), ("tokens", count), ("idle", positive)):
             value = getattr(self, name)
-            if value is not None and not (isfinite(value) and value > 0):
-                raise ValidationError(f"{name} must be greater than 0, got {shown(value)}.")
-        if self.keep_recent < 0:
-            raise ValidationError(f"keep_recent must be at least 0, got {self.keep_recent}.")
+            if value is not None:
+                check(value, name)
+        not_negative(self.keep_recent, "keep_recent")
 
 
 @dataclass(slots=True)

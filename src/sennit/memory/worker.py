@@ -1,8 +1,8 @@
 """Who finishes commits that nobody waits for: one thread of this process.
 
-A commit that waits here is in the store already, open. If the process ends first, the next client
-of that user finds it there and goes on. What is to be done when nothing has happened for a while
-waits here too, and is put off whenever something happens.
+A commit that waits here is in the store already, open. If the process ends first, the next commit
+of that session goes on with it, or `client.finish_commits()`. What is to be done when nothing has
+happened for a while waits here too, and is put off whenever something happens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Condition, Thread
 from typing import TypeAlias
 
 from sennit import clock
-from sennit.errors import NotFoundError, SennitError
+from sennit.errors import NotFoundError
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Worker:
                 job()
             except NotFoundError:
                 pass  # its session was deleted meanwhile: there is nothing left to do
-            except SennitError:
+            except Exception:  # the jobs after it are not to blame
                 _log.exception("A commit in the background failed; it stays open in the store.")
 
     def _next(self) -> Job | None:

@@ -87,11 +87,6 @@ class Kept(Element):
         return self._keeper
 
     @property
-    def durable(self) -> bool:
-        """Whether a store keeps it."""
-        return self._keeper is not None
-
-    @property
     def _whole(self) -> SessionCore:
         return cast("SessionCore", self)
 

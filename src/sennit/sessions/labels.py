@@ -25,8 +25,8 @@ class SessionLabels:
         """Keep labels, all or none, each in place of its judge's last one; NotFoundError."""
         session = self._session
         with session.lock:
-            if session._keeper is not None:
-                session._keeper.write([PutLabels(tuple(labels))])
+            if session.keeper is not None:
+                session.keeper.write([PutLabels(tuple(labels))])
                 return
             session.messages.pick(one.message for one in labels)
             for one in labels:
@@ -36,7 +36,7 @@ class SessionLabels:
 
     def all(self) -> list[LabelRecord]:
         """All labels, the oldest first."""
-        keeper = self._session._keeper
+        keeper = self._session.keeper
         if keeper is not None:
             return keeper.store.labels(keeper.owner, keeper.session)
         with self._session.lock:

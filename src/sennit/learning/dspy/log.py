@@ -131,7 +131,7 @@ class TurnLog:
         """Take in what others have said on the branch, or taken back."""
         with self._guard:
             if self._branch is not None:
-                if self._branch.session.durable:
+                if self._branch.session.keeper is not None:
                     self._branch.session.refresh()
                 if not self._holds_all(self._branch):
                     self._read_on(self._branch)
