@@ -6,17 +6,10 @@ differ in nothing but what they show. One run at a time holds the branch, across
 
 from __future__ import annotations
 
-from asyncio import (
-    AbstractEventLoop,
-    CancelledError,
-    Task,
-    create_task,
-    get_running_loop,
-    to_thread,
-)
+from asyncio import CancelledError, Task, create_task, get_running_loop, to_thread
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, overload
 from uuid import UUID
@@ -35,6 +28,7 @@ from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
 from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.aside import perform
+from sennit.turns.current import Current, running_loop
 from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
 from sennit.turns.hold import held, new_holder
 from sennit.turns.joining import Joined, tell_joined
@@ -52,27 +46,6 @@ from sennit.turns.sync import run_now, watching
 from sennit.turns.watch import Watch, as_event, as_return
 
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class _Current:
-    """The run under way, and where it runs."""
-
-    run: Run
-    loop: AbstractEventLoop
-    task: Task[Return]
-
-    def cancel(self, mode: CancelMode) -> None:
-        """Stop it, once; being told again changes nothing."""
-        if mode == "after_turn":
-            self.run.progress.stopping = True
-        elif not self.run.cancelled_here:
-            self.run.cancelled_here = True
-            if self.loop is _running_loop():
-                self.task.cancel()
-                return
-            with suppress(RuntimeError):  # its loop has ended, and the run with it
-                self.loop.call_soon_threadsafe(self.task.cancel)
 
 
 class ConversationSession:
@@ -101,7 +74,7 @@ class ConversationSession:
         self._request = replace(request, policies=(*request.policies, *more)) if more else request
         self._greets = generate_greeting
         self._observers = tuple(observers)
-        self._current: _Current | None = None
+        self._current: Current | None = None
         self._starting = False  # a run is about to begin
         self._too_early: CancelMode | None = None  # it was cancelled before it did
 
@@ -203,19 +176,13 @@ class ConversationSession:
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
-        Without one, it is put on the branch at once.
+        Without one, it is put on the branch at once. Called from another thread than the run's, it
+        returns when what was said is kept; on the run's own loop, that is with its next event.
         """
         message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
         current = self._current
-        if current is not None:
-            current.run.steered.append(message)
-            if self._current is current:
-                return message
-            try:  # the run has just ended; if it has not seen the message, nobody will
-                current.run.steered.remove(message)
-            except ValueError:
-                return message
-        self._request.session.add_message(message, branches=self._request.branch)
+        if current is None or not current.steer(message):
+            self._request.session.add_message(message, branches=self._request.branch)
         return message
 
     def edit(
@@ -307,7 +274,7 @@ class ConversationSession:
     def _here(self) -> Run | None:
         """The run under way, if it can be told things from here."""
         current = self._current
-        if current is None or not current.run.under_way or current.loop is not _running_loop():
+        if current is None or not current.run.under_way or current.loop is not running_loop():
             return None
         return current.run
 
@@ -412,18 +379,18 @@ class ConversationSession:
             self._starting, self._too_early = False, None
             if self._current is not None and self._current.run is run:
                 self._current = None
-            await self._keep_steered(run)
+            await self._keep_unseen(run)
             await observers.finish()
 
-    async def _keep_steered(self, run: Run) -> None:
-        """Put on the branch what people said too late for the run to take in."""
-        while run.steered:
+    async def _keep_unseen(self, run: Run) -> None:
+        """Put on the branch what people said to a run that never began."""
+        while run.steered and not run.begun:
             message = run.steered.popleft()
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
         task = create_task(hold_and_run(run, resume=resume is not None))
-        self._current = _Current(run, get_running_loop(), task)
+        self._current = Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:
             self._current.cancel(early)
@@ -483,13 +450,6 @@ def _call_id(message: Message) -> str:
     content = message.content
     assert isinstance(content, ActionRequestContent)
     return content.call_id or str(message.id)
-
-
-def _running_loop() -> AbstractEventLoop | None:
-    try:
-        return get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _nobody(_events: list[AnyEvent]) -> None:
