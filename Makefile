@@ -95,6 +95,10 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 		else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
 	@touch $@
 
+.PHONY: reference
+reference: setup ## Write docs/reference.md from the code
+	$(BIN)/python -m scripts.reference
+
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
 	rm -rf .venv .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
