@@ -21,7 +21,6 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, MessageRole, SystemContent
 from sennit.messages.message import Message
-from sennit.messages.parts import regrouped
 from sennit.sessions.access import (
     Capabilities,
     Grants,
@@ -202,6 +201,8 @@ class Branch(Progression):
         Text alone replaces the words and keeps the rest of the content. The fork keeps the system
         message and the grants; an edited system message keeps the history too.
         """
+        from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
+
         with self._session.lock:
             old = self._held(message)
             new = Message(
