@@ -62,17 +62,21 @@ class TurnStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece(Event):
+class _Ahead(Event):
     message_id: UUID
-    """The message it will be part of."""
-    text: str
-
-    def details(self) -> tuple[Any, ...]:
-        return (self.text,)
+    """The message it speaks of, which may not be there yet."""
 
     @property
     def about(self) -> UUID | None:
         return self.message_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece(_Ahead):
+    text: str
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.text,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +94,10 @@ class ReasoningAdded(_Piece):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftDropped(Event):
+class DraftDropped(_Ahead):
     """What was shown of a message does not count: it is said anew, or was cancelled."""
 
     kind = "drop"
-    message_id: UUID
-
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +131,10 @@ class ToolStarted(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolReturned(Event):
+class ToolReturned(_Ahead):
     """A tool is done before those asked for ahead of it; its result is told after theirs."""
 
     kind = "returned"
-    message_id: UUID
-    """The message that its result will be."""
     request_id: UUID
     """The request it was called for."""
     outcome: Mapping[str, Any]
@@ -146,26 +143,12 @@ class ToolReturned(Event):
     def details(self) -> tuple[Any, ...]:
         return (str(self.request_id), self.outcome)
 
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steered(Event):
+class Steered(_Piece):
     """A person has said something; the run takes it in before it asks the model again."""
 
     kind = "steer"
-    message_id: UUID
-    """The message it will be."""
-    text: str
-
-    def details(self) -> tuple[Any, ...]:
-        return (self.text,)
-
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,20 +216,14 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAdded(Event):
-    """What context providers added to the prompt for an instruction."""
+class ContextAdded(_Ahead):
+    """What context providers added to the prompt for an instruction, which the message is."""
 
     kind = "context"
-    message_id: UUID
-    """The instruction they were asked about."""
     items: tuple[Injection, ...]
 
     def details(self) -> tuple[Any, ...]:
         return ([(one.source, one.uri, one.tokens) for one in self.items],)
-
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
