@@ -36,6 +36,7 @@ from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
+from sennit.turns.pending import waiting
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
@@ -111,6 +112,8 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | None = None,
+        pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -120,17 +123,22 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | None = None,
+        pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `resume` the last run is gone on with (see `resume`). With `after`, the number of the
-        last event that was seen, nothing is started: it joins the run under way, in this program
-        or another, and gives the rest; see Joined.
+        With `resume` the last run is gone on with (see `resume`). `say` is said first, as with
+        `say`. Without `pieces` text comes in whole messages, and the model need not stream.
+
+        With `after`, the number of the last event that was seen, nothing is started: it joins the
+        run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, as_event, resume)
-        if options is not None or streaming is not None or resume:
+            aim = NO_AIM if say is None else Aim(say=self._instruction(say))
+            return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
+        if options is not None or streaming is not None or resume or say is not None:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -140,14 +148,18 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
+        aim: Aim = NO_AIM,
+        *,
+        pieces: bool = True,
     ) -> Watch[_T]:
-        shown_as = streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions() if pieces else None
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
             if resume:
                 return create_task(self._resume(options, shown_as, publish))
-            return create_task(self._run(options or SessionOptions(), shown_as, publish))
+            chosen = options or SessionOptions()
+            return create_task(self._run(chosen, shown_as, publish, aim=aim))
 
         return Watch(start, self.cancel, show)
 
@@ -173,13 +185,23 @@ class ConversationSession:
         elif self._starting:
             self._too_early = mode
 
+    def suspend(self) -> None:
+        """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
+
+        It is left as if the program had ended: text that was being said is said anew, and a tool
+        that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
+        """
+        if self._current is not None:
+            self._current.run.suspending = True
+        self.cancel()
+
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
         Without one, it is put on the branch at once. Called from another thread than the run's, it
         returns when what was said is kept; on the run's own loop, that is with its next event.
         """
-        message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
+        message = self._instruction(text)
         current = self._current
         if current is None or not current.steer(message):
             self._request.session.add_message(message, branches=self._request.branch)
@@ -220,11 +242,14 @@ class ConversationSession:
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        if isinstance(message, str):
-            content = InstructionContent(instruction=message)
-            message = Message(content, sender=self._request.session.user)
-        aim = Aim(say=message, check=check)
+        aim = Aim(say=self._instruction(message), check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    def _instruction(self, said: str | Message) -> Message:
+        if isinstance(said, Message):
+            return said
+        content = InstructionContent(instruction=said)
+        return Message(content, sender=self._request.session.user)
 
     async def execute_tool_call(self, call_id: str) -> Return:
         """Make exactly one of the pending tool calls; no model is asked and no other call is made.
@@ -303,11 +328,7 @@ class ConversationSession:
 
     def waiting(self) -> list[Message]:
         """The tool calls that wait for a person: those of a suspended run that nobody decided."""
-        left = unfinished(BranchRuns(self._request.branch))
-        if left is None or left.record.state != "suspended":
-            return []
-        open_ = left.asked - left.decided.keys()
-        return [message for message in self._request.pending() if message.id in open_]
+        return waiting(self._request.branch)
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""

@@ -61,6 +61,16 @@ class _Group:
         request = self.untold.popleft()
         _answer(self.run, request, self.results.pop(request.id))
 
+    def tell_rest(self) -> None:
+        """Tell the results there are. One who goes on with the run knows those that were noted."""
+        while self.untold:
+            if self.untold[0].id in self.results:
+                self.tell_next()
+            elif self.run.suspending:
+                return
+            else:
+                self.untold.popleft()
+
 
 async def _call_together(run: Run, requests: list[Message]) -> None:
     """Call tools at once; each result is told as soon as those before it have been."""
@@ -76,11 +86,7 @@ async def _call_together(run: Run, requests: list[Message]) -> None:
             group.tell_next()
     except BaseException:
         await _stop(tasks)
-        while group.untold:
-            if group.untold[0].id in group.results:
-                group.tell_next()
-            else:
-                group.untold.popleft()
+        group.tell_rest()
         raise
 
 
@@ -125,7 +131,8 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
         outcome = await tool.run(arguments or {}, _context(group.run, request))
         failpoints.reach(f"tool.after: {tool.name}")
     except CancelledError:
-        group.results[request.id] = _result(request, {"error": CANCELLED})
+        if not group.run.suspending:  # then whoever goes on does as the tool's `replay` says
+            group.results[request.id] = _result(request, {"error": CANCELLED})
         raise
     failed = outcome.error is not None
     told = {"error": outcome.error} if failed else {"result": outcome.value}
