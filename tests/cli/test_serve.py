@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from sennit.cli.app import app
@@ -22,7 +22,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
-def sennit(*arguments: str) -> Result:
+def sennit(*arguments: str) -> Any:
     return CliRunner().invoke(app, arguments)
 
 
