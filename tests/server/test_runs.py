@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sennit import Tool
 from sennit.testing import ScriptedModel, ToolCall
-from tests.serving import Gate, Running, Talker, Told, all_events, following, serving
+from tests.serving import (
+    Gate,
+    Talker,
+    Told,
+    all_events,
+    following,
+    new_branch,
+    run,
+    serving,
+    texts,
+)
 from tests.talking import add
-
-PLAIN = {"coalesce_tokens": False}
-
-
-def new_branch(server: Running) -> str:
-    """The path of a new session's branch."""
-    session = server.post("/api/sessions", {"system": "Be brief."}).json()["id"]
-    return f"/api/sessions/{session}/branches/main"
-
-
-def run(server: Running, branch: str, text: str | None = "Hello", **more: Any) -> dict[str, Any]:
-    answer = server.post(f"{branch}/runs", {"text": text, "streaming": PLAIN, **more})
-    assert answer.status_code == 202, answer.text
-    return answer.json()
-
-
-def texts(server: Running, branch: str) -> list[str]:
-    return [one["text"] for one in server.get(f"{branch}/messages").json()["messages"]]
 
 
 def kinds(events: list[Told]) -> list[str]:
@@ -207,12 +198,12 @@ def test_a_model_that_does_not_stream_answers_all_the_same(tmp_path: Path) -> No
 def test_a_stream_that_follows_tells_the_next_run_too(tmp_path: Path) -> None:
     with serving(tmp_path / "s.db", models=[Talker()]) as server:
         branch = new_branch(server)
-        run(server, branch)
-        with following(server, f"{branch}/events?after=0&follow=true") as events:
-            assert next(one for one in events if one.kind == "end")
-            second = run(server, branch, "Again")
-            end = next(one for one in events if one.kind == "end")
-            assert end.data["run_id"] == second["run"]["id"]
+        last = all_events(server, run(server, branch)["events"])[-1].seq
+        with following(server, f"{branch}/events?after={last}&follow=true") as events:
+            for text in ("Again", "And again"):
+                started = run(server, branch, text)
+                end = next(one for one in events if one.kind == "end")
+                assert end.data["run_id"] == started["run"]["id"]
 
 
 def test_stopping_the_server_suspends_the_run_and_another_goes_on_with_it(tmp_path: Path) -> None:
@@ -225,6 +216,8 @@ def test_stopping_the_server_suspends_the_run_and_another_goes_on_with_it(tmp_pa
         before = all_events(server, started["events"])
         assert before[-1].data["result"]["stop_reason"] == "suspended"
         assert server.get(branch).json()["interrupted"] is True
+        [left] = server.get("/api/interrupted").json()["branches"]
+        assert (left["session"], left["name"]) == (branch.split("/")[3], "main")
         answer = server.post(f"{branch}/resume")
         assert answer.status_code == 202, answer.text
         rest = all_events(server, started["events"], last=before[-1].seq)
