@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
 from sennit.errors import ValidationError
@@ -27,6 +27,15 @@ class Job:
 
 Handler: TypeAlias = Callable[[Job], object]
 """Does a job. If it raises, the job comes again later, as often as that happens."""
+
+
+@runtime_checkable
+class ServedStore(Protocol):
+    """A store that has workers."""
+
+    def serve(self, handler: Handler, serving: Serving) -> None:
+        """Be a worker: have the open commits of all owners finished, until told to stop."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
