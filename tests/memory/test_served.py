@@ -191,6 +191,23 @@ def test_the_job_of_a_worker_killed_at_a_step_is_taken_over(
         assert client.doctor() == []
 
 
+def test_who_takes_over_asks_no_model_for_what_it_has_said_already(
+    served: str, ask: Ask, nursery: Nursery
+) -> None:
+    with sennit.open(served) as client:
+        talk(client.session("chat"), "Hello, my name is Ada.")
+    task = left(served)
+    killed = {"answers": answers(), "point": "memory.commit: marked"}
+    assert nursery.run({"do": "commits.work", "url": served, **killed})[0] == -9
+    forget_the_dead(ask)
+    silent = ScriptedModel([])
+    work(served, DRAIN, model=lambda: silent)
+    assert silent.requests == []
+    with sennit.open(served) as client:
+        result = client.get_task(task)
+        assert (result.status, result["method"]) == ("committed", "model")
+
+
 def test_a_worker_told_to_stop_finishes_what_it_is_at_and_takes_nothing_more(
     served: str, ask: Ask, nursery: Nursery
 ) -> None:
@@ -228,18 +245,6 @@ def test_two_workers_finish_the_commits_of_many_users_each_once_and_for_its_user
             assert all(said.count(f"Sister{number}") == 1 for number in range(3))
             assert not any(other in said for other in names.values() if other != name)
             assert client.doctor() == []
-
-
-def test_two_who_finish_the_same_commit_at_once_write_it_once(
-    emptied: str, nursery: Nursery, undisturbed: dict[str, Any]
-) -> None:
-    begun(emptied)
-    commit = {"do": "commits.commit", "url": emptied, "session": "chat", "wait": True}
-    endings = nursery.run_all([commit] * 4)
-    assert [code for code, _ in endings] == [0] * 4, endings
-    with sennit.open(emptied) as client:
-        assert seen(client) == undisturbed
-        assert client.doctor() == []
 
 
 def test_a_commit_that_cannot_be_finished_is_tried_a_few_times_and_then_failed(

@@ -15,7 +15,7 @@ from sennit.memory import served as _served
 from sennit.memory.result import CommitResult
 from sennit.stores import postgres_queue as _queue
 from sennit.stores.queue import Serving
-from sennit.testing import faults
+from sennit.testing import ScriptedModel, faults
 from tests.torture.nursery import Job, Say
 
 __all__ = ["commit", "work"]
@@ -41,12 +41,15 @@ def work(job: Job, say: Say) -> None:
     def told(result: CommitResult) -> None:
         say(json.dumps([result.task_id, result.status]))
 
+    def model() -> ScriptedModel:
+        return ScriptedModel(job["answers"])
+
     serving = Serving(drain=not job.get("waits", False), concurrency=job.get("concurrency", 1))
     with _fate(job):
-        serve(job["url"], serving, told=told)
+        serve(job["url"], serving, model=model if "answers" in job else None, told=told)
 
 
 def commit(job: Job, say: Say) -> None:
     """Commit a session; `wait` is whether to wait for the memories."""
-    with _fate(job), sennit.open(job["url"], user=job.get("user")) as client:
+    with _fate(job), sennit.open(job["url"]) as client:
         say(json.dumps(client.session(job["session"]).commit(wait=job["wait"])))
