@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -88,7 +89,9 @@ class Memory(Memories):
             self.realm.user, contains=None, before=None, limit=_LATELY
         )
         for record in lately:
-            if clock.now_us() - record.updated >= (policy.idle or 0) * 1_000_000:
+            if clock.now_us() - record.updated < (policy.idle or 0) * 1_000_000:
+                continue
+            with suppress(NotFoundError):  # it was deleted meanwhile
                 found = session(record.id)
                 for branch in list(found.branches):
                     self._commit_by_itself(found, branch, policy)
