@@ -7,21 +7,20 @@ import logging
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import procrastinate
 import psycopg
 import pytest
 
 import sennit
-from sennit import Client, StoreError, ValidationError
+from sennit import StoreError, ValidationError
 from sennit.api.work import work
 from sennit.memory.served import ATTEMPTS
 from sennit.stores import postgres_queue
 from sennit.stores.queue import Serving
 from sennit.testing import ScriptedModel, faults
-from tests.memory.remembering import TALK, memories, talk
-from tests.memory.test_crashes import CutOffError, answers, seen
+from tests.memory.remembering import memories, talk
+from tests.memory.test_crashes import CutOffError, answers, begun, seen
 from tests.server import Server
 from tests.torture.nursery import Nursery
 
@@ -58,14 +57,6 @@ def jobs(ask: Ask) -> list[tuple[str, str, bool]]:
         "SELECT args ->> 'commit', status::text, coalesce(scheduled_at > now(), false)"
         " FROM sennit.procrastinate_jobs ORDER BY id"
     )
-
-
-def begun(url: str) -> None:
-    with sennit.open(url) as client:
-        client.fs.write("viking://resources/guide.md", "How to tie a bowline.")
-        session = client.session("chat")
-        talk(session, *TALK)
-        session.used(contexts=["viking://resources/guide.md"])
 
 
 def left(url: str, user: str | None = None, session: str = "chat") -> str:

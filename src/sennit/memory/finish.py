@@ -5,8 +5,8 @@ commit, so that going on after a crash asks no model again. The end is one trans
 counts, summary and the state of the commit. So a commit is finished or open, never in between, and
 whoever finishes it a second time finds it done and changes nothing.
 
-Who makes a commit says in it for which agent, as anyone may finish it, and until when they are at it
-themselves: before that time, whoever finds it open by chance leaves it to them.
+Who makes a commit says in it for which agent, as anyone may finish it, and until when they are at
+it themselves: before that time, whoever finds it open by chance leaves it to them.
 """
 
 from __future__ import annotations
@@ -214,9 +214,7 @@ class _Similar:
         return self._rankers[category](candidate)
 
 
-def _injected(
-    realm: Realm, messages: Sequence[Message], uses: Sequence[UseRecord]
-) -> list[str]:
+def _injected(realm: Realm, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
     """What the contexts that were used say."""
     parts = [part for message in messages for part in contexts_of(message)]
     texts = [part.abstract for part in parts if part.abstract]

@@ -41,7 +41,6 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.commits import AddUses
 
-
 _LATELY = 20
 """How many sessions are looked at for pauses that nobody saw, those changed last."""
 
@@ -116,9 +115,7 @@ class Memory(Memories):
         recent = policy.keep_recent
         self.commit(session, branch=branch.id, wait=False, keep_recent=recent)
 
-    def _uncounted(
-        self, session: SessionCore, branch: Branch, policy: AutoCommit
-    ) -> list[Message]:
+    def _uncounted(self, session: SessionCore, branch: Branch, policy: AutoCommit) -> list[Message]:
         """What no commit covers yet, less what the last one was told to leave."""
         found = self.realm.store.commits(self.realm.user, session.id)
         left = uncovered(session, branch, found)

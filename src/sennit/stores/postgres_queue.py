@@ -110,7 +110,7 @@ class QueueWorker:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _serve(self) -> None:
-        """Serve until told to stop, or the server is lost, or, if that is enough, no job is left."""
+        """Serve until told to stop, the server is lost or, if that is enough, no job is left."""
         app = self._app()
         async with app.open_async():
             await self._take_over(app)
@@ -177,6 +177,7 @@ class _Again(procrastinate.BaseRetryStrategy):
         self, *, exception: BaseException, job: QueuedJob
     ) -> procrastinate.RetryDecision:
         """When to try again, and that others of its owner need not wait for it."""
+        del exception  # it is in the log
         seconds = min(2 ** (job.attempts + 1), 3600)
         return procrastinate.RetryDecision(retry_in={"seconds": seconds}, lock=f"again {job.id}")
 
