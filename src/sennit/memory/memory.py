@@ -16,6 +16,7 @@ from uuid import UUID
 
 from sennit import clock, failpoints
 from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, shown
+from sennit.memory import removal
 from sennit.memory.archive import archive, checked_recent, current, uncovered
 from sennit.memory.auto import AutoCommit, Counting
 from sennit.memory.digest import digest, digest_by_rules
@@ -251,6 +252,12 @@ class Memory(Memories):
         """Take back what a commit has written; see `Client.undo_commit`."""
         with self._one:
             return undo(self.realm, commit_id(task_id))
+
+    def remove_message(
+        self, session: SessionCore, message: Message, erase: Callable[[], Message]
+    ) -> Message:
+        """Erase a message, and what was learnt from it; see `Session.remove_message`."""
+        return removal.remove(self.realm, session.id, message.id, erase)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
