@@ -17,7 +17,7 @@ import sennit
 from sennit.cli.app import app
 from tests.cli.terminals import environment
 from tests.memory.remembering import talk
-from tests.server import Server
+from tests.server import OwnServer, Server
 
 pytest_plugins = ("tests.postgres",)
 
@@ -72,6 +72,25 @@ def test_a_worker_tells_of_each_commit_and_ends_when_told_to(served: str, tmp_pa
         assert process.returncode == 0
         assert notes.endswith("Done: 2 commits.\n")
         assert "Ada" not in first + notes
+
+
+@pytest.mark.slow
+def test_a_worker_comes_back_to_a_server_that_was_gone(
+    served: str, own_server: OwnServer, tmp_path: Path
+) -> None:
+    task = left(served, "My name is Ada.")
+    with worker(tmp_path, "--store", served) as process:
+        assert process.stdout is not None
+        assert task in process.stdout.readline()
+        own_server.stop()
+        own_server.start()
+        task = left(served, "I live in Lisbon.")
+        assert task in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, notes = process.communicate(timeout=60)
+        assert process.returncode == 0
+        assert "The queue was lost" in notes
+        assert notes.endswith("Done: 2 commits.\n")
 
 
 def test_a_drain_ends_by_itself_and_can_tell_programs(served: str) -> None:

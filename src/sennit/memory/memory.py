@@ -7,6 +7,7 @@ reaches: see `realm`. Everything here works without a model; `use` gives it one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -41,6 +42,8 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.commits import AddUses
+
+_log = logging.getLogger(__name__)
 
 _LATELY = 20
 """How many sessions are looked at for pauses that nobody saw, those changed last."""
@@ -100,13 +103,12 @@ class Memory(Memories):
         self, session: SessionCore, messages: Sequence[Message], branches: Sequence[Branch]
     ) -> None:
         """Take note of what was said; a commit that is due is made by the worker."""
-        self._resume()
         counting = self._counting
         if counting is None:
             return
         for branch in branches:
             commit = partial(self._commit_by_itself, session, branch, counting.policy)
-            current = partial(self._uncounted, session, branch, counting.policy)
+            current = partial(self._uncounted, session, branch, counting.policy, messages)
             if counting.is_due(branch.id, messages, current):
                 self._worker.submit(commit)
             elif counting.policy.idle is not None:
@@ -116,12 +118,21 @@ class Memory(Memories):
         recent = policy.keep_recent
         self.commit(session, branch=branch.id, wait=False, keep_recent=recent)
 
-    def _uncounted(self, session: SessionCore, branch: Branch, policy: AutoCommit) -> list[Message]:
+    def _uncounted(
+        self,
+        session: SessionCore,
+        branch: Branch,
+        policy: AutoCommit,
+        messages: Sequence[Message],
+    ) -> Sequence[Message]:
         """What no commit covers yet, less what the last one was told to leave."""
-        found = self.realm.store.commits(self.realm.user, session.id)
+        try:
+            found = self.realm.store.commits(self.realm.user, session.id)
+        except StoreError:  # what was said is kept: that it cannot be counted must not deny it
+            _log.warning("What was said before is not counted.", exc_info=True)
+            return messages
         left = uncovered(session, branch, found)
-        kept = policy.keep_recent if found.commits else 0
-        return session.messages.pick(left[kept:])
+        return session.messages.pick(left[policy.keep_recent if found.commits else 0 :])
 
     def used(
         self,

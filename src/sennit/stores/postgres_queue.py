@@ -98,13 +98,14 @@ class QueueWorker:
             while True:
                 try:
                     await self._serve()
-                    pause = 1.0
+                    pause, reason = 1.0, "a connection ended"
                 except (ConnectorException, psycopg.Error) as error:
                     if self._serving.drain:
                         raise StoreError(f"The queue was lost ({_said(error)}).") from error
-                    _log.warning("The queue was lost; again in %.0f s (%s).", pause, _said(error))
+                    reason = _said(error)
                 if self._serving.drain or self._stopping.is_set():
                     return
+                _log.warning("The queue was lost (%s); again in %.0f s.", reason, pause)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
