@@ -106,7 +106,7 @@ def _live(job: Job, writing: int) -> int:
 
 
 def main() -> None:
-    for name in ("crashes", "turns"):  # before the first fork, so only once
+    for name in ("crashes", "turns", "commits"):  # before the first fork, so only once
         import_module(f"tests.torture.{name}")
     for line in sys.stdin:
         print(json.dumps(_raise_all(json.loads(line))), flush=True)

@@ -96,7 +96,8 @@ class Client(ClientCore[Session]):
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
-        return Memory(Realm(self._store, self._owner, self.agent), self._embedder)
+        realm = Realm(self._store, self._owner, self.agent)
+        return Memory(realm, self._embedder, partial(self.session, create=False))
 
     @cached_property
     def fs(self) -> FileSystem:

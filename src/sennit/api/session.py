@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -212,6 +213,19 @@ class Session(SessionCore):
     def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
         if self._memory.made is not None:
             self._memory.made.noticed(self, messages, branches)
+
+    def remove_message(self, message: Ref) -> Message:
+        """Take a message off all branches and out of the session, with what was learnt from it.
+
+        What was said elsewhere too is remembered on. Raises NotFoundError.
+        """
+        erase = partial(super().remove_message, message)
+        if self.keeper is None:  # nothing is learnt where nothing is kept
+            return erase()
+        with self.lock:
+            return self.memory.remove_message(self, self.messages.get(message), erase)
+
+    aremove_message = async_twin(remove_message)
 
     def used(
         self,

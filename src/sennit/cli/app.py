@@ -19,6 +19,7 @@ from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.serve import serve
 from sennit.cli.words import clean
+from sennit.cli.worker import worker
 from sennit.errors import SennitError
 
 INTERRUPTED = 130
@@ -60,6 +61,7 @@ app.command("import")(moving.import_)
 app.command("score")(scoring.score)
 app.command("find")(find)
 app.command("commit")(memory.commit)
+app.command("worker")(worker)
 app.command("doctor")(doctor.doctor)
 app.add_typer(memory.app, name="memory")
 app.add_typer(files.app, name="fs")

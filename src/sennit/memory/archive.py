@@ -25,9 +25,12 @@ _TRIES = 20
 
 
 def archive(
-    session: SessionCore, keeper: Keeper, branch: Branch, keep_recent: int
+    session: SessionCore, keeper: Keeper, branch: Branch, keep_recent: int, body: bytes
 ) -> CommitRecord | None:
-    """Archive what is new on a branch, but for the last few messages; None if nothing is."""
+    """Archive what is new on a branch, but for the last few messages; None if nothing is.
+
+    `body` is what the new commit says of itself.
+    """
     for _ in range(_TRIES):
         session.refresh()
         found = keeper.store.commits(keeper.owner, session.id)
@@ -41,6 +44,7 @@ def archive(
             created=clock.now_us(),
             state="open",
             entries=tuple(entries),
+            body=body,
         )
         uses = tuple(use.id for use in due(branch, entries, found))
         try:

@@ -83,6 +83,11 @@ class Drafts:
         self.written: list[Written] = []
         self.refused: list[str] = []
 
+    @property
+    def realm(self) -> Realm:
+        """Whose files they are."""
+        return self._realm
+
     def known(self, category: Category) -> list[Known]:
         """The memories of a category that are there already."""
         found: list[Known] = []

@@ -148,9 +148,9 @@ def forget(
 
 def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) -> Forgotten:
     """Erase a session and all that rests on it; NotFoundError if there is neither."""
-    files = _forget_derived(realm, session)
+    files = forget_derived(realm, session)
     sessions = int(delete(session))
-    files += _forget_derived(realm, session)  # a commit may have ended in between; no more can now
+    files += forget_derived(realm, session)  # a commit may have ended in between; no more can now
     if not sessions and not files:
         raise NotFoundError(f"There is no session {session} here, and nothing came from it.")
     realm.store.scrub()
@@ -159,11 +159,11 @@ def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) 
 
 def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
     """Erase all sessions and files of the user, and what others' memories rest on them."""
-    files = _forget_derived(realm, None)
+    files = forget_derived(realm, None)
     own = realm.store.list_files(realm.user, "")
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in own])
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
-    files += _forget_derived(realm, None)  # a commit may have ended in between; no more can now
+    files += forget_derived(realm, None)  # a commit may have ended in between; no more can now
     realm.store.scrub()
     return Forgotten(gone, files + len(own))
 
@@ -198,15 +198,19 @@ def _unnote(realm: Realm, file: FileRecord) -> None:
         realm.store.write(realm.user, session, [change])
 
 
-def _forget_derived(realm: Realm, session: UUID | None) -> int:
-    """Erase what rests on the user's sessions, or one of them, whoever has it."""
+def forget_derived(realm: Realm, session: UUID | None, message: UUID | None = None) -> int:
+    """Erase what rests on the user's sessions, one of them or one message, whoever has it.
+
+    Gives how many files there were.
+    """
 
     def is_gone(source: profile.Source) -> bool:
         mine = (source.tenant, source.user) == (realm.user.tenant, realm.user.name)
-        return mine and session in (None, source.session)
+        here = mine and session in (None, source.session)
+        return here and message in (None, source.message)
 
     changes: list[FileChange] = []
-    derived = realm.store.derived(realm.user, session=session)
+    derived = realm.store.derived(realm.user, session=session, message=message)
     found = _files(realm, derived)
     for file, numbers in found:
         if _is_profile(file):

@@ -190,6 +190,10 @@ class FileStore(Protocol):
         """The commits that are not finished, as session and commit, the oldest first."""
         ...
 
+    def is_served(self) -> bool:
+        """Whether workers are there that finish open commits, so that nobody else need."""
+        ...
+
 
 def in_order(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """Each once, in the order in which stores give them."""

@@ -340,6 +340,10 @@ class MemoryStore:
         with self._step():
             pass  # what was erased is nowhere
 
+    def is_served(self) -> bool:
+        """Never: who opens commits here finishes them."""
+        return False
+
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         with self._step():
             found = [

@@ -11,6 +11,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -48,6 +49,7 @@ from sennit.stores.postgres_session import (
     one,
     session_from,
 )
+from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (
     AddMessages,
     Change,
@@ -65,10 +67,13 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
+from sennit.stores.sql import postgres_queue as queue_sql
 from sennit.stores.sql import postgres_words as word_sql
 from sennit.stores.vectors import Embedded, Unembedded
 
 _T = TypeVar("_T")
+
+_SILENCE = Serving().silence
 
 
 class _UnusualError(Exception):
@@ -84,6 +89,7 @@ class PostgresStore:
         Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
         than we know.
         """
+        self._url = url
         self._database = Database(url, pool_size=pool_size)
         self._owners: dict[Owner, int] = {}
         self._has_vectors = False
@@ -530,6 +536,29 @@ class PostgresStore:
             return [(session, uid) for session, uid in rows]
 
         return self._database.read(read)
+
+    def is_served(self) -> bool:
+        """Whether workers are there that finish open commits, so that nobody else need."""
+        return self._database.run(
+            lambda connection: one(connection.execute(queue_sql.IS_SERVED, (_SILENCE,)))[0]
+        )
+
+    def serve(self, handler: Handler, serving: Serving) -> None:
+        """Be a worker: have the open commits of all owners finished, until told to stop.
+
+        It ends in good order on SIGTERM and SIGINT, and when `serving` says to. Raises StoreError.
+        """
+        from sennit.stores.postgres_queue import QueueWorker, bring_up_to_date
+
+        def take(number: int, commit: UUID, attempts: int) -> None:
+            owner = self._database.run(
+                lambda connection: connection.execute(queue_sql.OWNER, (number,)).fetchone()
+            )
+            if owner is not None:
+                handler(Job(Owner(*owner), commit, attempts))
+
+        self._database.run(bring_up_to_date)
+        asyncio.run(QueueWorker(self._url, take, serving).run())
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID

@@ -508,6 +508,10 @@ class SQLiteStore:
             self._refuse_if_closed()
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
+    def is_served(self) -> bool:
+        """Never: who opens commits here finishes them."""
+        return False
+
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""
         with self._reading() as connection:
