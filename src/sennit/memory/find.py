@@ -9,7 +9,7 @@ A client finds what is its user's, its agent's and its tenant's, and nothing els
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -92,7 +92,7 @@ class Where:
     since: int | None = None
     until: int | None = None
     at: int | None = None
-    without: frozenset[UUID] = frozenset()
+    without: Container[UUID] = frozenset()
     """Messages that are not wanted, such as those a prompt holds already."""
 
 
@@ -104,7 +104,7 @@ def where(
     since: datetime | None = None,
     until: datetime | None = None,
     at: datetime | None = None,
-    without: frozenset[UUID] = frozenset(),
+    without: Container[UUID] = frozenset(),
 ) -> Where:
     """What to keep a search to, checked; raises ValidationError."""
     categories = _categories(category)

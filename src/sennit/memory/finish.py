@@ -107,11 +107,7 @@ class Finishing:
         """Think and write; gives the commit as it is then. Raises ConflictError."""
         failpoints.reach("memory.commit: read")
         messages = self._messages(session, record, given)
-        uses = [
-            use
-            for use in self._store.commits(self._realm.user, session).uses
-            if use.commit == record.number
-        ]
+        uses = self._store.uses_of(self._realm.user, session, record.number)
         drafts = Drafts(self._realm, session, record.id, clock.now_us())
         digest, record = self._digest(session, record, messages, uses, drafts)
         drafts.apply(digest.decisions)

@@ -99,12 +99,7 @@ class Memory(Memories):
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
         """What is not archived; see `Session.current`."""
         target = _branch(session, branch)
-        if target is None:
-            return []
-        if session.keeper is None:  # nothing is archived where nothing is kept
-            return target.messages
-        found = self.realm.store.commits(self.realm.user, session.id)
-        return current(session, target, found)
+        return [] if target is None else current(session, target)
 
     def commit(
         self, session: SessionCore, *, branch: BranchRef | None, wait: bool, keep_recent: int
@@ -209,9 +204,9 @@ class Memory(Memories):
 
 
 def _branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
-    """The branch that is meant; without a name the default one, if there is any yet."""
+    """The branch that is meant, as it is now; without a name the default one, if there is any."""
+    session.refresh()
     if branch is None:
-        session.refresh()
         return session.get_branch(DEFAULT_BRANCH, None)
     return session.get_branch(branch)
 

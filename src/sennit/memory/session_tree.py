@@ -142,7 +142,7 @@ class _Session:
     def _current(self) -> list[Message]:
         branches = list(self.session.branches)
         branch = self.session.get_branch(DEFAULT_BRANCH, branches[0] if branches else None)
-        return [] if branch is None else current(self.session, branch, self.found)
+        return [] if branch is None else current(self.session, branch)
 
     def _abstract(self) -> str:
         return self._said("abstract") or self._by_rules(summarize.abstract)

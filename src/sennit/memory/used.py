@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -22,7 +22,7 @@ from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.messages.plain import plain_dict
 from sennit.sessions.branch import Branch
-from sennit.stores.commits import CommitsRecord, UseRecord
+from sennit.stores.commits import UseRecord
 from sennit.stores.files import CountUses
 
 _SKILL = {"uri", "input", "output", "success"}
@@ -35,9 +35,26 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
         bodies.append(_skill(skill))
     if not bodies:
         raise ValidationError("Nothing was used: name contexts= (URIs) or skill=.")
-    head = None if branch.tail.total == 0 else branch.tail.id_at(branch.tail.total - 1)
-    now = clock.now_us()
+    head, now = _head(branch), clock.now_us()
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
+
+
+def injected(branch: Branch, uris: Iterable[str]) -> tuple[UseRecord, ...]:
+    """Contexts that were put into a prompt: the same at the same place is the same use.
+
+    Its id says so, and a store leaves alone what it has: nobody needs to look whether it was noted.
+    """
+    head, now = _head(branch), clock.now_us()
+    return tuple(
+        UseRecord(uuid5(branch.id, f"{head} {uri}"), branch.id, now, head, dumps({"uri": uri}))
+        for uri in uris
+    )
+
+
+def _head(branch: Branch) -> UUID | None:
+    """The last message of a branch."""
+    tail = branch.tail
+    return None if tail.total == 0 else tail.id_at(tail.total - 1)
 
 
 def _listed(contexts: Any) -> list[Any]:
@@ -64,24 +81,24 @@ def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True, **given, "uri": str(uri), "skill": True}
 
 
-def due(branch: Branch, entries: Iterable[UUID], found: CommitsRecord) -> list[UseRecord]:
-    """The uses that a commit of these entries counts.
+def due(
+    branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]
+) -> list[UseRecord]:
+    """The uses that a commit of these entries counts, of those that none counts yet.
 
     They are those at one of the entries, on whichever branch, and those of this branch whose place
     was archived before or is gone.
     """
     new = {uid.int for uid in entries}
-    old = {uid.int for commit in found.commits for uid in commit.entries}
+    old = branch.session.archives.covering
 
     def is_due(use: UseRecord) -> bool:
-        if use.commit is not None:
-            return False
         if use.head is not None and use.head.int in new:
             return True
         waits = use.head is not None and use.head in branch and use.head.int not in old
         return use.branch == branch.id and not waits
 
-    return [use for use in found.uses if is_due(use)]
+    return [use for use in waiting if is_due(use)]
 
 
 def counted(

@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit.errors import SennitError, StoreError
 from sennit.stores import words
 from sennit.stores.base import no_session
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
     EndCommit,
@@ -328,6 +328,20 @@ class MemoryStore:
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         with self._step():
             return self._kept(owner, session).commits.all()
+
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.archived(after)
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.numbered(numbers)
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.uses_of(commit)
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         with self._step():

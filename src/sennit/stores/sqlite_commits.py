@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sennit.ids import id_from_bytes
 from sennit.stores.base import no_message
 from sennit.stores.commits import (
     AddCommit,
     AddUses,
+    ArchiveRecord,
     CommitChange,
     CommitRecord,
     CommitsRecord,
@@ -40,6 +44,32 @@ class CommitTable:
             for row in self._run(sql.COMMITS, self._key)
         ]
         return CommitsRecord(commits, [_use(row) for row in self._run(sql.USES, self._key)])
+
+    def get(self, number: int) -> CommitRecord:
+        """The commit of that number, which is there."""
+        rows = self._run(sql.ENTRIES_OF_COMMIT, (*self._key, number))
+        (commit,) = self.numbered([number])
+        return replace(commit, entries=tuple(id_from_bytes(uid) for (uid,) in rows))
+
+    def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
+        """Commits by their numbers, without their entries."""
+        found = (self._run(sql.COMMIT_BY_NUMBER, (*self._key, one)) for one in sorted(set(numbers)))
+        return [_commit(row, ()) for rows in found for row in rows]
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover."""
+        commits = self._run(sql.COMMITS_PAST, (*self._key, after)).fetchall()
+        entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
+        for number, uid in self._run(sql.ARCHIVED_PAST, (*self._key, after)) if commits else ():
+            entries[number].append(id_from_bytes(uid))
+        return [
+            ArchiveRecord(number, id_from_bytes(uid), tuple(entries[number]))
+            for number, uid in commits
+        ]
+
+    def uses_of(self, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts; with None those that none counts yet."""
+        return [_use(row) for row in self._run(sql.USES_OF, (*self._key, commit))]
 
     def apply(self, change: CommitChange) -> None:
         """Make a change; raises ConflictError, NotFoundError."""
