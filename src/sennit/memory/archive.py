@@ -20,7 +20,7 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
-from sennit.stores.commits import AddCommit, CommitRecord
+from sennit.stores.commits import AddCommit, ArchiveRecord, CommitRecord
 
 _TRIES = 20
 
@@ -40,7 +40,7 @@ def archive(
             keeper.write([AddCommit(commit, uses)])
         except ConflictError:  # someone else has just committed: look again what is left
             continue
-        session.refresh()
+        session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
     raise ConflictError("Others commit this session all the time; try again.")
 

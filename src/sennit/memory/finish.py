@@ -19,12 +19,12 @@ from sennit import clock, failpoints
 from sennit.errors import ConflictError, SennitError
 from sennit.memory import summarize
 from sennit.memory.drafts import Drafts, Written
-from sennit.memory.ranker import TextRanker
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, archive_name, result_of
+from sennit.memory.similar import StoredSimilar
 from sennit.memory.uri import Uri
 from sennit.memory.used import counted, counting
-from sennit.memory.values import Candidate, Category, Digest, Known
+from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
@@ -150,7 +150,7 @@ class Finishing:
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
-        archived = Archived(messages, _Similar(drafts), self._injected(messages, uses))
+        archived = Archived(messages, StoredSimilar(self._realm, drafts), self._injected(messages, uses))
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")
         if not digest.calls:
@@ -171,20 +171,6 @@ class Finishing:
             if text:
                 texts.append(text)
         return texts
-
-
-class _Similar:
-    """Known memories by rank; those of a category are read when it is first asked for."""
-
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
-        self._rankers: dict[Category, TextRanker] = {}
-
-    def __call__(self, candidate: Candidate) -> Sequence[Known]:
-        category = candidate.category
-        if category not in self._rankers:
-            self._rankers[category] = TextRanker(self._drafts.known(category))
-        return self._rankers[category](candidate)
 
 
 def _text_at(realm: Realm, uri: str) -> str | None:

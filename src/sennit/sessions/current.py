@@ -38,8 +38,10 @@ class Archives:
     """The number of the commit that covers an entry."""
 
     def take(self, found: Iterable[ArchiveRecord]) -> None:
-        """Know of more commits, in their order."""
+        """Know of more commits, in their order; those that are known are left out."""
         for one in found:
+            if one.number <= self.number:
+                continue
             self.covering.update((entry.int, one.number) for entry in one.entries)
             self.number, self.last = one.number, max(self.last, one.commit.int)
 

@@ -52,6 +52,7 @@ from sennit.stores.records import (
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
+    from sennit.stores.commits import ArchiveRecord
     from sennit.stores.runs import RunLog
 
 
@@ -92,6 +93,11 @@ class Kept(Element):
     def archives(self) -> Archives:
         """Which of its entries commits cover, as of the last refresh."""
         return self._archives
+
+    def note_archive(self, made: ArchiveRecord) -> None:
+        """Know of a commit that was just made here; a refresh would tell the same."""
+        with self.lock:
+            self._archives.take([made])
 
     @property
     def _whole(self) -> SessionCore:

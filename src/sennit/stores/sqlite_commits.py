@@ -87,26 +87,29 @@ class CommitTable:
             return  # made before, and its acknowledgement lost
         if new.number != self._run(sql.LAST_COMMIT, self._key).fetchone()[0] + 1:
             raise covered_already(new)
-        rows = [
-            (*self._key, self._free(new, entry), new.number, place)
-            for place, entry in enumerate(new.entries)
-        ]
         values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
         self._run(sql.ADD_COMMIT, (*self._key, *values))
-        self._many(sql.ADD_ARCHIVED, rows)
+        self._cover(new)
         for use in change.uses:
             claimed = self._run(sql.CLAIM_USE, (new.number, *self._key, use.bytes))
             if not claimed.rowcount:
                 raise covered_already(new)
 
-    def _free(self, commit: CommitRecord, entry: UUID) -> int:
-        """The number of a message that no commit covers; raises ConflictError, NotFoundError."""
-        row = self._run(sql.COVERED, (*self._key, entry.bytes)).fetchone()
-        if row is None:
-            raise no_message(entry)
-        if row[1] is not None:
-            raise covered_already(commit)
-        return row[0]
+    def _cover(self, commit: CommitRecord) -> None:
+        """Note which messages a commit covers; raises ConflictError, NotFoundError."""
+        rows = [
+            (commit.number, place, *self._key, entry.bytes)
+            for place, entry in enumerate(commit.entries)
+        ]
+        try:
+            covered = self._many(sql.ADD_ARCHIVED, rows).rowcount if rows else 0
+        except sqlite3.IntegrityError:
+            raise covered_already(commit) from None
+        if covered < len(rows):
+            raise no_message(next(filter(self._is_missing, commit.entries)))
+
+    def _is_missing(self, message: UUID) -> bool:
+        return self._run(sql.MESSAGE_THERE, (*self._key, message.bytes)).fetchone() is None
 
     def put_commit(self, change: PutCommit) -> bool:
         """Note how far a commit has come; False if that was noted before."""

@@ -96,13 +96,10 @@ ARCHIVED_PAST = """
 ENTRIES_OF_COMMIT = """
     SELECT m.id FROM archived a JOIN messages m ON m.no = a.message
     WHERE a.owner = ? AND a.session = ? AND a.number = ? ORDER BY a.pos"""
-# Whether a message is there, and covered.
-COVERED = """
-    SELECT m.no, a.number FROM messages m
-    LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
-    WHERE m.owner = ? AND m.session = ? AND m.id = ?"""
+MESSAGE_THERE = "SELECT 1 FROM messages WHERE owner = ? AND session = ? AND id = ?"
 ADD_ARCHIVED = """
-    INSERT INTO archived (owner, session, message, number, pos) VALUES (?, ?, ?, ?, ?)"""
+    INSERT INTO archived (owner, session, message, number, pos)
+    SELECT owner, session, no, ?, ? FROM messages WHERE owner = ? AND session = ? AND id = ?"""
 DELETE_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ? AND message = ?"
 DELETE_ALL_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ?"
 
