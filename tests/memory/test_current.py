@@ -1,4 +1,4 @@
-"""What is archived is in no prompt any more: on all branches, in all processes, and nothing else."""
+"""What is archived is in no prompt any more: on all branches, in all processes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def asked(model: ScriptedModel) -> list[str]:
 
 def _gist(message: Any) -> str:
     calls = [call["function"]["name"] for call in message.get("tool_calls", ())]
-    return " ".join([message["role"], *calls, *([message["content"]] if message["content"] else [])])
+    return " ".join(
+        [message["role"], *calls, *([message["content"]] if message["content"] else [])]
+    )
 
 
 def said(session: Session, branch: Branch | None = None) -> list[str]:
@@ -173,7 +175,10 @@ def test_turns_with_memory_get_the_last_summaries_and_may_recall_what_is_archive
     here.say("Is the kiln long?")
     here.run(contexts=[MemoryContext(client.memory)])
     (prompt,) = here.model.requests[-1].messages
-    assert client.fs.read("viking://session/chat/history/archive_001/.abstract.md") in prompt["content"]
+    assert (
+        client.fs.read("viking://session/chat/history/archive_001/.abstract.md")
+        in prompt["content"]
+    )
     assert "40 feet" in prompt["content"].split("Is the kiln long?")[0]
 
 
@@ -292,7 +297,9 @@ def _archived(client: Client, key: str, count: int) -> Callable[[], object]:
     session.commit(keep_recent=2)
     model = ScriptedModel(["Yes."] * 20)
     branch.grant(resources={model.name})
-    conversation = session.conversation(branch, model=model, contexts=[MemoryContext(client.memory)])
+    conversation = session.conversation(
+        branch, model=model, contexts=[MemoryContext(client.memory)]
+    )
 
     def turn() -> None:
         session.add_message("user", "And now?")

@@ -117,7 +117,7 @@ def context(
     left = budget - sum(piece.tokens for piece in known)
     found = Context((*known, *_messages(current, left)), budget)
     if record:
-        _record(memory, session, branch, known)
+        _record(session, branch, known)
     return found
 
 
@@ -236,9 +236,7 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
     return found[::-1]
 
 
-def _record(
-    memory: Memory, session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]
-) -> None:
+def _record(session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]) -> None:
     """Note what is used, unless that was noted at this place of the branch before."""
     uris = {piece.uri for piece in known if piece.uri is not None}
     if not uris or session.keeper is None:
@@ -264,7 +262,7 @@ class MemoryContext:
         known += _fitting(_summaries(self._memory, need.branch), int(_SUMMARY * need.budget))
         left = need.budget - sum(piece.tokens for piece in known)
         known += _fitting(_relevant(self._memory, query, _NotToBeRecalled(need.branch)), left)
-        _record(self._memory, session, need.branch, known)
+        _record(session, need.branch, known)
         return [ContextItem(piece.text, piece.uri) for piece in known]
 
 

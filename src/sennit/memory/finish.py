@@ -150,7 +150,9 @@ class Finishing:
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
-        archived = Archived(messages, StoredSimilar(self._realm, drafts), self._injected(messages, uses))
+        archived = Archived(
+            messages, StoredSimilar(self._realm, drafts), self._injected(messages, uses)
+        )
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")
         if not digest.calls:

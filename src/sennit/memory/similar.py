@@ -1,7 +1,7 @@
 """Known memories most similar to a candidate, found through the index of the store.
 
-The index gives memories of the candidate's owner and category that share a telling word with it, and
-`TextRanker` puts these in order. So a commit costs what its matches cost, however much else is
+The index gives memories of the candidate's owner and category that share a telling word with it,
+and `TextRanker` puts these in order. So a commit costs what its matches cost, however much else is
 remembered. The profile is one file, whose facts are all looked at.
 """
 

@@ -81,9 +81,7 @@ def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True, **given, "uri": str(uri), "skill": True}
 
 
-def due(
-    branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]
-) -> list[UseRecord]:
+def due(branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]) -> list[UseRecord]:
     """The uses that a commit of these entries counts, of those that none counts yet.
 
     They are those at one of the entries, on whichever branch, and those of this branch whose place

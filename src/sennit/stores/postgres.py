@@ -484,9 +484,7 @@ class PostgresStore:
         """The commits and uses of a session; raises NotFoundError if that is not there."""
         return self._read_commits(owner, session, CommitTable.all)
 
-    def _read_commits(
-        self, owner: Owner, session: UUID, work: Callable[[CommitTable], _T]
-    ) -> _T:
+    def _read_commits(self, owner: Owner, session: UUID, work: Callable[[CommitTable], _T]) -> _T:
         def read(connection: Connection) -> _T:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
