@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import nlargest
 from itertools import accumulate, takewhile
@@ -29,7 +29,7 @@ from sennit.memory.plan import plan_by_rules
 from sennit.memory.profile import TITLE
 from sennit.memory.realm import PROFILE
 from sennit.memory.result import archive_name
-from sennit.memory.used import injected
+from sennit.memory.used import recalled
 from sennit.memory.values import Category
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
@@ -66,6 +66,8 @@ class ContextPiece:
     tokens: int
     message: Message | None = None
     """The message, if it is one that is current."""
+    source: Source | None = None
+    """The message, if it is one of elsewhere."""
 
     def __str__(self) -> str:
         return self.text
@@ -195,7 +197,8 @@ def _relevant(memory: Memory, query: str, held: Container[UUID]) -> list[Context
         repeats = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
         if match.score >= least and match.category != Category.PROFILE and not repeats:
             seen.update(match.evidence)
-            pieces.append(_piece("memory", _told(match), match.uri))
+            source = match.evidence[0] if match.category == MESSAGE else None
+            pieces.append(replace(_piece("memory", _told(match), match.uri), source=source))
     return pieces
 
 
@@ -238,12 +241,12 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
 
 def _record(session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]) -> None:
     """Note what is used, unless that was noted at this place of the branch before."""
-    uris = {piece.uri for piece in known if piece.uri is not None}
-    if not uris or session.keeper is None:
+    used = [(piece.uri, piece.source) for piece in known if piece.uri is not None]
+    if not used or session.keeper is None:
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
-        session.keeper.write([AddUses(injected(target, sorted(uris)))])
+        session.keeper.write([AddUses(recalled(target, used))])
 
 
 class MemoryContext:

@@ -16,18 +16,17 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock, failpoints
-from sennit.errors import ConflictError, SennitError
+from sennit.errors import ConflictError
 from sennit.memory import summarize
 from sennit.memory.drafts import Drafts, Written
+from sennit.memory.injected import injected_texts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, archive_name, result_of
 from sennit.memory.similar import StoredSimilar
-from sennit.memory.uri import Uri
 from sennit.memory.used import counted, counting
 from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.messages.parts import contexts_of
 from sennit.sessions.keeper import message_from
 from sennit.stores.commits import CommitRecord, PutCommit, UseRecord, changed, no_commit
 from sennit.stores.files import EndCommit
@@ -151,7 +150,9 @@ class Finishing:
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
         archived = Archived(
-            messages, StoredSimilar(self._realm, drafts), self._injected(messages, uses)
+            messages,
+            StoredSimilar(self._realm, drafts),
+            injected_texts(self._realm, messages, uses),
         )
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")
@@ -162,25 +163,6 @@ class Finishing:
         self._store.write(self._realm.user, session, [change])
         failpoints.reach("memory.commit: marked")
         return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
-
-    def _injected(self, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
-        """What the contexts that were used say."""
-        parts = [part for message in messages for part in contexts_of(message)]
-        texts = [part.abstract for part in parts if part.abstract]
-        uris = [part.uri for part in parts] + [loads(use.body)["uri"] for use in uses]
-        for uri in dict.fromkeys(uris):
-            text = _text_at(self._realm, uri)
-            if text:
-                texts.append(text)
-        return texts
-
-
-def _text_at(realm: Realm, uri: str) -> str | None:
-    try:
-        file = realm.find(Uri.parse(uri))
-    except SennitError:
-        return None  # a context may be named by any string, also one that is no address of ours
-    return None if file is None else file.latest.body.decode()
 
 
 def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from uuid import UUID, uuid5
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
+from sennit.memory.history import Source
 from sennit.memory.realm import Realm
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
@@ -39,16 +40,22 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
 
 
-def injected(branch: Branch, uris: Iterable[str]) -> tuple[UseRecord, ...]:
-    """Contexts that were put into a prompt: the same at the same place is the same use.
+def recalled(branch: Branch, found: Iterable[tuple[str, Source | None]]) -> tuple[UseRecord, ...]:
+    """What was put into a prompt, by address, and by id where it is a message.
 
-    Its id says so, and a store leaves alone what it has: nobody needs to look whether it was noted.
+    The same at the same place is the same use. Its id says so, and a store leaves alone what it
+    has: nobody needs to look whether it was noted.
     """
     head, now = _head(branch), clock.now_us()
-    return tuple(
-        UseRecord(uuid5(branch.id, f"{head} {uri}"), branch.id, now, head, dumps({"uri": uri}))
-        for uri in uris
-    )
+    uses: list[UseRecord] = []
+    for uri, source in found:
+        body = {"uri": uri}
+        if source is not None:
+            body |= {"session": str(source.session), "message": str(source.message)}
+        made = dumps(body)
+        uid = uuid5(branch.id, f"{head} {made.decode()}")
+        uses.append(UseRecord(uid, branch.id, now, head, made))
+    return tuple(uses)
 
 
 def _head(branch: Branch) -> UUID | None:
