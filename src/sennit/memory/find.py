@@ -92,7 +92,7 @@ class Where:
     since: int | None = None
     until: int | None = None
     at: int | None = None
-    without: Container[UUID] = frozenset()
+    without: Container[UUID] = frozenset[UUID]()
     """Messages that are not wanted, such as those a prompt holds already."""
 
 
@@ -104,7 +104,7 @@ def where(
     since: datetime | None = None,
     until: datetime | None = None,
     at: datetime | None = None,
-    without: Container[UUID] = frozenset(),
+    without: Container[UUID] = frozenset[UUID](),
 ) -> Where:
     """What to keep a search to, checked; raises ValidationError."""
     categories = _categories(category)

@@ -160,6 +160,11 @@ class CommitLog:
             self.uses[uid] = msgspec.structs.replace(use, commit=new.number)
         self.commits[new.id] = msgspec.structs.replace(new, version=0)
 
+    def unnaming(self, named: bytes) -> CommitLog:
+        """The log without the uses that hold these bytes."""
+        uses = {uid: use for uid, use in self.uses.items() if named not in use.body}
+        return CommitLog(dict(self.commits), uses)
+
     def without(self, messages: Iterable[UUID]) -> CommitLog:
         """The log after these messages were erased."""
         gone = set(messages)

@@ -205,6 +205,10 @@ class FileStore(Protocol):
         """A commit and its session, if the owner has it."""
         ...
 
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+        ...
+
     def scrub(self) -> None:
         """Leave no trace of what was erased in files that the store itself looks after."""
         ...

@@ -14,6 +14,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from sennit.errors import SennitError, StoreError
+from sennit.messages.codec import dumps
 from sennit.stores import words
 from sennit.stores.base import no_session
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
@@ -349,6 +350,13 @@ class MemoryStore:
                 if (found := kept.commits.commits.get(commit)) is not None:
                     return uid, found
         return None
+
+    def unname(self, owner: Owner, text: str) -> None:
+        named = dumps(text)
+        with self._step():
+            for kept in self._of(owner).values():
+                kept.commits = kept.commits.unnaming(named)
+                kept.log.forget_naming(named)
 
     def scrub(self) -> None:
         with self._step():

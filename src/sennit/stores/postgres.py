@@ -19,6 +19,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
+from sennit.messages.codec import dumps
 from sennit.stores import leases, postgres_vectors, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.columns import text_of
@@ -519,6 +520,16 @@ class PostgresStore:
             return row[1], CommitTable(connection, number, row[0]).get(row[2])
 
         return self._database.read(find)
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+
+        def erase(connection: Connection) -> None:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
+
+        self._database.change(erase)
 
     def scrub(self) -> None:
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""

@@ -25,6 +25,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
 from sennit.stores import leases, sqlite_vectors, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, no_branch
 from sennit.stores.columns import text_of
@@ -516,6 +517,13 @@ class SQLiteStore:
             if row is None:
                 return None
             return id_from_bytes(row[1]), CommitTable(connection, number, row[0]).get(row[2])
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+        with self._writing() as connection:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
 
     def scrub(self) -> None:
         """Leave no trace of what was erased: not in the index, and not in the log beside the file.

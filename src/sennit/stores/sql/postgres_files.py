@@ -142,6 +142,10 @@ USES_OF: Final = """
     SELECT id, branch, created, head, body, number FROM sennit.uses
     WHERE owner = %s AND session = %s AND number IS NOT DISTINCT FROM %s::integer
     ORDER BY created, id"""
+UNNAME: Final = (
+    "DELETE FROM sennit.uses WHERE owner = %s AND position(%s::bytea IN body) > 0",
+    "DELETE FROM sennit.events WHERE owner = %s AND position(%s::bytea IN body) > 0",
+)
 ADD_USE: Final = """
     INSERT INTO sennit.uses (owner, session, id, branch, created, head, body)
     VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""

@@ -114,4 +114,8 @@ ADD_USE = """
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 CLAIM_USE = """
     UPDATE uses SET number = ? WHERE owner = ? AND session = ? AND id = ? AND number IS NULL"""
+UNNAME = (
+    "DELETE FROM uses WHERE owner = ? AND instr(body, ?) > 0",
+    "DELETE FROM events WHERE owner = ? AND instr(body, ?) > 0",
+)
 DELETE_USES = "DELETE FROM uses WHERE owner = ? AND session = ?"

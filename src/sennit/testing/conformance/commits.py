@@ -224,3 +224,14 @@ def a_change_that_fails_takes_commits_back(store: Store) -> None:
         raises(NotFoundError, lambda c=changes: archive.scene.write(*c), "A bad change")
         same(archive.commits(), [made], f"Commits after a write that failed at its change {at}")
         same(archive.uses(), [use], f"Uses after a write that failed at its change {at}")
+
+
+def uses_that_name_something_can_be_erased(store: Store) -> None:
+    archive = _Archive(store)
+    use = archive.use()
+    other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
+    archive.scene.write(AddUses((other,)))
+    store.unname(STRANGER, "viking://user/x.md")
+    same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
+    store.unname(OWNER, "viking://user/x.md")
+    same(archive.uses(), [other], "Uses that name something else")
