@@ -113,7 +113,8 @@ def calls(secrets: Secrets) -> st.SearchStrategy[Callable[[Client], Any]]:
 
 
 KINDS = ("another user", "another tenant")
-_tenants = count()
+_tenants = count()  # so that all examples can do with one store
+_ONE_STORE = [HealthCheck.function_scoped_fixture]
 
 
 def _is_silent(answer: Any) -> bool:
@@ -150,7 +151,7 @@ def test_a_stranger_sees_and_changes_nothing(kind: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=_ONE_STORE)
 @given(data=st.data())
 def test_a_stranger_sees_and_changes_nothing_on_disk(
     store: Store, kind: str, data: st.DataObject
