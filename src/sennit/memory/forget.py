@@ -109,15 +109,13 @@ def _is_built_on(versions: Sequence[VersionRecord], numbers: set[int]) -> bool:
 
 
 def _discounting(realm: Realm, body: dict[str, Any]) -> list[CountUses]:
-    changes: list[CountUses] = []
-    for uri, times in body.get("used", {}).items():
-        try:
-            file = realm.find(Uri.parse(uri))
-        except ValueError:
-            continue  # a context may be named by any string, also one that is no address of ours
-        if file is not None:
-            changes.append(CountUses(file.owner, file.path, -min(times, file.active)))
-    return changes
+    used: dict[str, int] = body.get("used", {})
+    found = ((realm.named(uri), times) for uri, times in used.items())
+    return [
+        CountUses(file.owner, file.path, -min(times, file.active))
+        for file, times in found
+        if file is not None
+    ]
 
 
 def forget(

@@ -12,17 +12,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
-from sennit.errors import SennitError
+from sennit.errors import NotFoundError
 from sennit.memory.evidence import said_in
 from sennit.memory.history import Source
 from sennit.memory.realm import Realm
-from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.stores.commits import UseRecord
 
-_ARCHIVE = re.compile(r"archive_(\d+)")
+_ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.abstract\.md")
 
 
 def injected_texts(
@@ -38,26 +37,17 @@ def injected_texts(
 
 def _at(realm: Realm, said: str) -> Iterator[str]:
     """What a file or the abstract of an archive says."""
-    try:
-        uri = Uri.parse(said)
-        file = realm.find(uri)
-    except SennitError:
-        return  # a context may be named by any string, also one that is no address of ours
+    file = realm.named(said)
     if file is not None:
         yield file.latest.body.decode(errors="replace")
-    elif uri.scope == "session":
-        yield from _abstract(realm, uri)
+    elif found := _ABSTRACT.fullmatch(said):
+        yield from _abstract(realm, found[1], int(found[2]))
 
 
-def _abstract(realm: Realm, uri: Uri) -> Iterator[str]:
-    match uri.names:
-        case (session, "history", archive, ".abstract.md") if found := _ARCHIVE.fullmatch(archive):
-            number = int(found[1])
-        case _:
-            return
+def _abstract(realm: Realm, session: str, number: int) -> Iterator[str]:
     try:
         commits = realm.store.commits_numbered(realm.user, realm.session_id(session), [number])
-    except SennitError:
+    except NotFoundError:
         return  # the session is gone
     for commit in commits:
         yield str(loads(commit.body).get("abstract", ""))

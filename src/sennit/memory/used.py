@@ -124,13 +124,5 @@ def counted(
 
 def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
     """The changes that count uses of files that are there; other URIs count nowhere."""
-    changes: list[CountUses] = []
-    for said, number in times.items():
-        try:
-            uri = Uri.parse(said)
-        except ValidationError:
-            continue  # a context may be named by any string, also one that is no address of ours
-        file = realm.find(uri)
-        if file is not None:
-            changes.append(CountUses(file.owner, file.path, number))
-    return changes
+    found = ((realm.named(uri), number) for uri, number in times.items())
+    return [CountUses(file.owner, file.path, number) for file, number in found if file is not None]
