@@ -162,12 +162,12 @@ def test_what_a_program_pastes_into_what_the_user_says_makes_no_new_memories(
     before = memories(client)
     for number in range(5):
         session = client.session(f"again_{number}")
-        for question in (*QUESTIONS, "Does cousin Grace own a loud kiln?"):
+        for question in (*QUESTIONS, "Which cousin owns one loud kiln?"):
             pasted = session.context(query=question).text
             assert "Nora" in pasted
             session.add_message("user", f"Context:\n{pasted}\n\n{question}")
             session.add_message("assistant", "I see.")
-        assert "Grace" in str(session.current())
+        assert "Grace" in str([message.rendered for message in session.current()])
         session.commit()
         assert memories(client) == before
 
