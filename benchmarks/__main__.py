@@ -11,6 +11,7 @@ from benchmarks import (
     foundation,
     learning,
     local,
+    memory,
     operations,
     postgres,
     server,
@@ -37,6 +38,7 @@ def main() -> int:
         local,
         find,
         server,
+        memory,
     )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)

@@ -17,7 +17,7 @@ from threading import Thread
 
 import sennit
 from benchmarks.harness import machine
-from tests.server import OwnServer, running
+from tests.postgres_server import OwnServer, running
 
 USERS, SESSIONS, ROUNDS = 10, 15, 3
 SAID = (

@@ -17,7 +17,7 @@ import sennit
 from sennit.cli.app import app
 from tests.cli.terminals import environment
 from tests.memory.remembering import talk
-from tests.server import OwnServer, Server
+from tests.postgres_server import OwnServer, Server
 
 pytest_plugins = ("tests.postgres",)
 

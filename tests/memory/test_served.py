@@ -21,7 +21,7 @@ from sennit.stores.queue import Serving
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
 from tests.memory.test_crashes import CutOffError, answers, begun, seen
-from tests.server import Server
+from tests.postgres_server import Server
 from tests.torture.nursery import Nursery
 
 pytest_plugins = ("tests.postgres",)

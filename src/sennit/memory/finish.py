@@ -20,18 +20,17 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock, failpoints
-from sennit.errors import ConflictError, SennitError
+from sennit.errors import ConflictError
 from sennit.memory import summarize
 from sennit.memory.drafts import Drafts, Written
-from sennit.memory.ranker import TextRanker
+from sennit.memory.injected import injected_texts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, archive_name, result_of
-from sennit.memory.uri import Uri
+from sennit.memory.similar import StoredSimilar
 from sennit.memory.used import counted, counting
-from sennit.memory.values import Candidate, Category, Digest, Known
+from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.messages.parts import contexts_of
 from sennit.sessions.keeper import message_from
 from sennit.stores.commits import (
     CommitRecord,
@@ -140,11 +139,7 @@ class Finishing:
         """Think and write; gives the commit as it is then. Raises ConflictError."""
         failpoints.reach("memory.commit: read")
         messages = self._messages(session, record, given)
-        uses = [
-            use
-            for use in self._store.commits(self._realm.user, session).uses
-            if use.commit == record.number
-        ]
+        uses = self._store.uses_of(self._realm.user, session, record.number)
         realm = self._realm.of_agent(loads(record.body).get("agent", self._realm.agent_name))
         drafts = Drafts(realm, session, record.id, clock.now_us())
         digest, record = self._digest(session, record, messages, uses, drafts)
@@ -188,7 +183,11 @@ class Finishing:
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
-        archived = Archived(messages, _Similar(drafts), _injected(drafts.realm, messages, uses))
+        archived = Archived(
+            messages,
+            StoredSimilar(drafts.realm, drafts),
+            injected_texts(drafts.realm, messages, uses),
+        )
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")
         if not digest.calls:
@@ -198,40 +197,6 @@ class Finishing:
         self._store.write(self._realm.user, session, [change])
         failpoints.reach("memory.commit: marked")
         return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
-
-
-class _Similar:
-    """Known memories by rank; those of a category are read when it is first asked for."""
-
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
-        self._rankers: dict[Category, TextRanker] = {}
-
-    def __call__(self, candidate: Candidate) -> Sequence[Known]:
-        category = candidate.category
-        if category not in self._rankers:
-            self._rankers[category] = TextRanker(self._drafts.known(category))
-        return self._rankers[category](candidate)
-
-
-def _injected(realm: Realm, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
-    """What the contexts that were used say."""
-    parts = [part for message in messages for part in contexts_of(message)]
-    texts = [part.abstract for part in parts if part.abstract]
-    uris = [part.uri for part in parts] + [loads(use.body)["uri"] for use in uses]
-    for uri in dict.fromkeys(uris):
-        text = _text_at(realm, uri)
-        if text:
-            texts.append(text)
-    return texts
-
-
-def _text_at(realm: Realm, uri: str) -> str | None:
-    try:
-        file = realm.find(Uri.parse(uri))
-    except SennitError:
-        return None  # a context may be named by any string, also one that is no address of ours
-    return None if file is None else file.latest.body.decode()
 
 
 def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> dict[str, Any]:

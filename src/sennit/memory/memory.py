@@ -115,7 +115,7 @@ class Memory(Memories):
             return
         for branch in branches:
             commit = partial(self._commit_by_itself, session, branch, counting.policy)
-            current = partial(self._uncounted, session, branch, counting.policy, messages)
+            current = partial(_uncounted, session, branch, counting.policy)
             if counting.is_due(branch.id, messages, current):
                 self._worker.submit(commit)
             elif counting.policy.idle is not None:
@@ -124,22 +124,6 @@ class Memory(Memories):
     def _commit_by_itself(self, session: SessionCore, branch: Branch, policy: AutoCommit) -> None:
         recent = policy.keep_recent
         self.commit(session, branch=branch.id, wait=False, keep_recent=recent)
-
-    def _uncounted(
-        self,
-        session: SessionCore,
-        branch: Branch,
-        policy: AutoCommit,
-        messages: Sequence[Message],
-    ) -> Sequence[Message]:
-        """What no commit covers yet, less what the last one was told to leave."""
-        try:
-            found = self.realm.store.commits(self.realm.user, session.id)
-        except StoreError:  # what was said is kept: that it cannot be counted must not deny it
-            _log.warning("What was said before is not counted.", exc_info=True)
-            return messages
-        left = uncovered(session, branch, found)
-        return session.messages.pick(left[policy.keep_recent if found.commits else 0 :])
 
     def used(
         self,
@@ -159,12 +143,7 @@ class Memory(Memories):
         """What is not archived; see `Session.current`."""
         self._resume()
         target = _branch(session, branch)
-        if target is None:
-            return []
-        if session.keeper is None:  # nothing is archived where nothing is kept
-            return target.messages
-        found = self.realm.store.commits(self.realm.user, session.id)
-        return current(session, target, found)
+        return [] if target is None else current(session, target)
 
     def commit(
         self, session: SessionCore, *, branch: BranchRef | None, wait: bool, keep_recent: int
@@ -334,10 +313,16 @@ class Memory(Memories):
         self._worker.close()
 
 
+def _uncounted(session: SessionCore, branch: Branch, policy: AutoCommit) -> Sequence[Message]:
+    """What no commit covers yet, less what the last one was told to leave."""
+    left = uncovered(session, branch)
+    return session.messages.pick(left[policy.keep_recent if session.archives.number else 0 :])
+
+
 def _branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
-    """The branch that is meant; without a name the default one, if there is any yet."""
+    """The branch that is meant, as it is now; without a name the default one, if there is any."""
+    session.refresh()
     if branch is None:
-        session.refresh()
         return session.get_branch(DEFAULT_BRANCH, None)
     return session.get_branch(branch)
 

@@ -82,6 +82,13 @@ class Realm:
         """Whose memories of a category are."""
         return self.user if category.owner == "user" else self.agent
 
+    def named(self, said: str) -> FileRecord | None:
+        """The file that a context names; any string may name one, also what is no address."""
+        try:
+            return self.find(Uri.parse(said))
+        except ValidationError:
+            return None
+
     def find(self, uri: Uri) -> FileRecord | None:
         """The file at an address."""
         if uri.scope == "session" or not uri.names:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.sessions.mailbox import Mailbox
     from sennit.stores.base import Store
+    from sennit.stores.commits import ArchiveRecord
 
 
 class Keeper:
@@ -78,6 +79,10 @@ class Keeper:
     def changes(self, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond these segments and lengths."""
         return self.store.changes(self.owner, self.session, known)
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What commits past a number cover."""
+        return self.store.archived(self.owner, self.session, after)
 
 
 def message_record(message: Message) -> MessageRecord:

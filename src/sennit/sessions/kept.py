@@ -24,6 +24,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.access import NO_GRANTS, Grants
 from sennit.sessions.branch import Branch
+from sennit.sessions.current import Archives
 from sennit.sessions.keeper import (
     Keeper,
     branch_record,
@@ -51,6 +52,7 @@ from sennit.stores.records import (
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
+    from sennit.stores.commits import ArchiveRecord
     from sennit.stores.runs import RunLog
 
 
@@ -73,6 +75,7 @@ class Kept(Element):
         self._keeper: Keeper | None = None
         self._key: str | None = None
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
+        self._archives = Archives()
 
     @cached_property
     def _log(self) -> RunLog:
@@ -85,6 +88,16 @@ class Kept(Element):
     def keeper(self) -> Keeper | None:
         """Its line to the store; None if it lives in memory alone."""
         return self._keeper
+
+    @property
+    def archives(self) -> Archives:
+        """Which of its entries commits cover, as of the last refresh."""
+        return self._archives
+
+    def note_archive(self, made: ArchiveRecord) -> None:
+        """Know of a commit that was just made here; a refresh would tell the same."""
+        with self.lock:
+            self._archives.take([made])
 
     @property
     def _whole(self) -> SessionCore:
@@ -187,6 +200,7 @@ class Kept(Element):
             # Appends and new branches come as they are; after anything else all is read anew.
             if any(versions.get(branch.id) != branch.version for branch in self._branches):
                 known, found = {}, self._keeper.load()
+                self._archives = Archives()
                 self._drop_messages_except({record.id.int for record in found.messages})
             self._absorb(found, known)
 
@@ -207,6 +221,8 @@ class Kept(Element):
                 self._forget_branch(branch)
         for record in found.branches:
             self._absorb_branch(record, known[record.segment])
+        if self._keeper is not None:
+            self._archives.take(self._keeper.archived(self._archives.number))
 
     def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
         grants = Grants(record.resources, record.capabilities)

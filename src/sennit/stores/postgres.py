@@ -20,10 +20,11 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
+from sennit.messages.codec import dumps
 from sennit.stores import leases, postgres_vectors, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.columns import text_of
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
     EndCommit,
@@ -488,15 +489,31 @@ class PostgresStore:
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""
+        return self._read_commits(owner, session, CommitTable.all)
 
-        def read(connection: Connection) -> CommitsRecord:
+    def _read_commits(self, owner: Owner, session: UUID, work: Callable[[CommitTable], _T]) -> _T:
+        def read(connection: Connection) -> _T:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
-            return CommitTable(connection, number, row[0]).all()
+            return work(CommitTable(connection, number, row[0]))
 
         return self._database.read(read)
+
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover, in their order."""
+        return self._read_commits(owner, session, lambda found: found.archived(after))
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        """Commits by their numbers, in order, without their entries; those that are there."""
+        return self._read_commits(owner, session, lambda found: found.numbered(numbers))
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        return self._read_commits(owner, session, lambda found: found.uses_of(commit))
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         """A commit and its session, if the owner has it."""
@@ -506,10 +523,19 @@ class PostgresStore:
             row = connection.execute(file_sql.FIND_COMMIT, (number, commit)).fetchone()
             if row is None:
                 return None
-            place: int = row[2]
-            return row[1], CommitTable(connection, number, row[0]).all().commits[place - 1]
+            return row[1], CommitTable(connection, number, row[0]).get(row[2])
 
         return self._database.read(find)
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+
+        def erase(connection: Connection) -> None:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
+
+        self._database.change(erase)
 
     def scrub(self) -> None:
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""

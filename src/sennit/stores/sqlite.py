@@ -25,10 +25,11 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
 from sennit.stores import leases, sqlite_vectors, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, no_branch
 from sennit.stores.columns import text_of
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.matrix import Matrix
@@ -481,10 +482,32 @@ class SQLiteStore:
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""
+        with self._commits(owner, session) as found:
+            return found.all()
+
+    @contextmanager
+    def _commits(self, owner: Owner, session: UUID) -> Generator[CommitTable]:
         with self._reading() as connection:
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
-            return CommitTable(connection, number, row[0]).all()
+            yield CommitTable(connection, number, row[0])
+
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover, in their order."""
+        with self._commits(owner, session) as found:
+            return found.archived(after)
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        """Commits by their numbers, in order, without their entries; those that are there."""
+        with self._commits(owner, session) as found:
+            return found.numbered(numbers)
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        with self._commits(owner, session) as found:
+            return found.uses_of(commit)
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         """A commit and its session, if the owner has it."""
@@ -493,9 +516,14 @@ class SQLiteStore:
             row = connection.execute(file_sql.FIND_COMMIT, (number, commit.bytes)).fetchone()
             if row is None:
                 return None
-            place: int = row[2]
-            found = CommitTable(connection, number, row[0]).all().commits
-            return id_from_bytes(row[1]), found[place - 1]
+            return id_from_bytes(row[1]), CommitTable(connection, number, row[0]).get(row[2])
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+        with self._writing() as connection:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
 
     def scrub(self) -> None:
         """Leave no trace of what was erased: not in the index, and not in the log beside the file.
