@@ -46,8 +46,11 @@ def ask(server: Server, shared_database: str, emptied: str) -> Ask:
 
 @pytest.fixture
 def served(emptied: str, ask: Ask) -> str:
-    """The address of a store that a worker has just said it serves."""
-    ask("INSERT INTO sennit.procrastinate_workers DEFAULT VALUES")
+    """The address of a store that a worker says it serves, however long a test takes."""
+    ask(
+        "INSERT INTO sennit.procrastinate_workers (last_heartbeat)"
+        " VALUES (now() + interval '1 hour')"
+    )
     return emptied
 
 

@@ -84,6 +84,7 @@ class QueueWorker:
     def __init__(self, url: str, take: Take, serving: Serving) -> None:
         self._url, self._take, self._serving = url, take, serving
         self._stopping = asyncio.Event()
+        self._left = False  # whether jobs were left that waited for others of their owner
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, and then finish what is under way.
@@ -103,7 +104,7 @@ class QueueWorker:
                     if self._serving.drain:
                         raise StoreError(f"The queue was lost ({_said(error)}).") from error
                     reason = _said(error)
-                if self._serving.drain or self._stopping.is_set():
+                if self._stopping.is_set() or (self._serving.drain and not self._left):
                     return
                 _log.warning("The queue was lost (%s); again in %.0f s.", reason, pause)
                 with suppress(TimeoutError):
@@ -127,6 +128,9 @@ class QueueWorker:
                 for task in beside:
                     task.cancel()
                 ends = await asyncio.gather(working, *beside, return_exceptions=True)
+            # One that finds nothing to take ends, also while what it is at keeps others waiting.
+            [row] = await app.connector.execute_query_all_async(sql.IS_LEFT)
+            self._left = row["left"]
         for end in ends:
             if isinstance(end, Exception):
                 raise end

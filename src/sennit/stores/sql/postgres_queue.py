@@ -30,6 +30,12 @@ IS_SERVED: Final = """
     SELECT EXISTS (SELECT FROM sennit.procrastinate_workers
                    WHERE last_heartbeat > now() - %s * interval '1 second')"""
 
+# Whether a job could be done now, or as soon as another of its owner is done.
+IS_LEFT: Final = """
+    SELECT EXISTS (SELECT FROM sennit.procrastinate_jobs
+                   WHERE queue_name = 'sennit' AND status = 'todo'
+                     AND (scheduled_at IS NULL OR scheduled_at <= now())) AS left"""
+
 OWNER: Final = "SELECT tenant, kind, name FROM sennit.owners WHERE no = %s"
 
 # Jobs of workers that are gone. Looked at again behind the row's lock, so that of two who take over
