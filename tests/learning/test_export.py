@@ -300,7 +300,8 @@ def test_images_and_structured_context_reach_the_file(client, tmp_path):
     _, [row] = export(client, tmp_path / "a.jsonl")
     assert row["messages"][0]["content"][1]["type"] == "image_url"
     _, [row] = export(client, tmp_path / "b.jsonl", format="sharegpt")
-    assert "https://example.org/a.png" in row["conversations"][0]["value"]
+    assert row["conversations"][0]["value"] == "What is this?\n\n<image>"
+    assert row["images"] == ["https://example.org/a.png"]
 
 
 def test_the_id_of_a_session_decides_its_split():

@@ -83,8 +83,15 @@ def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
 
 def labels_of(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
     """All labels of a session by message, the oldest first; only those `by` one judge if told."""
+    return labels_from(SessionLabels(session).all(), by=by)
+
+
+def labels_from(
+    records: Iterable[LabelRecord], *, by: str | None = None
+) -> dict[UUID, list[Label]]:
+    """The labels in records by message, in their order; only those `by` one judge if told."""
     found: dict[UUID, list[Label]] = {}
-    for one in SessionLabels(session).all():
+    for one in records:
         if one.score is not None and by in (None, one.judge):
             label = Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
             found.setdefault(one.message, []).append(label)

@@ -12,12 +12,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+import msgspec
+
 from sennit.errors import MissingExtraError
 from sennit.learning.formats import Format, Row
 from sennit.messages.codec import dumps
 from sennit.stores.whole import whole
 
 _BATCH = 1000
+_line = msgspec.json.Encoder().encode  # not `dumps`: a line may be longer than what a store keeps
 
 
 class RowWriter(Protocol):
@@ -46,7 +49,8 @@ class _JsonLines:
         self.count = 0
 
     def write(self, row: Row) -> None:
-        self._file.write(dumps(row) + b"\n")
+        self._file.write(_line(row))
+        self._file.write(b"\n")
         self.count += 1
 
 
