@@ -36,7 +36,7 @@ class LeftOut:
 
 PICTURES = LeftOut("has pictures")
 SCORED_TOO_LOW = LeftOut("has an answer that is scored too low")
-BEGINS_UNASKED = LeftOut("does not begin with a question")
+UNEVEN = LeftOut("does not alternate between questions and answers")
 TEXT_BESIDE_CALLS = LeftOut("has text beside calls of tools")
 CALLS_TOOLS = LeftOut("is answered with calls of tools")
 NO_WORDS = LeftOut("has a question or an answer without words")
@@ -138,7 +138,7 @@ def sharegpt(told: Conversation) -> Row | LeftOut:
     if sum(line["value"].count(_PICTURE) for line in lines if pictures) != len(pictures):
         return PICTURES
     if not _alternates(lines):
-        return BEGINS_UNASKED
+        return UNEVEN
     row: Row = {"conversations": lines}
     if systems := [_text(one) for one in told.chat if one["role"] == "system"]:
         row["system"] = "\n\n".join(systems)

@@ -92,6 +92,13 @@ class SessionState:
         except ConflictError:
             self.log.catch_up()
 
+    def undo(self, steps: int) -> list[Turn]:
+        """Take back the last turns, the last one first, with what nodes said and learnt in them."""
+        taken = self.log.take_back(steps)
+        if calls := {turn.call for turn in taken if turn.call is not None}:
+            self.nodes.take_back(calls, [turn.memories for turn in taken])
+        return taken
+
     def reset(self) -> None:
         """Begin anew with the history it began with; the nodes with nothing."""
         self.log.catch_up()

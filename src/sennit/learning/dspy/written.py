@@ -20,6 +20,7 @@ from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 
 _KEY = "dspy"
+_INSIDE = ("nodes", "call", "memories")
 
 Note: TypeAlias = dict[str, Any]
 
@@ -29,13 +30,18 @@ def note_of(turn: Turn, gone: int = 0) -> Note:
 
     Positions count from the turn after the first `gone` ones.
     """
-    inside = {"nodes": turn.nodes} if turn.nodes else {}
+    inside = {name: one for name in _INSIDE if (one := getattr(turn, name))}
     past = turn.past
     if not isinstance(past, Span) or past.start + past.gone < gone:
         return {"history": [plain_fields(one) for one in turn.history_snapshot.messages], **inside}
     start, stop = (one + past.gone - gone for one in (past.start, past.stop))
     known = {"known": len(past.known)} if past.known else {}
     return {"from": start, "to": stop, **known, **inside}
+
+
+def inside_of(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What is noted of a turn beside its past."""
+    return {name: note.get(name) for name in _INSIDE}
 
 
 def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told]) -> Any:
