@@ -16,8 +16,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 
+from sennit.errors import ExistsError
 from sennit.ids import new_id
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.past import Fields, Told
@@ -77,18 +79,25 @@ class Nodes:
     def __init__(self, beside: Branch, telling: Telling) -> None:
         self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
         self._nodes: dict[str, Node] = {}
+        self._making = Lock()
 
     def of(self, name: str) -> Node:
         """A node by the name of its predictor."""
-        found = self._nodes.get(name)
-        if found is None:
-            found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
-        return found
+        with self._making:
+            found = self._nodes.get(name)
+            if found is None:
+                found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
+            return found
 
     def _branch(self, name: str) -> Branch:
         named = f"{self._stem}{name}"
         there = self._session.get_branch(named, None)
-        return self._session.create_branch(name=named) if there is None else there
+        if there is not None:
+            return there
+        try:
+            return self._session.create_branch(name=named)
+        except ExistsError:  # another process was faster
+            return self._session.get_branch(named)
 
     def all(self) -> dict[str, Node]:
         """Those that have said something, or remember something, by name."""
