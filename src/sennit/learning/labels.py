@@ -81,6 +81,19 @@ def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
     SessionLabels(session).put([LabelRecord(uid_of(message), by, None, clock.now_us())])
 
 
+def labels(
+    session: SessionCore, message: Ref | None = None, *, by: str | None = None
+) -> list[Label]:
+    """The labels of a message, or of all, the oldest first; only those `by` one judge if told."""
+    wanted = None if message is None else uid_of(message)
+    found = [
+        _label(one)
+        for one in SessionLabels(session).all()
+        if by in (None, one.judge) and wanted in (None, one.message)
+    ]
+    return [one for one in found if one is not None]
+
+
 def labels_of(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
     """All labels of a session by message, the oldest first; only those `by` one judge if told."""
     return labels_from(SessionLabels(session).all(), by=by)
@@ -92,10 +105,16 @@ def labels_from(
     """The labels in records by message, in their order; only those `by` one judge if told."""
     found: dict[UUID, list[Label]] = {}
     for one in records:
-        if one.score is not None and by in (None, one.judge):
-            label = Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
+        if by in (None, one.judge) and (label := _label(one)) is not None:
             found.setdefault(one.message, []).append(label)
     return found
+
+
+def _label(one: LabelRecord) -> Label | None:
+    """What a record says; None if it takes a label back."""
+    if one.score is None:
+        return None
+    return Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
 
 
 def average(labels: Iterable[Label]) -> float | None:

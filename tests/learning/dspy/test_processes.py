@@ -44,7 +44,9 @@ def heard(turn: Any) -> list[str]:
     return [one["question"] for one in turn.history_snapshot.messages]
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
 def test_killed_at_any_point_it_goes_on_with_all_that_was_answered(
     nursery: Nursery, address: str, kills: int
 ) -> None:
