@@ -20,7 +20,8 @@ from sennit.messages.codec import dumps
 from sennit.stores.whole import whole
 
 _BATCH = 1000
-_line = msgspec.json.Encoder().encode  # not `dumps`: a line may be longer than what a store keeps
+_encoded = msgspec.json.Encoder().encode  # `dumps` is for what a store keeps, and bounds it
+_ENDS_A_LINE = {one.encode(): b"\\u%04x" % ord(one) for one in "\x85\u2028\u2029"}
 
 
 class RowWriter(Protocol):
@@ -52,6 +53,14 @@ class _JsonLines:
         self._file.write(_line(row))
         self._file.write(b"\n")
         self.count += 1
+
+
+def _line(row: Row) -> bytes:
+    """A row as JSON in which nobody finds the end of a line, whatever they take for one."""
+    line = _encoded(row)
+    for end, escaped in _ENDS_A_LINE.items():
+        line = line.replace(end, escaped)
+    return line
 
 
 class _Parquet:
