@@ -50,6 +50,7 @@ def heard(turn: Any) -> list[str]:
 def test_killed_at_any_point_it_goes_on_with_all_that_was_answered(
     nursery: Nursery, address: str, kills: int
 ) -> None:
+    opened(address).close()  # laying out the store takes points of its own
     code, [points] = nursery.run(job(address, "count_points"))
     assert code == 0
     places = [int(points) * number // (kills + 1) for number in range(1, kills + 1)]
