@@ -288,8 +288,26 @@ def test_options_that_make_no_sense_are_refused():
         ExportOptions(format="csv")
     with pytest.raises(ValidationError, match="above 0"):
         ExportOptions(split={"train": 0})
+    for share in (float("inf"), float("nan")):
+        with pytest.raises(ValidationError, match="above 0"):
+            ExportOptions(split={"train": share})
+    for name in ("", "a/b", "..\\b", "a\0"):
+        with pytest.raises(ValidationError, match="name of a part"):
+            ExportOptions(split={name: 1})
     with pytest.raises(ValidationError, match="min_score"):
         Filter(strict_trajectory=True)
+    with pytest.raises(ValidationError, match="not pairs"):
+        ExportOptions(format="dpo", keep=Filter(min_score=1, strict_trajectory=True))
+
+
+def test_a_pair_is_kept_if_what_was_chosen_is_good_enough(client, tmp_path):
+    session, main, again = chatted(client)
+    session.label(main[-1], 0.2)
+    session.label(again[-1], 0.6)
+    _, rows = export(client, tmp_path / "a.jsonl", format="dpo", keep=Filter(min_score=0.6))
+    assert len(rows) == 1
+    summary, rows = export(client, tmp_path / "b.jsonl", format="dpo", keep=Filter(min_score=0.7))
+    assert (rows, summary.skipped) == ([], 1)
 
 
 def test_images_and_structured_context_reach_the_file(client, tmp_path):

@@ -11,9 +11,8 @@ from sennit.api.session import Session
 from sennit.cli.opening import (
     JsonOption,
     StoreOption,
-    branch_named,
+    chosen_branch,
     existing,
-    latest_branch,
     session_named,
 )
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
@@ -50,7 +49,7 @@ def label(
     """Judge the last answer of a branch, or another message; or list what was judged."""
     with existing(store) as client:
         session = session_named(client, name)
-        found = branch_named(session, branch) if branch else latest_branch(session)
+        found = chosen_branch(session, branch)
         if verdict is None:
             _list(session, found, _message(session, message) if message else None, by, as_json)
             return

@@ -10,6 +10,7 @@ on is ever tested on.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -19,10 +20,10 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.learning.conversations import conversations, described_tools
+from sennit.learning.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
 from sennit.learning.examples import Filter, examples
 from sennit.learning.formats import Format, LeftOut, Row, Unit, format_named
-from sennit.learning.preferences import preferences
+from sennit.learning.preferences import Preference, preferences
 from sennit.learning.redaction import Redact, redacted
 from sennit.learning.writers import RowWriter, writer
 from sennit.services.registry import ServiceRegistry
@@ -45,10 +46,20 @@ class ExportOptions:
     """Called with every text that was said before it is written; see `learning.redaction`."""
 
     def __post_init__(self) -> None:
-        format_named(self.format)
-        shares = list((self.split or {}).values())
-        if self.split is not None and not (shares and all(share > 0 for share in shares)):
-            raise ValidationError(f"A split has shares above 0, got {shown(self.split)}.")
+        pairs = format_named(self.format).unit == "preference"
+        if pairs and self.keep.strict_trajectory:
+            raise ValidationError("strict_trajectory is for conversations and examples, not pairs.")
+        if self.split is not None:
+            _check_split(self.split)
+
+
+def _check_split(split: Mapping[str, float]) -> None:
+    shares = list(split.values())
+    if not (shares and all(0 < share < math.inf for share in shares)):
+        raise ValidationError(f"A split has shares above 0, got {shown(split)}.")
+    for name in split:
+        if not name or any(one in name for one in "/\\\0"):
+            raise ValidationError(f"The name of a part is part of a file's, got {shown(name)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +152,11 @@ class _Units:
         opened = source.opened(session)
         if self._unit == "example":
             return examples(opened, None, keep)
-        return preferences(opened, by=keep.by)
+        return [_good_enough(pair, keep) for pair in preferences(opened, by=keep.by)]
+
+
+def _good_enough(pair: Preference, keep: Filter) -> Preference | LeftOut:
+    return pair if keep.keeps(pair.chosen) else NOT_GOOD_ENOUGH
 
 
 def _paths(path: Path, options: ExportOptions) -> dict[str, Path]:

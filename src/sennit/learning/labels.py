@@ -42,14 +42,19 @@ class Label:
         """A label as of now; raises ValidationError for a score that is no finite number."""
         if not text(by, "by"):
             raise ValidationError("A label says who judged: by='alice', or the name of a metric.")
-        number = _number(score)
+        number = finite(score)
         return cls(uid_of(message), number, by, clock.to_datetime(clock.now_us()))
 
 
-def _number(score: Any) -> float:
-    if isinstance(score, (bool, int, float)) and math.isfinite(score):
-        return float(score)
-    raise ValidationError(f"A score is a finite number, got {shown(score)}.")
+def finite(score: Any) -> float:
+    """A score as it can be kept; raises ValidationError for what is no finite number."""
+    try:
+        number = float(score) if isinstance(score, (bool, int, float)) else math.nan
+    except OverflowError:  # an int that no float can hold
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValidationError(f"A score is a finite number, got {shown(score)}.")
+    return number
 
 
 def label(

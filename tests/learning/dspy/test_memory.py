@@ -288,3 +288,18 @@ def test_turns_of_a_call_are_taken_out_from_between_those_of_others(tmp_path: Pa
         again = with_memory(Pair(), store=client, key="bot")
         turns = again.state.nodes.of("plan").log.turns
         assert [t.history_snapshot.messages for t in turns] == [snapshots[1], snapshots[3]]
+
+
+def test_a_reset_clears_nodes_that_only_the_store_knows_of(tmp_path: Path) -> None:
+    with dspy.context(lm=dummy()), sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(Pair(), store=client, key="bot", consolidator=counting)
+        session(goal="one")
+        chat = client.session("bot")
+        mine = chat.create_branch(name="main/mine")
+        chat.add_message("user", "not a node", branches=mine)
+    with sennit.open(tmp_path / "a.db") as client:
+        again = with_memory(Pair(), store=client, key="bot")
+        assert set(again.save_state()["nodes"]) == {"plan", "act"}
+        again.reset()
+        assert (said(again, "plan"), again.state.nodes.of("plan").memory) == ([], "")
+        assert len(client.session("bot").get_branch("main/mine")) == 1

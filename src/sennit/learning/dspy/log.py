@@ -92,6 +92,11 @@ class TurnLog:
             return self._branch
 
     @property
+    def laid_out(self) -> bool:
+        """Whether there is a branch already."""
+        return self._branch is not None
+
+    @property
     def session(self) -> SessionCore:
         """The session of the branch."""
         return self.branch.session

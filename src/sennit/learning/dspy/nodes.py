@@ -26,6 +26,7 @@ from sennit.learning.dspy.past import Fields, Told
 from sennit.learning.dspy.plain import mended
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.written import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -63,8 +64,8 @@ class Node:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        said = Message(SystemContent(system_message=mended(text))) if text else None
-        self.log.set_system(said)
+        said = SystemContent(system_message=mended(text))
+        self.log.set_system(Message(said, metadata={KEY: {"memory": True}}) if text else None)
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
@@ -102,7 +103,7 @@ class Nodes:
     def all(self) -> dict[str, Node]:
         """Those that have said something, or remember something, by name."""
         for branch in self._session.branches:
-            if branch.name.startswith(self._stem):
+            if branch.name.startswith(self._stem) and _speaks(branch):
                 self.of(branch.name.removeprefix(self._stem))
         return dict(self._nodes)
 
@@ -129,6 +130,12 @@ class Nodes:
             copy.log.become(node.log.detached())
             copy.memory = node.memory
         return made
+
+
+def _speaks(branch: Branch) -> bool:
+    """Whether a branch is a node's: others may have names like theirs."""
+    ends = [branch.session.messages.get(branch[at]) for at in (0, -1)] if len(branch) else []
+    return any(KEY in one.metadata for one in ends)
 
 
 class NodeMemory:
