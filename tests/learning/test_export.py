@@ -1,6 +1,7 @@
 """Training files: what is written, checked against the forms that are published for them."""
 
 import json
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -327,3 +328,23 @@ def test_the_id_of_a_session_decides_its_split():
 
     drawn = [_share_of(UUID(int=n), {"a": 1, "b": 1}) for n in range(1000)]
     assert 400 < drawn.count("a") < 600
+
+
+def most_memory(client, path):
+    tracemalloc.start()
+    client.export_training(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def test_what_an_export_holds_does_not_grow_with_the_store(tmp_path):
+    with sennit.open(tmp_path / "a.db", durability="normal") as client:
+        for n in range(30):
+            chatted(client, f"s{n}")
+        most_memory(client, tmp_path / "first.jsonl")  # what is made once is made now
+        few = most_memory(client, tmp_path / "few.jsonl")
+        for n in range(30, 150):
+            chatted(client, f"s{n}")
+        many = most_memory(client, tmp_path / "many.jsonl")
+    assert many < 1.5 * few
