@@ -86,6 +86,10 @@ bench: setup ## Run the benchmarks
 bench-retrieval: setup ## Ask what is in six long conversations, and count what is found
 	$(BIN)/python -m benchmarks.retrieval
 
+.PHONY: bench-export
+bench-export: setup ## Export a million messages as training data; takes some minutes
+	$(BIN)/python -m benchmarks.million
+
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours
 	@missed=0; for part in benchmarks.peers benchmarks.peers.learning; \

@@ -183,15 +183,20 @@ class Client(ClientCore[Session]):
 
         Raises ExistsError if a file is there already, NotFoundError if a named session is not here.
         """
-        from sennit.learning.export import ExportOptions, export
+        from sennit.learning.export import ExportOptions, Source, export
         from sennit.stores.portable import all_sessions
 
         if sessions is None:
             wanted = all_sessions(self._store, self._owner)
         else:
             wanted = [self.session(one, create=False).id for one in sessions]
-        chosen = options or ExportOptions()
-        return export(wanted, partial(self.session, create=False), Path(path), chosen, progress)
+        source = Source(
+            kept=partial(self._store.load, self._owner),
+            labels=partial(self._store.labels, self._owner),
+            opened=partial(self.session, create=False),
+            services=self.services,
+        )
+        return export(wanted, source, Path(path), options or ExportOptions(), progress)
 
     def backup(self, path: str | PathLike[str]) -> None:
         """Copy the whole store, of all users, to a new SQLite file while others go on using it.

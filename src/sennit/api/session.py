@@ -302,6 +302,12 @@ class Session(SessionCore):
 
         unlabel(self, message, by=by)
 
+    def labels(self, message: Ref | None = None, *, by: str | None = None) -> list[Label]:
+        """What was thought of a message, or of all, the oldest first; only by one judge if told."""
+        from sennit.learning.labels import labels
+
+        return labels(self, message, by=by)
+
     def to_examples(
         self,
         branches: Which = None,

@@ -14,7 +14,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, files, memory, models, moving, scoring, sessions, token
+from sennit.cli import (
+    doctor,
+    files,
+    labelling,
+    memory,
+    models,
+    moving,
+    scoring,
+    sessions,
+    token,
+)
 from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.serve import serve
@@ -58,6 +68,7 @@ app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
 app.command("export")(moving.export)
 app.command("import")(moving.import_)
+app.command("label")(labelling.label)
 app.command("score")(scoring.score)
 app.command("find")(find)
 app.command("commit")(memory.commit)

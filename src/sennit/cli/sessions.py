@@ -10,9 +10,8 @@ import typer
 from sennit.cli.opening import (
     JsonOption,
     StoreOption,
-    branch_named,
+    chosen_branch,
     existing,
-    latest_branch,
     session_named,
 )
 from sennit.cli.words import clean, counted, said
@@ -66,7 +65,7 @@ def show(
     """Print the messages of a branch."""
     with existing(store) as client:
         session = session_named(client, name)
-        found = branch_named(session, branch) if branch else latest_branch(session)
+        found = chosen_branch(session, branch)
         messages = found.messages
     if as_json:
         told = [message.to_dict() for message in messages]
