@@ -45,8 +45,9 @@ def imported(module: Path) -> Iterator[str]:
         # Its model layer, which we use; and the framework, which we serve.
         ("pydantic_ai", ["adapters/pydantic_ai.py", "services/model_layer.py"]),
         ("genai_prices", ["services/model_layer.py"]),
-        ("mcp", ["services/mcp_connection.py"]),
-        ("mcp_types", ["services/mcp_connection.py"]),
+        # Its client, whose tools we use; and its server, whose tools are ours.
+        ("mcp", ["server/mcp_api.py", "services/mcp_connection.py"]),
+        ("mcp_types", ["server/mcp_api.py", "services/mcp_connection.py"]),
         ("xllamacpp", ["services/local_engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),
         ("langchain_core", ["adapters/langchain.py"]),

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from sennit.cli import doctor, files, memory, models, moving, scoring, sessions, token
 from sennit.cli.chat import chat
 from sennit.cli.find import find
+from sennit.cli.mcp import mcp
 from sennit.cli.serve import serve
 from sennit.cli.words import clean
 from sennit.errors import SennitError
@@ -61,6 +62,7 @@ app.command("score")(scoring.score)
 app.command("find")(find)
 app.command("commit")(memory.commit)
 app.command("doctor")(doctor.doctor)
+app.command("mcp")(mcp)
 app.add_typer(memory.app, name="memory")
 app.add_typer(files.app, name="fs")
 app.add_typer(models.app, name="models")
