@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, service, sessions
+from sennit.server import branches, messages, runs, service, sessions
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
@@ -17,7 +17,7 @@ from sennit.server.mcp_api import McpFace
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages)
+_ROOMS = (service, sessions, branches, messages, runs)
 
 
 def endpoints() -> list[Endpoint]:
