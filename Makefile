@@ -69,6 +69,10 @@ test: check ## Check everything, then run the tests
 test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
+.PHONY: docs
+docs: setup ## Write docs/cli.md from the program
+	$(BIN)/python -m scripts.cli_page
+
 .PHONY: torture
 torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture

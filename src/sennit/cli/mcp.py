@@ -23,7 +23,7 @@ def mcp(
     read_only: Annotated[bool, typer.Option("--read-only", help="Let nothing be changed.")] = False,
     store: StoreOption = None,
 ) -> None:
-    """Serve sessions and memories to a program over standard input and output, as MCP tools.
+    """Serve sessions and memories as MCP tools on stdin and stdout.
 
     Name it in the settings of an assistant that takes MCP servers: {"command": "sennit", "args":
     ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
