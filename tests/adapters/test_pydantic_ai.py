@@ -12,7 +12,7 @@ from pydantic_ai import Agent, DeferredToolRequests, ImageUrl, Tool
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict, ConversationStore
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
@@ -68,6 +68,7 @@ def test_what_was_said_elsewhere_comes_as_model_messages(client: Client) -> None
     session.add_message("assistant", "The bowline.")
     request, response = SennitMessageHistory(client, "chat").messages()
     assert isinstance(request, ModelRequest)
+    assert isinstance(request.parts[0], UserPromptPart)
     assert request.parts[0].content == "Name a knot."
     assert isinstance(response, ModelResponse)
     assert response.parts == [TextPart("The bowline.")]

@@ -20,7 +20,8 @@ GIVE_NOTHING = {"serve", "mcp", "worker", "token revoke"}
 
 def commands(group: Any = None, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """All commands that do something, by name."""
-    for name, command in (group or typer.main.get_command(app)).commands.items():
+    here: Any = group or typer.main.get_command(app)
+    for name, command in here.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, f"{prefix}{name} ")
         else:
