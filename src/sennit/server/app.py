@@ -9,7 +9,20 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, runs, service, sessions
+from sennit.server import (
+    branches,
+    files,
+    finding,
+    learning,
+    memories,
+    messages,
+    openapi,
+    runs,
+    seen,
+    service,
+    sessions,
+    usage,
+)
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
@@ -17,12 +30,26 @@ from sennit.server.mcp_api import McpFace
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages, runs)
+_ROOMS = (
+    service,
+    sessions,
+    branches,
+    messages,
+    runs,
+    seen,
+    learning,
+    memories,
+    files,
+    finding,
+    usage,
+)
 
 
 def endpoints() -> list[Endpoint]:
     """All endpoints there are: the table of routes."""
-    return [one for room in _ROOMS for one in room.endpoints()]
+    table = [one for room in _ROOMS for one in room.endpoints()]
+    table.append(openapi.endpoint(table))
+    return table
 
 
 def create_app(settings: ServerSettings) -> Starlette:
