@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.clock import from_datetime, to_iso
-from sennit.errors import ConflictError, OutOfRangeError, ValidationError
+from sennit.errors import OutOfRangeError, ValidationError
 from sennit.memory.context import MemoryContext
 from sennit.memory.entry import Entry
 from sennit.memory.values import Category
@@ -26,8 +26,6 @@ from sennit.server.shapes import message_shape
 from sennit.server.tokens import Scope
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
-from sennit.turns.joining import is_under_way
 
 LETTERS = 24_000
 """How long the texts of one answer are at most, all together."""
@@ -262,10 +260,7 @@ async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, An
     conversation = session.conversation(
         branch, model=reach.model, contexts=[MemoryContext(session.memory)]
     )
-    if await to_thread(is_under_way, BranchRuns(branch)):
-        raise ConflictError(f"Branch {branch.name!r} is being answered; wait, or fork_session it.")
-    await session.aadd_message("user", asked.text, branches=branch)
-    result = (await conversation.run_to_stable_result()).raise_for_error()
+    result = (await conversation.say(asked.text)).raise_for_error()
     return {
         "branch": branch.name,
         "answer": _cut(result.answer, LETTERS),
