@@ -19,6 +19,9 @@ from pydantic_ai.models.test import TestModel
 import sennit
 from sennit import Client
 from sennit.adapters.pydantic_ai import SennitConversationStore, SennitMessageHistory
+from sennit.stores.postgres import PostgresStore
+
+pytest_plugins = ("tests.postgres",)
 
 
 def weather(city: str) -> dict[str, str]:
@@ -106,7 +109,16 @@ def test_a_save_over_another_save_is_refused(client: Client, elsewhere: Client) 
 
 
 def test_of_many_saves_at_once_one_is_kept(client: Client, elsewhere: Client) -> None:
-    stores = [SennitConversationStore(client), SennitConversationStore(elsewhere)]
+    one_is_kept([SennitConversationStore(client), SennitConversationStore(elsewhere)])
+
+
+def test_of_many_saves_at_once_one_is_kept_on_postgresql(emptied: str) -> None:
+    with Client(PostgresStore(emptied)) as client, Client(PostgresStore(emptied)) as elsewhere:
+        one_is_kept([SennitConversationStore(client), SennitConversationStore(elsewhere)])
+
+
+def one_is_kept(stores: list[SennitConversationStore]) -> None:
+    """Eight writers who all have seen the same revision."""
 
     async def race() -> list[Any]:
         await talk(stores[0], "knots", "a")
@@ -137,6 +149,20 @@ def test_forks_share_their_entries_and_go_on_apart(client: Client) -> None:
     session = client.session("pydantic-ai:knots", create=False)
     shared = session.diff("knots", "other")
     assert (shared.common, len(session.get_branch("third"))) == (2, 4)
+
+
+def test_a_branch_that_a_crash_left_behind_is_mended_by_the_next_save(client: Client) -> None:
+    store = SennitConversationStore(client)
+    for text in "ab":
+        ran(talk(store, "knots", text))
+    session = client.session("pydantic-ai:knots")
+    del session.get_branch("knots")[1:]
+    ran(talk(store, "knots", "c"))
+    assert len(session.get_branch("knots")) == 6
+    session.remove_branch("knots")
+    last = ran(talk(store, "knots", "d"))
+    assert len(session.get_branch("knots")) == 8
+    assert ran(store.load("knots")).messages == last.messages
 
 
 def test_a_branch_leaves_a_history_that_one_can_go_back_to(client: Client) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from sennit.api.open import open as open_client
 from sennit.cli.opening import StoreOption
+from sennit.errors import MissingExtraError
 from sennit.services.imodel import iModel
 
 
@@ -28,9 +29,12 @@ def mcp(
     Name it in the settings of an assistant that takes MCP servers: {"command": "sennit", "args":
     ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
     """
-    from sennit.server.mcp_api import serve_stdio
-    from sennit.server.mcp_tools import Reach
-    from sennit.server.tokens import SCOPES, Scope
+    try:
+        from sennit.server.mcp_api import serve_stdio
+        from sennit.server.mcp_tools import Reach
+        from sennit.server.tokens import SCOPES, Scope
+    except ImportError as error:
+        raise MissingExtraError.of("sennit mcp", "mcp") from error
 
     answering = None if model is None else iModel(model, base_url=base_url)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
