@@ -12,7 +12,6 @@ branch follows it, and is mended by the next save if a crash came between.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,18 +19,16 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from sennit.adapters.log import Log
-from sennit.adapters.place import named_branch
+from sennit.adapters.place import Ready, named_branch, sessions_under
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import ConflictError, ExistsError, NotFoundError, shown
+from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 
 _KEY = "pydantic-ai:"
 _LOG = "pydantic-ai log"
 _ROOT = "shares"  # in the metadata of a session: the key of the one that its conversation is in
-_OPEN = 64  # so many families are kept ready; others are read again when they are asked for
-_PAGE = 200
 _TRIES = 5
 
 
@@ -233,7 +230,7 @@ class Families:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._open: OrderedDict[UUID, Family] = OrderedDict()
+        self._open = Ready[UUID, Family]()
 
     def of(self, conversation: str) -> Family | None:
         """The family of a conversation, if there is one."""
@@ -247,7 +244,9 @@ class Families:
         return self._ready(session)
 
     def for_writing(self, conversation: str, forked_from: str | None) -> Family:
-        """The family in which a conversation is, or is to be."""
+        """The family in which a conversation is, or is to be; raises ValidationError."""
+        if conversation == _LOG:
+            raise ValidationError(f"{_LOG!r} is the name of the log; call the conversation else.")
         found = self.of(conversation)
         if found is not None:
             return found
@@ -265,7 +264,7 @@ class Families:
         """Erase a conversation; raises ConflictError."""
         root = family.session.key
         if not family.delete(conversation, expected):
-            self._open.pop(family.session.id, None)
+            self._open.drop(family.session.id)
             self._client.delete_session(family.session.id)
         if root != _KEY + conversation:
             self._client.delete_session(_KEY + conversation)
@@ -275,7 +274,7 @@ class Families:
 
         It is nearly always one that was just read. If not, all are looked through.
         """
-        for family in reversed(self._open.values()):
+        for family in self._open.newest_first():
             if family.holds(entry):
                 return family
         for _, family in self.all():
@@ -285,19 +284,13 @@ class Families:
 
     def all(self) -> Iterator[tuple[datetime, Family]]:
         """All families with the time of their last change, the newest first."""
-        page = self._client.sessions(contains=_KEY, limit=_PAGE)
-        while page:
-            for one in page:
-                if one.key is not None and one.key.startswith(_KEY) and _ROOT not in one.metadata:
-                    family = self.of(one.key.removeprefix(_KEY))
-                    if family is not None:
-                        yield one.updated_at, family
-            page = self._client.sessions(contains=_KEY, limit=_PAGE, before=page[-1])
+        for one in sessions_under(self._client, _KEY):
+            if one.key is not None and _ROOT not in one.metadata:
+                family = self.of(one.key.removeprefix(_KEY))
+                if family is not None:
+                    yield one.updated_at, family
 
     def _ready(self, session: Session) -> Family:
-        found = self._open.setdefault(session.id, Family(session))
-        self._open.move_to_end(session.id)
-        if len(self._open) > _OPEN:
-            self._open.popitem(last=False)
+        found = self._open.get(session.id, lambda: Family(session))
         found.follow(session)
         return found

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import random
 from base64 import b64decode, b64encode
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from threading import RLock
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.adapters.checkpoints import CheckpointKey, Kept, Packed, Thread, Version
-from sennit.adapters.log import Log
+from sennit.adapters.checkpoints import Kept, Packed, Thread, Version
+from sennit.adapters.open_thread import OpenThread
+from sennit.adapters.place import Ready, sessions_under
 from sennit.api.client import Client
-from sennit.api.session import Session
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
 from sennit.sessions.twins import async_twin
 
@@ -46,9 +44,6 @@ except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.langgraph", "langgraph") from error
 
 _KEY = "langgraph:"
-_LOG = "langgraph"
-_OPEN = 64  # so many threads are kept ready; others are read again when they are asked for
-_PAGE = 200
 _DELTAS = "counters_since_delta_snapshot"
 
 
@@ -62,32 +57,22 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._client = client
-        self._open: OrderedDict[str, _OpenThread] = OrderedDict()
-        self._lock = RLock()
+        self._open = Ready[str, OpenThread]()
 
-    def _thread(self, id: str, *, create: bool = False) -> _OpenThread | None:
+    def _thread(self, id: str, *, create: bool = False) -> OpenThread | None:
         """A thread as it is now; None if there is none."""
         try:
             session = self._client.session(_KEY + id, create=create)
         except NotFoundError:
-            with self._lock:
-                self._open.pop(id, None)
+            self._open.drop(id)
             return None
-        with self._lock:
-            found = self._open.setdefault(id, _OpenThread(session))
-            self._open.move_to_end(id)
-            if len(self._open) > _OPEN:
-                self._open.popitem(last=False)
+        found = self._open.get(id, lambda: OpenThread(session))
         found.follow(session)
         return found
 
-    def _thread_ids(self) -> Iterator[str]:
-        page = self._client.sessions(contains=_KEY, limit=_PAGE)
-        while page:
-            for one in page:
-                if one.key is not None and one.key.startswith(_KEY):
-                    yield one.key.removeprefix(_KEY)
-            page = self._client.sessions(contains=_KEY, limit=_PAGE, before=page[-1])
+    def _thread_ids(self) -> list[str]:
+        found = sessions_under(self._client, _KEY)
+        return [one.key.removeprefix(_KEY) for one in found if one.key is not None]
 
     def put(
         self,
@@ -125,7 +110,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
             thread.write({"put": record})
         return _config(thread_id, ns, checkpoint["id"])
 
-    def _writable(self, thread_id: str) -> _OpenThread:
+    def _writable(self, thread_id: str) -> OpenThread:
         found = self._thread(thread_id, create=True)
         assert found is not None
         return found
@@ -225,7 +210,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """The checkpoints in question, in order, before anyone has looked into them."""
         named: Mapping[str, Any] = config["configurable"] if config else {}
         last = None if before is None else get_checkpoint_id(before)
-        threads = [str(named["thread_id"])] if "thread_id" in named else list(self._thread_ids())
+        threads = [str(named["thread_id"])] if "thread_id" in named else self._thread_ids()
         found: list[tuple[str, str, str]] = []
         for thread_id in threads:
             thread = self._thread(thread_id)
@@ -256,14 +241,13 @@ class SennitSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Erase a thread."""
-        with self._lock:
-            self._open.pop(str(thread_id), None)
-            self._client.delete_session(f"{_KEY}{thread_id}")
+        self._open.drop(str(thread_id))
+        self._client.delete_session(f"{_KEY}{thread_id}")
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Erase the checkpoints of runs, and what was written after them, in all threads."""
         runs = set(map(str, run_ids))
-        for thread_id in list(self._thread_ids()):
+        for thread_id in self._thread_ids():
             thread = self._thread(thread_id)
             if thread is not None:
                 thread.drop(lambda known: known.of_runs(runs))
@@ -331,55 +315,6 @@ class SennitSaver(BaseCheckpointSaver[str]):
             if found is not None:
                 left = None if left is None else left - 1
                 yield found
-
-
-class _OpenThread:
-    """A thread that is kept ready: its session, its log, and what that says."""
-
-    def __init__(self, session: Session) -> None:
-        self.lock = RLock()
-        self._session = session
-        self._log = Log(_LOG)
-        self.known = Thread()
-
-    def follow(self, session: Session) -> None:
-        """Take in what is new."""
-        with self.lock:
-            self._session = session
-            anew, messages = self._log.new(session)
-            if anew:
-                self.known = Thread()
-            for message in messages:
-                self.known.take(message.id, message.metadata[_LOG])
-
-    def keys(self) -> list[CheckpointKey]:
-        """All its checkpoints."""
-        with self.lock:
-            return list(self.known.keys())
-
-    def write(self, *records: Mapping[str, Any]) -> None:
-        """Add records, all or none."""
-        with self.lock:
-            self._log.add(self._session, [self._log.record(one) for one in records])
-            self.follow(self._session)
-
-    def records(self) -> list[Mapping[str, Any]]:
-        """All of its log."""
-        branch = self._session.get_branch(_LOG)
-        return [message.metadata[_LOG] for message in branch.messages]
-
-    def drop(self, choose: Callable[[Thread], Collection[CheckpointKey]]) -> None:
-        """Erase checkpoints; first what others need of them is kept elsewhere."""
-        with self.lock:
-            gone = choose(self.known)
-            if not gone:
-                return
-            erased, values = self.known.without(gone)
-            if values:
-                self.write({"values": [list(one) for one in values]})
-            for message in erased:
-                self._session.remove_message(message)
-            self.follow(self._session)
 
 
 def _asked(config: Any) -> tuple[str, str, str | None]:

@@ -6,8 +6,11 @@ many processes may work on one of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
 
 from sennit.api.client import Client
 from sennit.api.session import Session
@@ -15,6 +18,12 @@ from sennit.errors import ExistsError
 from sennit.messages.message import Message
 from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
+from sennit.sessions.client import SessionInfo
+
+_Key = TypeVar("_Key", bound=Hashable)
+_T = TypeVar("_T")
+_OPEN = 64
+_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +81,39 @@ def named_branch(session: Session, name: str) -> Branch:
             return session.create_branch(name)
         except ExistsError:  # another process was faster
             return session.get_branch(name)
+
+
+def sessions_under(client: Client, prefix: str) -> Iterator[SessionInfo]:
+    """All sessions whose key begins like this, the one changed last first."""
+    page = client.sessions(contains=prefix, limit=_PAGE)
+    while page:
+        yield from (one for one in page if (one.key or "").startswith(prefix))
+        page = client.sessions(contains=prefix, limit=_PAGE, before=page[-1])
+
+
+class Ready(Generic[_Key, _T]):
+    """What was used last, kept ready; others are made again when they are asked for."""
+
+    def __init__(self, most: int = _OPEN) -> None:
+        self._most, self._lock = most, Lock()
+        self._held: OrderedDict[_Key, _T] = OrderedDict()
+
+    def get(self, key: _Key, make: Callable[[], _T]) -> _T:
+        """The one that is held, or a new one."""
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = make()
+            self._held.move_to_end(key)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)
+            return self._held[key]
+
+    def drop(self, key: _Key) -> None:
+        """Hold it no longer."""
+        with self._lock:
+            self._held.pop(key, None)
+
+    def newest_first(self) -> list[_T]:
+        """All that is held."""
+        with self._lock:
+            return list(reversed(self._held.values()))
