@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
@@ -123,6 +125,45 @@ def test_messages_that_are_taken_out_of_a_list_are_gone_from_the_next_checkpoint
         ids.append(config)
     found = [saver.get_tuple(one) for one in reversed(ids)]
     assert [one.checkpoint["channel_values"]["list"] for one in found if one] == lists[::-1]
+
+
+words = st.lists(st.sampled_from(["a", "b", "c", "", {"x": 1}, ["n"]]), max_size=5)
+values = words | st.lists(st.integers(0, 3), max_size=3) | st.none()
+steps = st.lists(st.tuples(st.integers(0, 9), values, st.sampled_from("xy")), max_size=12)
+
+
+@given(steps, st.sets(st.sampled_from("xy")), st.booleans())
+def test_what_is_kept_comes_back_whichever_checkpoints_are_erased(
+    steps: list[tuple[int, Any, str]], erased: set[str], pruned: bool
+) -> None:
+    with sennit.open(":memory:") as client:
+        saver = SennitSaver(client)
+        kept: list[tuple[Any, Any, str]] = []
+        for parent, value, run in steps:
+            config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+            before = None
+            if kept and parent:
+                config, _, _ = kept[parent % len(kept)]
+                found = saver.get_tuple(config)
+                assert found is not None
+                before = found.checkpoint["channel_versions"]["it"]
+            version = saver.get_next_version(before, None)
+            checkpoint = empty_checkpoint()
+            checkpoint["channel_values"] = {"it": value}
+            checkpoint["channel_versions"] = {"it": version}
+            put = saver.put(config, checkpoint, {"run_id": run}, {"it": version})
+            kept.append((put, value, run))
+        saver.delete_for_runs(sorted(erased))
+        left = [one for one in kept if one[2] not in erased]
+        if pruned and left:
+            saver.prune(["t"])
+            left = [max(left, key=lambda one: one[0]["configurable"]["checkpoint_id"])]
+        anew = SennitSaver(client)
+        for config, value, _ in left:
+            found = anew.get_tuple(config)
+            assert found is not None
+            assert found.checkpoint["channel_values"] == {"it": value}
+        assert len(list(anew.list(None))) == len(left)
 
 
 def test_what_pruning_leaves_is_whole(client: Client, elsewhere: Client) -> None:

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic_ai import Agent, DeferredToolRequests, ImageUrl, Tool
 from pydantic_ai.conversation import Conversation
-from pydantic_ai.conversation_store import ConversationConflict, ConversationStore
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationStore,
+    InMemoryConversationStore,
+)
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 from pydantic_ai.models.function import FunctionModel
@@ -263,3 +269,85 @@ def test_a_save_costs_the_same_at_any_length(client: Client) -> None:
         log = session.get_branch("pydantic-ai log")
         sizes.append(sum(len(m.to_json()) for m in log.messages) - sum(sizes))
     assert max(sizes[5:]) < 1.1 * min(sizes[5:])
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+ACTS = st.lists(
+    st.tuples(st.sampled_from(["say", "fork", "branch", "rewrite", "delete"]), NAMES, NAMES)
+    | st.tuples(st.just("branch"), NAMES, st.integers(0, 4)),
+    max_size=14,
+)
+
+
+async def act(store: ConversationStore, what: str, name: str, more: Any, said: ModelMessage) -> Any:
+    """Do something to a store; gives what came of it, ids left out."""
+    try:
+        loaded = await store.load(name)
+        conversation = loaded or Conversation(conversation_id=name)
+        at = more if isinstance(more, int) else len(conversation.messages) // 2
+        match what:
+            case "say":
+                conversation.messages.append(said)
+                return len(await store.save(conversation))
+            case "rewrite":
+                conversation.messages[at:] = [said]
+                return len(await store.save(conversation))
+            case "fork":
+                return (await store.fork(name, at=at, new_conversation_id=more)).messages
+            case "branch":
+                revision = conversation.revision or "none"
+                return (await store.branch(name, at=at, expected_revision=revision)).messages
+            case _:
+                return await store.delete(name)
+    except UserError as error:
+        return type(error)
+
+
+async def state(store: ConversationStore) -> dict[str, Any]:
+    """All that a store has, ids left out."""
+    listed = await store.list_conversations()
+    return {
+        one.conversation_id: (
+            await store.load(one.conversation_id),
+            one.forked_from,
+            [[e.message for e in await store.read_history(tip)] for tip in one.branches],
+        )
+        for one in listed
+    }
+
+
+def without_revision(found: dict[str, Any]) -> dict[str, Any]:
+    for conversation, *_ in found.values():
+        conversation.revision = None
+    return found
+
+
+@given(ACTS)
+def test_it_does_what_the_store_in_memory_does(acts: list[tuple[str, str, Any]]) -> None:
+    async def both() -> None:
+        with sennit.open(":memory:") as client:
+            ours, theirs = SennitConversationStore(client), InMemoryConversationStore()
+            for number, (what, name, more) in enumerate(acts):
+                said = ModelRequest.user_text_prompt(f"message {number}")
+                done = await act(ours, what, name, more, said)
+                assert done == await act(theirs, what, name, more, said)
+                assert without_revision(await state(ours)) == without_revision(await state(theirs))
+                shown = {
+                    one.conversation_id: len((await ours.load(one.conversation_id)).messages)  # type: ignore[union-attr]
+                    for one in await ours.list_conversations()
+                }
+                assert shown == {name: _length(client, name) for name in shown}
+            for one in await ours.list_conversations():
+                await ours.delete(one.conversation_id)
+            assert client.sessions() == []
+
+    ran(both())
+
+
+def _length(client: Client, name: str) -> int:
+    """How many messages the branch of a conversation holds."""
+    session = client.session(f"pydantic-ai:{name}", create=False)
+    root = session.metadata.get("shares")
+    if root is not None:
+        session = client.session(root, create=False)
+    return len(session.get_branch(name))

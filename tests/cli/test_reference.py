@@ -14,7 +14,7 @@ import sennit
 from scripts.cli_page import PAGE, page
 from sennit.cli.app import app
 
-GIVE_NOTHING = {"serve", "mcp", "worker", "token revoke"}
+GIVE_NOTHING = {"serve", "mcp", "token revoke"}
 """What gives no answer that a program could read."""
 
 
