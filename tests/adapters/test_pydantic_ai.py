@@ -293,7 +293,7 @@ async def act(store: ConversationStore, what: str, name: str, more: Any, said: M
                 conversation.messages[at:] = [said]
                 return len(await store.save(conversation))
             case "fork":
-                return (await store.fork(name, at=at, new_conversation_id=more)).messages
+                return (await store.fork(name, at=at, new_conversation_id=str(more))).messages
             case "branch":
                 revision = conversation.revision or "none"
                 return (await store.branch(name, at=at, expected_revision=revision)).messages
