@@ -74,6 +74,11 @@ test: check ## Check everything, then run the tests
 test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
+.PHONY: docs
+docs: setup ## Write docs/cli.md and docs/reference.md from the code
+	$(BIN)/python -m scripts.cli_page
+	$(BIN)/python -m scripts.reference
+
 .PHONY: torture
 torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture
@@ -103,10 +108,6 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 			&& $(UV) pip install --quiet --python $(@D)/bin/python -r $<; \
 		else $(BIN)/python -m venv $(@D) && $(@D)/bin/python -m pip install --quiet -r $<; fi
 	@touch $@
-
-.PHONY: reference
-reference: setup ## Write docs/reference.md from the code
-	$(BIN)/python -m scripts.reference
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output

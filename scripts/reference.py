@@ -27,7 +27,7 @@ MODULES = {
 }
 HEAD = """# Reference
 
-Every public name, written from the code by `make reference`. Other pages explain; this one lists.
+Every public name, written from the code by `make docs`. Other pages explain; this one lists.
 """
 _listed: set[type] = set()
 _DEFAULT = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
@@ -131,5 +131,5 @@ def _plain(text: str) -> str:
 if __name__ == "__main__":
     written = page()
     if "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text(encoding="utf-8") == written else "run `make reference`")
+        sys.exit(0 if PAGE.read_text(encoding="utf-8") == written else "run `make docs`")
     PAGE.write_text(written, encoding="utf-8")

@@ -60,4 +60,4 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
 
 
 def test_the_reference_lists_what_is_there() -> None:
-    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make reference`"
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs`"

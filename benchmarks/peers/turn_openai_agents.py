@@ -1,5 +1,5 @@
 """The OpenAI Agents SDK: an Agent with a model of our own, run by its Runner, nothing stored."""
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sennit.cli.completing import branch_names, session_names
 from sennit.cli.opening import (
     JsonOption,
     StoreOption,
@@ -16,9 +17,15 @@ from sennit.cli.opening import (
 )
 from sennit.cli.words import clean, counted, said
 
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="Its name or id.")]
+SessionArgument = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="Its name or id.", autocompletion=session_names),
+]
 BranchOption = Annotated[
-    str | None, typer.Option("--branch", help="Its name; otherwise the one used last.")
+    str | None,
+    typer.Option(
+        "--branch", help="Its name; otherwise the one used last.", autocompletion=branch_names
+    ),
 ]
 
 

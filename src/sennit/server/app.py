@@ -26,6 +26,7 @@ from sennit.server import (
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
+from sennit.server.mcp_api import McpFace
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
@@ -57,10 +58,11 @@ def create_app(settings: ServerSettings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running():
+        async with server.running(), mcp.running():
             yield
 
-    mounts: dict[str, ASGIApp] = {}
+    mcp = McpFace(server)
+    mounts: dict[str, ASGIApp] = {"/mcp": mcp}
     table = endpoints()
     public = [one.path for one in table if one.scope is None]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)
