@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from sennit.learning.examples import Filter, examples
 from sennit.learning.formats import Format, LeftOut, Row, Unit, format_named
 from sennit.learning.preferences import Preference, preferences
 from sennit.learning.redaction import Redact, redacted
-from sennit.learning.writers import RowWriter, writer
+from sennit.learning.writers import RowWriter, json_line, writer
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
 from sennit.stores.records import LabelRecord, Snapshot
@@ -121,6 +121,14 @@ def export(
                 progress(done, len(sessions))
     counts = {name: one.count for name, one in writers.items()}
     return Exported(paths, counts, told, dict(left_out))
+
+
+def lines(session: UUID, source: Source, options: ExportOptions) -> Iterator[bytes]:
+    """One session as lines of JSON; what fits none is left out. Raises NotFoundError."""
+    format = format_named(options.format)
+    found = _Units(source, format.unit, options.keep).of(session)
+    rows = (_row(unit, format, options.redact) for unit in found)
+    return (json_line(row) for row in rows if not isinstance(row, LeftOut))
 
 
 def _write(rows: Iterable[Row | LeftOut], writing: RowWriter, left_out: Counter[str]) -> None:

@@ -50,12 +50,12 @@ class _JsonLines:
         self.count = 0
 
     def write(self, row: Row) -> None:
-        self._file.write(_line(row))
+        self._file.write(json_line(row))
         self._file.write(b"\n")
         self.count += 1
 
 
-def _line(row: Row) -> bytes:
+def json_line(row: Row) -> bytes:
     """A row as JSON in which nobody finds the end of a line, whatever they take for one."""
     line = _encoded(row)
     for end, escaped in _ENDS_A_LINE.items():
