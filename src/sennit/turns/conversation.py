@@ -123,13 +123,14 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | Sequence[Message] = (),
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is gone on with (see `resume`).
+        run is gone on with (see `resume`); `say` is put on the branch as the run begins (see `say`).
         """
-        return self._watch(options, streaming, as_return, resume)
+        return self._watch(options, streaming, as_return, resume, say)
 
     @overload
     def events(
@@ -138,6 +139,7 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | Sequence[Message] = (),
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -147,17 +149,18 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | Sequence[Message] = (),
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `resume` the last run is gone on with (see `resume`). With `after`, the number of the
+        `resume` and `say` are as in `stream`. With `after`, the number of the
         last event that was seen, nothing is started: it joins the run under way, in this program
         or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, as_event, resume)
-        if options is not None or streaming is not None or resume:
+            return self._watch(options, streaming, as_event, resume, say)
+        if options is not None or streaming is not None or resume or say:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -167,14 +170,17 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
+        say: str | Message | Sequence[Message],
     ) -> Watch[_T]:
-        shown_as = streaming or StreamingOptions()
+        shown_as, aim = streaming or StreamingOptions(), Aim(say=self._spoken(say) if say else ())
+        if resume and aim.say:
+            raise ValidationError("What is gone on with has been said; steer() says more.")
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
             if resume:
                 return create_task(self._resume(options, shown_as, publish))
-            return create_task(self._run(options or SessionOptions(), shown_as, publish))
+            return create_task(self._run(options or SessionOptions(), shown_as, publish, aim=aim))
 
         return Watch(start, self.cancel, show)
 
@@ -243,21 +249,25 @@ class ConversationSession:
 
     async def say(
         self,
-        message: str | Message,
+        message: str | Message | Sequence[Message],
         options: SessionOptions | None = None,
         *,
         check: Check | None = None,
     ) -> Return:
         """Say something and run until it is answered; a run that is refused leaves nothing behind.
 
+        Several messages are said in one step, such as the results of calls that others have made.
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        if isinstance(message, str):
-            content = InstructionContent(instruction=message)
-            message = Message(content, sender=self._request.session.user)
-        aim = Aim(say=message, check=check)
+        aim = Aim(say=self._spoken(message), check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    def _spoken(self, said: str | Message | Sequence[Message]) -> tuple[Message, ...]:
+        if isinstance(said, str):
+            content = InstructionContent(instruction=said)
+            return (Message(content, sender=self._request.session.user),)
+        return (said,) if isinstance(said, Message) else tuple(said)
 
     async def execute_tool_call(self, call_id: str) -> Return:
         """Make exactly one of the pending tool calls; no model is asked and no other call is made.
@@ -454,14 +464,14 @@ class ConversationSession:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        spoken = any(not one.content.empty for one in run.aim.say)
         if resume is None and not (run.progress.greets or spoken) and request.silent():
             told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and run.aim.say is None and request.pending():
+        if not options.process_tools and not run.aim.say and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
