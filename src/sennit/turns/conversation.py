@@ -124,13 +124,16 @@ class ConversationSession:
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] = (),
+        at: int | None = None,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is gone on with (see `resume`); `say` is put on the branch as the run begins (see `say`).
+        run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
+        says where (see `say`).
         """
-        return self._watch(options, streaming, as_return, resume, say)
+        aim = Aim(say=self._spoken(say), at=at)
+        return self._watch(options, streaming, as_return, resume, aim)
 
     @overload
     def events(
@@ -140,6 +143,7 @@ class ConversationSession:
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] = (),
+        at: int | None = None,
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -150,17 +154,19 @@ class ConversationSession:
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] = (),
+        at: int | None = None,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        `resume` and `say` are as in `stream`. With `after`, the number of the
+        `resume`, `say` and `at` are as in `stream`. With `after`, the number of the
         last event that was seen, nothing is started: it joins the run under way, in this program
         or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, as_event, resume, say)
-        if options is not None or streaming is not None or resume or say:
+            aim = Aim(say=self._spoken(say), at=at)
+            return self._watch(options, streaming, as_event, resume, aim)
+        if options is not None or streaming is not None or resume or say or at is not None:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -170,9 +176,9 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
-        say: str | Message | Sequence[Message],
+        aim: Aim,
     ) -> Watch[_T]:
-        shown_as, aim = streaming or StreamingOptions(), Aim(say=self._spoken(say) if say else ())
+        shown_as = streaming or StreamingOptions()
         if resume and aim.say:
             raise ValidationError("What is gone on with has been said; steer() says more.")
 
@@ -252,15 +258,18 @@ class ConversationSession:
         message: str | Message | Sequence[Message],
         options: SessionOptions | None = None,
         *,
+        at: int | None = None,
         check: Check | None = None,
     ) -> Return:
         """Say something and run until it is answered; a run that is refused leaves nothing behind.
 
         Several messages are said in one step, such as the results of calls that others have made.
+        With `at`, how many messages the branch is known to hold (the system message aside), a run
+        is refused ("moved") if somebody has said more there since.
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = Aim(say=self._spoken(message), check=check)
+        aim = Aim(say=self._spoken(message), at=at, check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
 
     def _spoken(self, said: str | Message | Sequence[Message]) -> tuple[Message, ...]:
