@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, service, sessions
+from sennit.server import branches, messages, openai_chat, service, sessions
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages)
+_ROOMS = (service, sessions, branches, messages, openai_chat)
 
 
 def endpoints() -> list[Endpoint]:

@@ -167,9 +167,7 @@ def _match(history: Sequence[Turn], branch: Branch) -> Match | None:
     trail = branch_trail(branch)
     most = min(len(history), len(trail))
     # Each digest covers all before it, so those that agree come first.
-    shared = bisect_left(
-        range(most), True, key=lambda at: history[at].digest != trail[at].digest
-    )
+    shared = bisect_left(range(most), True, key=lambda at: history[at].digest != trail[at].digest)
     if not shared:
         return None
     return Match(branch, shared, history[shared - 1].end, trail[shared - 1].end)

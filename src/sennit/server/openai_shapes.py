@@ -168,7 +168,7 @@ EFFORTS: Mapping[str, str] = {
 """How hard to think, in our words."""
 
 
-class Common(Ask):
+class Common(Ask, kw_only=True):
     """What both endpoints take."""
 
     model: str
@@ -190,7 +190,7 @@ class Common(Ask):
     top_logprobs: Any = None
 
 
-class ChatAsk(Common):
+class ChatAsk(Common, kw_only=True):
     """The body of POST /v1/chat/completions."""
 
     messages: list[ChatMessage]

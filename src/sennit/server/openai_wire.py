@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from sennit.errors import CodecError, ValidationError
 from sennit.messages.codec import dumps, loads
@@ -144,9 +144,8 @@ def call_message(call_id: str, name: str, arguments: str) -> Message:
     except CodecError:
         read = None
     sound = isinstance(read, dict)
-    content = ActionRequestContent(
-        function=name, arguments=read if sound else Unset, call_id=call_id or Unset
-    )
+    kept: Any = cast("Any", read) if sound else Unset
+    content = ActionRequestContent(function=name, arguments=kept, call_id=call_id or Unset)
     note = None if sound else {"arguments_text": arguments}
     return Message(content, sender=MessageRole.ASSISTANT, metadata=note)
 

@@ -1,0 +1,298 @@
+"""Where a conversation of OpenAI's clients is kept: its session, its branch, and what is new.
+
+A client that names a session has it. One that names none has a session found by how the
+conversation begins: its key follows from the first turn, so every process finds the same, and only
+among the sessions of its owner. There the history it sends continues a branch, or leaves one where
+it says something else, or begins another. So that a text which thousands of conversations begin
+with does not make one endless session, a session takes a number of branches, and then the next one
+begins; conversations are looked for in the last few.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.errors import ExistsError, NotFoundError
+from sennit.messages.content import ActionResponseContent, InstructionContent, SystemContent
+from sennit.messages.message import Message
+from sennit.server.openai_history import Match, Turn, best_match, trail_of
+from sennit.server.openai_wire import Call, Sent, check_calls, system_message
+from sennit.server.owners import Caller
+from sennit.sessions.access import Grants
+from sennit.sessions.branch import Branch
+from sennit.turns.pending import pending
+
+History: TypeAlias = Literal["whole", "new"]
+
+MOST_BRANCHES = 32
+"""How many branches a session takes that was found by how its conversations begin."""
+_LOOKED_AT = 4
+_MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go on, and with what."""
+
+    branch: Branch
+    say: tuple[Message, ...]
+    """What is new."""
+    at: int | None
+    """How many messages the branch holds there, without the system message; None: at its end."""
+
+    @property
+    def session(self) -> Session:
+        """The session it is in."""
+        found = self.branch.session
+        assert isinstance(found, Session)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The session that a client names, and how it means what it sends."""
+
+    session: str
+    branch: str | None = None
+    history: History | None = None
+    """Whether it sends the whole history or only what is new; None if that has to be told."""
+
+
+async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: bool = False) -> Place:
+    """Where what a client sent goes on; the session and its branch are made if they are new.
+
+    With `anew` the last turn is said again, also where a branch has it already. Raises Problem 400
+    for calls without results, NotFoundError for a branch that is not there.
+    """
+    if named is None:
+        check_calls(sent.messages)
+        return await to_thread(_found, caller, sent, anew)
+    return await to_thread(_named, caller, sent, named, anew)
+
+
+async def said_before(
+    caller: Caller, sent: Sent, named: Named | None, uid: UUID
+) -> tuple[Branch, int] | None:
+    """The branch that has a message, and at which index; None if no session meant here has it."""
+    return await to_thread(_said_before, caller, sent, named, uid)
+
+
+def _said_before(
+    caller: Caller, sent: Sent, named: Named | None, uid: UUID
+) -> tuple[Branch, int] | None:
+    if named is None:
+        opening = trail_of(sent.messages)[0].digest.hex()
+        sessions = Shelf(caller.client, caller.open.hold, opening).sessions()
+    else:
+        sessions = iter((caller.open.hold(caller.client.session(named.session)),))
+    for session in sessions:
+        if uid in session.messages:
+            return next(((one, one.index(uid)) for one in session.branches if uid in one), None)
+    return None
+
+
+def _named(caller: Caller, sent: Sent, named: Named, anew: bool) -> Place:
+    session = caller.open.hold(caller.client.session(named.session))
+    branch = None if named.branch is None else session.get_branch(named.branch)
+    if named.history == "new" or (named.history is None and _is_new(sent, session)):
+        return _said_on(_main(session) if branch is None else branch, sent)
+    check_calls(sent.messages)
+    branches = session.branches if branch is None else (branch,)
+    match = best_match(_looked_for(trail_of(sent.messages), anew), branches)
+    return _begun(session, sent) if match is None else _matched(match, sent)
+
+
+def _main(session: Session) -> Branch:
+    """The branch that people mean who name none."""
+    found = session.get_branch(_MAIN, None)
+    return new_branch(session, None) if found is None else found
+
+
+def _is_new(sent: Sent, session: Session) -> bool:
+    """Whether a client that names a session sends only what is new: it does not quote anyone."""
+    return not sent.speaks and len(session.branches) > 0
+
+
+def _said_on(branch: Branch, sent: Sent) -> Place:
+    """What is new, at the end of a branch, whatever has been said there."""
+    if any(isinstance(one.content, ActionResponseContent) for one in sent.messages):
+        check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
+    if sent.system is not None:
+        _behave(branch, sent.system)
+    return Place(branch, sent.messages, None)
+
+
+def _looked_for(history: list[Turn], anew: bool) -> list[Turn]:
+    return history[:-1] if anew else history
+
+
+def _found(caller: Caller, sent: Sent, anew: bool) -> Place:
+    """A place in the sessions that conversations with this beginning have."""
+    history = trail_of(sent.messages)
+    shelf = Shelf(caller.client, caller.open.hold, history[0].digest.hex())
+    wanted, best = _looked_for(history, anew), None
+    for session in shelf.sessions():
+        match = best_match(wanted, session.branches)
+        if match is not None and (best is None or match.turns > best.turns):
+            best = match
+        if best is not None and best.turns >= len(history) - 1:
+            break
+    if best is not None and (best.at_the_end or not full(best.branch.session)):
+        return _matched(best, sent)
+    return _begun(shelf.room(), sent)
+
+
+def _matched(match: Match, sent: Sent) -> Place:
+    new = sent.messages[match.said :]
+    if match.at_the_end:
+        _behave(match.branch, sent.system)
+        return Place(match.branch, new, match.at)
+    system = _same_system(match.branch, sent.system)
+    return forked(Place(match.branch, new, match.at), system)
+
+
+def _begun(session: Session, sent: Sent) -> Place:
+    """A branch of its own for a conversation."""
+    system = None if sent.system is None else system_message(sent.system)
+    branch = new_branch(session, system)
+    return Place(branch, sent.messages, 0)
+
+
+def new_branch(session: Session, system: Message | None) -> Branch:
+    """Another branch; the first one is the main one."""
+    name = None if len(session.branches) else _MAIN
+    try:
+        return session.create_branch(name, system=system, resources="*")
+    except ExistsError:  # someone else was faster
+        return session.create_branch(system=system, resources="*")
+
+
+def forked(place: Place, system: Message | UUID | None) -> Place:
+    """The same on a fork, which leaves the branch where the place is."""
+    branch = place.branch
+    at = branch.tail.total if place.at is None else place.at
+    grants = Grants(branch.resources, branch.capabilities)
+    fork = branch.session.fork_history(branch, at, name=None, grants=grants, system=system)
+    return replace(place, branch=fork, at=at)
+
+
+async def aside(place: Place) -> Place:
+    """The same on a fork, because somebody else is busy there or was faster."""
+    system = place.branch.system
+    return await to_thread(forked, place, None if system is None else system.id)
+
+
+def _behave(branch: Branch, said: str | None) -> None:
+    """Have the branch's system message say this, or have none."""
+    if _system_text(branch) != (said or ""):
+        system = None if said is None else system_message(said)
+        branch.session.set_branch_system(branch, system)
+
+
+def _same_system(branch: Branch, said: str | None) -> Message | UUID | None:
+    """The system message of a branch if it says this, else a new one."""
+    if said is None:
+        return None
+    old = branch.system
+    return old.id if old is not None and _system_text(branch) == said else system_message(said)
+
+
+def _system_text(branch: Branch) -> str:
+    content = None if branch.system is None else branch.system.content
+    return content.system_message or "" if isinstance(content, SystemContent) else ""
+
+
+def full(session: object) -> bool:
+    """Whether a session has all the branches it takes."""
+    assert isinstance(session, Session)
+    return len(session.branches) >= MOST_BRANCHES
+
+
+class Shelf:
+    """The sessions of all conversations of an owner that begin alike: full ones, and the last."""
+
+    def __init__(self, client: Client, hold: Callable[[Session], Session], opening: str) -> None:
+        self._client, self._hold, self._opening = client, hold, opening
+        self._last: int | None = None
+
+    def sessions(self) -> Iterator[Session]:
+        """The last few there are, the newest first."""
+        last = self._end()
+        for number in range(last, max(-1, last - _LOOKED_AT), -1):
+            if (found := self._at(number)) is not None:
+                yield found
+
+    def room(self) -> Session:
+        """The session that takes another branch."""
+        return self._hold(self._client.session(self._key(self._end()), metadata=_SOURCE))
+
+    def _end(self) -> int:
+        """The number of the first session that is not full, or not there."""
+        if self._last is None:
+            self._last = _first_not(self._is_full)
+        return self._last
+
+    def _is_full(self, number: int) -> bool:
+        found = self._at(number)
+        return found is not None and full(found)
+
+    def _at(self, number: int) -> Session | None:
+        try:
+            return self._hold(self._client.session(self._key(number), create=False))
+        except NotFoundError:
+            return None
+
+    def _key(self, number: int) -> str:
+        return f"chat-{self._opening}" if not number else f"chat-{self._opening}-{number + 1}"
+
+
+_SOURCE = {"source": "openai"}
+
+
+def _first_not(holds: Callable[[int], bool]) -> int:
+    """The first number for which something does not hold that holds for all before it."""
+    if not holds(0):
+        return 0
+    low, high = 0, 1
+    while holds(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
+
+
+def kept_nowhere(client: Client, sent: Sent) -> Place:
+    """A place in a session of its own that no store keeps."""
+    check_calls(sent.messages)
+    session = Session(services=client.services, agent=client.agent)
+    return _begun(session, sent)
+
+
+def asked_in_form(place: Place, form: object) -> Place:
+    """The same with the form of the answer asked for in words, where something new is asked."""
+    said = list(place.say)
+    for at in range(len(said) - 1, -1, -1):
+        content = said[at].content
+        if isinstance(content, InstructionContent):
+            said[at] = _with_content(said[at], content.with_updates(response_model=form))
+            return replace(place, say=tuple(said))
+    return place
+
+
+def _with_content(message: Message, content: InstructionContent) -> Message:
+    return Message(content, sender=message.sender, id=message.id, metadata=message.metadata)
+
+
+def anchored(place: Place, uid: UUID, metadata: Mapping[str, object]) -> Place:
+    """The same with an id and notes for the first thing that is new, to find it again by."""
+    first, *rest = place.say
+    noted = {**first.metadata, **metadata}
+    named = Message(first.content, sender=first.sender, id=uid, metadata=noted or None)
+    return replace(place, say=(named, *rest))
