@@ -48,9 +48,7 @@ class Chat:
         self.server, self.openai, self.model = server, openai, model
 
     def ask(self, *messages: Any, **more: Any) -> Any:
-        return self.openai.chat.completions.create(
-            model="sage", messages=list(messages), **more
-        )
+        return self.openai.chat.completions.create(model="sage", messages=list(messages), **more)
 
     def asked(self, number: int = -1) -> list[Any]:
         """What the model was shown."""
@@ -83,7 +81,9 @@ def test_a_completion_is_answered_counted_and_kept() -> None:
         assert answer.object == "chat.completion"
         assert answer.model == "sage"
         assert answer.usage.prompt_tokens > 0
-        assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        assert (
+            answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+        )
         (session,) = chat.sessions()
         assert chat.said(session["id"]) == ["Name a knot.", "The bowline."]
 

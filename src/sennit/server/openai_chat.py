@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -14,9 +14,8 @@ from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.openai_place import Place, anchored, kept_nowhere, place_of, said_before
 from sennit.server.openai_request import Once, named_by, notes_of, once_of, remembers
 from sennit.server.openai_shapes import ChatAsk, refuse_unsupported
-from sennit.server.openai_stream import DONE, EventStream, data
+from sennit.server.openai_stream import DONE, EventStream, data, told
 from sennit.server.openai_turn import (
-    Events,
     Wanted,
     answered,
     known_model,
@@ -49,10 +48,7 @@ async def complete(call: Call) -> Response:
         if not ask.stream or not streams:
             place, result = await while_there(call.receive, answered(place, wanted))
             return _whole(call, ask, answer_in(result, place.say), where(place))
-        run = watched(place, wanted)
-        place, events = await while_there(call.receive, run.__aenter__())
-        stack.push_async_exit(run)
-        pieces = _pieces(events, Chunks(ask))
+        pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
         return EventStream(pieces, stack.pop_all(), call.server.settings.limits, where(place))
 
 
@@ -115,7 +111,7 @@ def _whole(call: Call, ask: ChatAsk, answer: Answer, headers: dict[str, str]) ->
         response = ok(completion(ask.model, answer))
         response.headers.update(headers)
         return response
-    pieces = _told(Chunks(ask), answer)
+    pieces = _at_once(Chunks(ask), answer)
     return EventStream(pieces, AsyncExitStack(), call.server.settings.limits, headers)
 
 
@@ -188,6 +184,10 @@ class Chunks:
         self._id: str | None = None
         self._calls = 0
 
+    def encoded(self, event: AnyEvent) -> Iterator[bytes]:
+        """The same as they are sent."""
+        return map(data, self.of(event))
+
     def of(self, event: AnyEvent) -> Iterator[dict[str, Any]]:
         """The chunks that tell of an event; raises Problem if the run failed."""
         if isinstance(event, TextAdded):
@@ -236,19 +236,11 @@ class Chunks:
         return {**chunk, "usage": None} if self._counts else chunk
 
 
-async def _pieces(events: Events, chunks: Chunks) -> AsyncIterator[bytes]:
-    async for event in events:
-        try:
-            told = b"".join(map(data, chunks.of(event)))
-        except Problem as problem:
-            yield data(problem.to_dict())
-            return
-        if told:
-            yield told
-    yield DONE
+def _failed(problem: Problem) -> bytes:
+    return data(problem.to_dict())
 
 
-async def _told(chunks: Chunks, answer: Answer) -> AsyncIterator[bytes]:
+async def _at_once(chunks: Chunks, answer: Answer) -> AsyncGenerator[bytes]:
     yield b"".join(map(data, chunks.of_answer(answer))) + DONE
 
 

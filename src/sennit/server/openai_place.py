@@ -19,7 +19,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError, NotFoundError
-from sennit.messages.content import ActionResponseContent, InstructionContent, SystemContent
+from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.openai_history import Match, Turn, best_match, trail_of
 from sennit.server.openai_wire import Call, Sent, check_calls, system_message
@@ -72,8 +72,34 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     """
     if named is None:
         check_calls(sent.messages)
+    if not anew and (known := _known(caller.client, sent, named)) is not None:
+        return known
+    if named is None:
         return await to_thread(_found, caller, sent, anew)
     return await to_thread(_named, caller, sent, named, anew)
+
+
+def _known(client: Client, sent: Sent, named: Named | None) -> Place | None:
+    """Where a conversation goes on that is open here and goes on as one would expect.
+
+    That is nearly every one, and no store has to be asked: if others have said something there
+    meanwhile, the run is refused as it begins, and then it is looked for in earnest.
+    """
+    if named is not None:
+        session = client.opened(named.session)
+        branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
+        says_more = named.history == "whole" or sent.speaks or sent.answers
+        if branch is None or says_more or not _behaves(branch, sent.system or _system_text(branch)):
+            return None
+        return Place(branch, sent.messages, None)
+    history = trail_of(sent.messages)
+    session = client.opened(shelf_key(history[0].digest.hex()))
+    match = None if session is None else best_match(history, session.branches)
+    if match is None or not match.at_the_end or match.turns < len(history) - 1:
+        return None
+    if not _behaves(match.branch, sent.system or ""):
+        return None
+    return Place(match.branch, sent.messages[match.said :], match.at)
 
 
 async def said_before(
@@ -121,7 +147,7 @@ def _is_new(sent: Sent, session: Session) -> bool:
 
 def _said_on(branch: Branch, sent: Sent) -> Place:
     """What is new, at the end of a branch, whatever has been said there."""
-    if any(isinstance(one.content, ActionResponseContent) for one in sent.messages):
+    if sent.answers:
         check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
     if sent.system is not None:
         _behave(branch, sent.system)
@@ -190,9 +216,13 @@ async def aside(place: Place) -> Place:
 
 def _behave(branch: Branch, said: str | None) -> None:
     """Have the branch's system message say this, or have none."""
-    if _system_text(branch) != (said or ""):
+    if not _behaves(branch, said or ""):
         system = None if said is None else system_message(said)
         branch.session.set_branch_system(branch, system)
+
+
+def _behaves(branch: Branch, said: str) -> bool:
+    return _system_text(branch) == said
 
 
 def _same_system(branch: Branch, said: str | None) -> Message | UUID | None:
@@ -212,6 +242,11 @@ def full(session: object) -> bool:
     """Whether a session has all the branches it takes."""
     assert isinstance(session, Session)
     return len(session.branches) >= MOST_BRANCHES
+
+
+def shelf_key(opening: str, number: int = 0) -> str:
+    """The key of a session for conversations that begin so; the first has the number 0."""
+    return f"chat-{opening}-{number + 1}" if number else f"chat-{opening}"
 
 
 class Shelf:
@@ -249,7 +284,7 @@ class Shelf:
             return None
 
     def _key(self, number: int) -> str:
-        return f"chat-{self._opening}" if not number else f"chat-{self._opening}-{number + 1}"
+        return shelf_key(self._opening, number)
 
 
 _SOURCE = {"source": "openai"}

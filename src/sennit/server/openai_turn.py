@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from asyncio import FIRST_COMPLETED, CancelledError, Task, create_task, wait
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -28,7 +28,6 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions
 from sennit.turns.returns import Return
-from sennit.turns.watch import Watch
 
 _T = TypeVar("_T")
 
@@ -81,47 +80,21 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         place = await aside(place)
 
 
-@asynccontextmanager
-async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[tuple[Place, Events]]:
-    """A run as it happens, and where; leaving the block stops it and keeps what was said.
+async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
+    """A run as it happens; closing it stops the run and keeps what was said.
 
-    It is entered when there is something to see. Raises Problem if the run fails before that.
+    Raises Problem if the run cannot begin, AccessError if it may not.
     """
     while True:
         place, conversation = await _prepared(place, wanted)
         async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
-            events = Events(watch)
-            ended = await events.begin()
-            if ended is None or not _elsewhere(ended, place):
-                if ended is not None:
-                    sound(ended)
-                yield place, events
+            async for event in watch:
+                if isinstance(event, RunEnded) and _elsewhere(event.result, place):
+                    break
+                yield event
+            else:
                 return
         place = await aside(place)
-
-
-class Events:
-    """The events of a run; the first ones were looked at and are shown again."""
-
-    def __init__(self, watch: Watch[AnyEvent]) -> None:
-        self._watch = watch
-        self._seen: list[AnyEvent] = []
-
-    async def begin(self) -> Return | None:
-        """Wait until the model says something; gives the end, if that comes first."""
-        async for event in self._watch:
-            self._seen.append(event)
-            if isinstance(event, RunEnded):
-                return event.result
-            if event.kind in ("text", "think", "call"):
-                return None
-        raise ValidationError("The run ended without saying so.")
-
-    async def __aiter__(self) -> AsyncGenerator[AnyEvent]:
-        for event in self._seen:
-            yield event
-        async for event in self._watch:
-            yield event
 
 
 async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:

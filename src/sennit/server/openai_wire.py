@@ -63,6 +63,11 @@ class Sent:
         """Whether the assistant has a part in it: then it is a history, not only what is new."""
         return any(one.role is MessageRole.ASSISTANT for one in self.messages)
 
+    @property
+    def answers(self) -> bool:
+        """Whether results of calls are among it."""
+        return any(one.role is MessageRole.TOOL for one in self.messages)
+
 
 def sent(messages: Sequence[ChatMessage]) -> Sent:
     """The messages of a chat completion; raises Problem 400, naming the message."""

@@ -131,6 +131,10 @@ class ClientCore(Generic[_S]):
             found.default_branch.grant(resources=resources, capabilities=capabilities)
         return found
 
+    def opened(self, session_id: str | UUID) -> _S | None:
+        """The session if it is open here, as it was last seen: the store is not asked."""
+        return self._open.get(self._identify(session_id)[0])
+
     def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 

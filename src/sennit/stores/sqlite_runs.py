@@ -140,6 +140,10 @@ class JournalWriter:
             self._put(journal, run)
         self._add(journal, noted.events)
 
+    def forget_lease(self, branch: UUID) -> None:
+        """Look again who holds a branch, and where its journal ends."""
+        self._known.pop(branch.int, None)
+
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""
         self._known.clear()

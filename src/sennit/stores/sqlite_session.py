@@ -145,6 +145,10 @@ class SessionWriter:
                 self._journals.forget_messages(change.messages)
         self._write_down()
 
+    def forget_lease(self, branch: UUID) -> None:
+        """Look again who holds a branch before something is noted there."""
+        self._journals.forget_lease(branch)
+
     def settle(self) -> None:
         """Write down all that is left of a transaction, and when it was."""
         self._write_down()
