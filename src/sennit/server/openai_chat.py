@@ -11,7 +11,7 @@ from starlette.responses import Response
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
-from sennit.server.openai_place import Place, anchored, kept_nowhere, place_of, said_before
+from sennit.server.openai_place import Place, anchored, begin_apart, place_of, said_before
 from sennit.server.openai_request import Once, named_by, notes_of, once_of, remembers
 from sennit.server.openai_shapes import ChatAsk, refuse_unsupported
 from sennit.server.openai_stream import DONE, EventStream, data, told
@@ -23,7 +23,7 @@ from sennit.server.openai_turn import (
     watched,
     while_there,
 )
-from sennit.server.openai_wire import Answer, Sent, answer_among, offered, sent, wanted_form
+from sennit.server.openai_wire import Answer, Sent, answer_among, check_calls, offered, sent, wanted_form
 from sennit.server.openai_wire import Call as ToolCall
 from sennit.server.problems import Problem
 from sennit.services.reply import Usage
@@ -67,14 +67,15 @@ async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Pla
     """Where to go on, or the answer that was given before."""
     named, notes = named_by(call, ask), notes_of(ask)
     if ask.store is False:
-        return kept_nowhere(call.caller.client, said)
+        check_calls(said.messages)
+        return begin_apart(call.caller.client, said)
     if once is not None:
         found = await said_before(call.caller, said, named, once.uid)
         if found is not None:
             branch, index = found
             messages = branch.items_of(branch.session.messages, index)
             once.check(messages[0].metadata.get("request"))
-            answer = answer_among(messages)
+            answer = answer_among(messages[messages[0].metadata["said"] :])
             return answer if answer.messages else Place(branch, (), branch.tail.total)
         notes |= once.notes
     place = await place_of(call.caller, said, named, anew=once is not None)
@@ -94,11 +95,9 @@ def answer_in(result: Return, said: Sequence[Message]) -> Answer:
 
 def where(place: Place) -> dict[str, str]:
     """Headers that tell where a conversation is kept; nothing if it is not."""
-    if place.session.key is None:
+    if not place.kept:
         return {}
-    key = place.session.key.encode("ascii", "backslashreplace").decode()
-    shown = key if key.isprintable() else str(place.session.id)
-    return {"x-sennit-session": shown, "x-sennit-branch": str(place.branch.id)}
+    return {"x-sennit-session": str(place.session.id), "x-sennit-branch": str(place.branch.id)}
 
 
 def _repeated(call: Call, ask: ChatAsk, answer: Answer) -> Response:

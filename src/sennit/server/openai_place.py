@@ -46,6 +46,9 @@ class Place:
     at: int | None
     """How many messages the branch holds there, without the system message; None: at its end."""
 
+    kept: bool = True
+    """Whether a store keeps it."""
+
     @property
     def session(self) -> Session:
         """The session it is in."""
@@ -175,12 +178,15 @@ def _found(caller: Caller, sent: Sent, anew: bool) -> Place:
 
 
 def _matched(match: Match, sent: Sent) -> Place:
-    new = sent.messages[match.said :]
-    if match.at_the_end:
-        _behave(match.branch, sent.system)
-        return Place(match.branch, new, match.at)
-    system = _same_system(match.branch, sent.system)
-    return forked(Place(match.branch, new, match.at), system)
+    return continued(Place(match.branch, sent.messages[match.said :], match.at), sent.system)
+
+
+def continued(place: Place, system: str | None) -> Place:
+    """A place with this system message: the end of its branch, or else a fork there."""
+    if place.at == place.branch.tail.total:
+        _behave(place.branch, system)
+        return place
+    return forked(place, _same_system(place.branch, system))
 
 
 def _begun(session: Session, sent: Sent) -> Place:
@@ -303,11 +309,10 @@ def _first_not(holds: Callable[[int], bool]) -> int:
     return high
 
 
-def kept_nowhere(client: Client, sent: Sent) -> Place:
+def begin_apart(client: Client, sent: Sent) -> Place:
     """A place in a session of its own that no store keeps."""
-    check_calls(sent.messages)
     session = Session(services=client.services, agent=client.agent)
-    return _begun(session, sent)
+    return replace(_begun(session, sent), kept=False)
 
 
 def asked_in_form(place: Place, form: object) -> Place:
@@ -328,6 +333,6 @@ def _with_content(message: Message, content: InstructionContent) -> Message:
 def anchored(place: Place, uid: UUID, metadata: Mapping[str, object]) -> Place:
     """The same with an id and notes for the first thing that is new, to find it again by."""
     first, *rest = place.say
-    noted = {**first.metadata, **metadata}
-    named = Message(first.content, sender=first.sender, id=uid, metadata=noted or None)
+    noted = {**first.metadata, **metadata, "said": len(place.say)}
+    named = Message(first.content, sender=first.sender, id=uid, metadata=noted)
     return replace(place, say=(named, *rest))

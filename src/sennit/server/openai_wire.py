@@ -57,6 +57,8 @@ class Sent:
 
     system: str | None
     messages: tuple[Message, ...]
+    lasting: str | None = None
+    """As much of the system text as holds for what follows, where that is told apart."""
 
     @property
     def speaks(self) -> bool:
