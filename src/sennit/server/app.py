@@ -9,14 +9,22 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, openai_chat, service, sessions
+from sennit.server import (
+    branches,
+    messages,
+    openai_chat,
+    openai_responses,
+    runs,
+    service,
+    sessions,
+)
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages, openai_chat)
+_ROOMS = (service, sessions, branches, messages, runs, openai_chat, openai_responses)
 
 
 def endpoints() -> list[Endpoint]:

@@ -23,7 +23,15 @@ from sennit.server.openai_turn import (
     watched,
     while_there,
 )
-from sennit.server.openai_wire import Answer, Sent, answer_among, check_calls, offered, sent, wanted_form
+from sennit.server.openai_wire import (
+    Answer,
+    Sent,
+    answer_among,
+    check_calls,
+    offered,
+    sent,
+    wanted_form,
+)
 from sennit.server.openai_wire import Call as ToolCall
 from sennit.server.problems import Problem
 from sennit.services.reply import Usage

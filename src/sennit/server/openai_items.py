@@ -106,13 +106,13 @@ _KINDS: Mapping[Any, type[msgspec.Struct]] = {
 }
 
 
-class FunctionTool(Function, kw_only=True):
+class FunctionTool(Function, frozen=True, kw_only=True):
     """A function that a model may ask for, as this endpoint has it."""
 
     type: Literal["function"]
 
 
-class SchemaFormat(JsonSchema, kw_only=True):
+class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
     """An answer that follows a schema, as this endpoint has it."""
 
     type: Literal["json_schema"]

@@ -209,9 +209,7 @@ class ResponseEvents:
                 if item["type"] == "function_call":
                     yield from self._called(message)
                 else:
-                    yield from self._more(
-                        item["type"], message.id.hex, item["content"][0]["text"]
-                    )
+                    yield from self._more(item["type"], message.id.hex, item["content"][0]["text"])
                     yield from self._close()
         yield self._ended(answer.finish, answer.usage)
 

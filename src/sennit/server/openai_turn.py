@@ -8,7 +8,7 @@ said until then is kept.
 
 from __future__ import annotations
 
-from asyncio import FIRST_COMPLETED, CancelledError, Task, create_task, wait
+from asyncio import FIRST_COMPLETED, CancelledError, Task, create_task, to_thread, wait
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -104,6 +104,7 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
         from sennit.memory.context import MemoryContext
 
         contexts = [MemoryContext(place.session.memory)]
+    await _granted(place, wanted)
     try:
         conversation = place.session.conversation(
             place.branch,
@@ -120,6 +121,13 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     if not await shapes_output(request.model):
         return asked_in_form(place, wanted.form), conversation
     return place, ConversationSession(replace(request, output=wanted.form))
+
+
+async def _granted(place: Place, wanted: Wanted) -> None:
+    """Grant the branch what its owner asks for just now; one that was made here has it already."""
+    names = {wanted.model, *(tool.name for tool in wanted.tools)}
+    if not all(map(place.branch.may_use, names)):
+        await to_thread(place.branch.grant, resources=names)
 
 
 def _elsewhere(result: Return, place: Place) -> bool:

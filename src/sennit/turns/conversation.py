@@ -124,7 +124,7 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] = (),
+        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
@@ -143,8 +143,9 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] = (),
+        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
+        pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -154,20 +155,23 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | Sequence[Message] = (),
+        say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
+        pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        `resume`, `say` and `at` are as in `stream`. With `after`, the number of the
-        last event that was seen, nothing is started: it joins the run under way, in this program
-        or another, and gives the rest; see Joined.
+        `resume`, `say` and `at` are as in `stream`. Without `pieces` text comes in whole messages,
+        and the model need not stream.
+
+        With `after`, the number of the last event that was seen, nothing is started: it joins the
+        run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
             aim = Aim(say=self._spoken(say), at=at)
-            return self._watch(options, streaming, as_event, resume, aim)
-        if options is not None or streaming is not None or resume or say or at is not None:
+            return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
+        if not (options is streaming is say is at is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -178,8 +182,10 @@ class ConversationSession:
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
         aim: Aim,
+        *,
+        pieces: bool = True,
     ) -> Watch[_T]:
-        shown_as = streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions() if pieces else None
         if resume and aim.say:
             raise ValidationError("What is gone on with has been said; steer() says more.")
 
@@ -187,7 +193,8 @@ class ConversationSession:
             self._starting = True
             if resume:
                 return create_task(self._resume(options, shown_as, publish))
-            return create_task(self._run(options or SessionOptions(), shown_as, publish, aim=aim))
+            chosen = options or SessionOptions()
+            return create_task(self._run(chosen, shown_as, publish, aim=aim))
 
         return Watch(start, self.cancel, show)
 
@@ -213,12 +220,22 @@ class ConversationSession:
         elif self._starting:
             self._too_early = mode
 
+    def suspend(self) -> None:
+        """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
+
+        It is left as if the program had ended: text that was being said is said anew, and a tool
+        that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
+        """
+        if self._current is not None:
+            self._current.run.suspending = True
+        self.cancel()
+
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
         Without one, it is put on the branch at once.
         """
-        message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
+        message = self._instruction(text)
         current = self._current
         if current is not None:
             current.run.steered.append(message)
@@ -273,11 +290,16 @@ class ConversationSession:
         aim = Aim(say=self._spoken(message), at=at, check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
 
-    def _spoken(self, said: str | Message | Sequence[Message]) -> tuple[Message, ...]:
-        if isinstance(said, str):
-            content = InstructionContent(instruction=said)
-            return (Message(content, sender=self._request.session.user),)
-        return (said,) if isinstance(said, Message) else tuple(said)
+    def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
+        if isinstance(said, str | Message):
+            return (self._instruction(said),)
+        return tuple(said or ())
+
+    def _instruction(self, said: str | Message) -> Message:
+        if isinstance(said, Message):
+            return said
+        content = InstructionContent(instruction=said)
+        return Message(content, sender=self._request.session.user)
 
     async def execute_tool_call(self, call_id: str) -> Return:
         """Make exactly one of the pending tool calls; no model is asked and no other call is made.

@@ -90,6 +90,8 @@ class Run:
         """What people have said meanwhile."""
         self.cancelled_here = False
         """Whether the run was told to stop, rather than whoever waits for it."""
+        self.suspending = False
+        """Whether it stops so that someone can go on with it."""
         self.publish = publish
         """Shows events that are durable."""
         self.started: set[UUID] = set()
@@ -360,6 +362,18 @@ class Run:
             self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
 
+    def interrupted(self) -> Stop:
+        """Stop in the middle because someone said so; gives the end.
+
+        A run that is suspended leaves all as it is, like one that a crash cut off.
+        """
+        if not self.suspending:
+            self.break_off()
+            return Stop("cancelled")
+        self._flush()
+        self.draft = None
+        return Stop("suspended", (Notice("info", "interrupted", "Suspended; resume goes on."),))
+
     async def end(self, stop: Stop) -> Return:
         """Tell the end, once: told again, it only waits until the first is durable and shown."""
         if self._result is None:
@@ -406,7 +420,7 @@ class Run:
 
 
 def _still_open(pending: list[Message], said: Sequence[Message]) -> list[Message]:
-    """The calls that lack a result also after what is said now; a new instruction passes them by."""
+    """The calls that lack a result also after what is said; a new instruction passes them by."""
     if not pending or any(isinstance(one.content, InstructionContent) for one in said):
         return []
     contents = (one.content for one in said)
