@@ -13,7 +13,7 @@ from sennit.messages.message import Message
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.openai_place import Place, anchored, begin_apart, place_of, said_before
 from sennit.server.openai_request import Once, named_by, notes_of, once_of, remembers
-from sennit.server.openai_shapes import ChatAsk, refuse_unsupported
+from sennit.server.openai_shapes import ChatAsk, checked, refuse_unsupported
 from sennit.server.openai_stream import DONE, EventStream, data, told
 from sennit.server.openai_turn import (
     Wanted,
@@ -66,7 +66,7 @@ def _wanted(call: Call, ask: ChatAsk) -> Wanted:
         model=ask.model,
         tools=tuple(offered(functions)),
         form=wanted_form(ask.response_format),
-        params=ask.params,
+        params=checked(ask.params),
         remembers=ask.store is not False and remembers(call, ask),
     )
 

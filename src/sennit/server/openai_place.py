@@ -1,8 +1,8 @@
 """Where a conversation of OpenAI's clients is kept: its session, its branch, and what is new.
 
 A client that names a session has it. One that names none has a session found by how the
-conversation begins: its key follows from the first turn, so every process finds the same, and only
-among the sessions of its owner. There the history it sends continues a branch, or leaves one where
+conversation begins: its id follows from its owner and the first turn, so every process finds the
+same one, and nobody finds another's. There the history it sends continues a branch, or leaves one where
 it says something else, or begins another. So that a text which thousands of conversations begin
 with does not make one endless session, a session takes a number of branches, and then the next one
 begins; conversations are looked for in the last few.
@@ -13,12 +13,14 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Literal, TypeAlias
 from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError, NotFoundError
+from sennit.messages.codec import dumps
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.openai_history import Match, Turn, best_match, trail_of
@@ -96,7 +98,7 @@ def _known(client: Client, sent: Sent, named: Named | None) -> Place | None:
             return None
         return Place(branch, sent.messages, None)
     history = trail_of(sent.messages)
-    session = client.opened(shelf_key(history[0].digest.hex()))
+    session = client.opened(shelf_id(client, history[0].digest.hex()))
     match = None if session is None else best_match(history, session.branches)
     if match is None or not match.at_the_end or match.turns < len(history) - 1:
         return None
@@ -250,9 +252,17 @@ def full(session: object) -> bool:
     return len(session.branches) >= MOST_BRANCHES
 
 
-def shelf_key(opening: str, number: int = 0) -> str:
-    """The key of a session for conversations that begin so; the first has the number 0."""
-    return f"chat-{opening}-{number + 1}" if number else f"chat-{opening}"
+def derived_id(client: Client, *parts: str) -> UUID:
+    """An id that follows from an owner and some words; it sorts before those made from the time."""
+    digest = blake2b(dumps([client.tenant, client.user, *parts]), digest_size=16).digest()
+    number = int.from_bytes(digest, "big") & (1 << 80) - 1
+    number = number & ~(0xF << 76) | (8 << 76)
+    return UUID(int=number & ~(0b11 << 62) | (0b10 << 62))
+
+
+def shelf_id(client: Client, opening: str, number: int = 0) -> UUID:
+    """The id of a session for conversations that begin so; the first has the number 0."""
+    return derived_id(client, "conversations", opening, str(number))
 
 
 class Shelf:
@@ -271,7 +281,7 @@ class Shelf:
 
     def room(self) -> Session:
         """The session that takes another branch."""
-        return self._hold(self._client.session(self._key(self._end()), metadata=_SOURCE))
+        return self._hold(self._client.session(self._id(self._end()), metadata=_SOURCE))
 
     def _end(self) -> int:
         """The number of the first session that is not full, or not there."""
@@ -285,12 +295,12 @@ class Shelf:
 
     def _at(self, number: int) -> Session | None:
         try:
-            return self._hold(self._client.session(self._key(number), create=False))
+            return self._hold(self._client.session(self._id(number), create=False))
         except NotFoundError:
             return None
 
-    def _key(self, number: int) -> str:
-        return shelf_key(self._opening, number)
+    def _id(self, number: int) -> UUID:
+        return shelf_id(self._client, self._opening, number)
 
 
 _SOURCE = {"source": "openai"}

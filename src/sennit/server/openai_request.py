@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sennit.server.endpoint import Call
-from sennit.server.openai_place import Named
+from sennit.server.openai_place import Named, derived_id
 from sennit.server.openai_shapes import Common, bad
 from sennit.server.problems import Problem
 
@@ -96,17 +96,8 @@ def once_of(call: Call) -> Once | None:
     key = call.header("idempotency-key")
     if not key:
         return None
-    client = call.caller.client
-    given = msgspec.json.encode([client.tenant, client.user, call.http["path"], key])
-    uid = _uid(blake2b(given, digest_size=16).digest())
+    uid = derived_id(call.caller.client, "once", call.http["path"], key)
     # Only one server's requests meet here; those of others meet in the store.
     lock = _locks.setdefault((id(call.server), uid), Lock())
     digest = blake2b(msgspec.json.encode(call.body), digest_size=16).hexdigest()
     return Once(uid, digest, lock)
-
-
-def _uid(digest: bytes) -> UUID:
-    """An id that follows from a digest and sorts before those that are made from the time."""
-    number = int.from_bytes(b"\0" * 6 + digest[6:], "big")
-    number = number & ~(0xF << 76) | (8 << 76)
-    return UUID(int=number & ~(0b11 << 62) | (0b10 << 62))

@@ -33,7 +33,7 @@ from sennit.server.openai_kept import (
 from sennit.server.openai_output import Head, ResponseEvents, asked_for
 from sennit.server.openai_place import Named, Place, anchored, place_of, said_before
 from sennit.server.openai_request import Once, named_by, once_of, remembers
-from sennit.server.openai_shapes import JsonObjectFormat, bad, refuse_unsupported
+from sennit.server.openai_shapes import JsonObjectFormat, bad, checked, refuse_unsupported
 from sennit.server.openai_stream import EventStream, told
 from sennit.server.openai_turn import Wanted, answered, known_model, watched, while_there
 from sennit.server.openai_wire import Answer, Sent, offered, schema_form, wanted_form
@@ -93,7 +93,7 @@ def _wanted(call: Call, ask: ResponsesAsk) -> Wanted:
         model=ask.model,
         tools=tuple(offered(functions)),
         form=_form(ask),
-        params=ask.params,
+        params=checked(ask.params),
         remembers=ask.store is not False and remembers(call, ask),
     )
 

@@ -12,8 +12,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from sennit.errors import ValidationError
 from sennit.server.endpoint import Ask
 from sennit.server.problems import Problem
+from sennit.services.params import checked_params
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
@@ -224,7 +226,7 @@ class ChatAsk(Common, kw_only=True):
         return {
             "temperature": self.temperature,
             "top_p": self.top_p,
-            "max_tokens": self.max_completion_tokens or self.max_tokens,
+            "max_tokens": _first(self.max_completion_tokens, self.max_tokens),
             "stop": self.stop or None,
             "seed": self.seed,
             "presence_penalty": self.presence_penalty,
@@ -232,6 +234,21 @@ class ChatAsk(Common, kw_only=True):
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+
+def _first(newer: Any, older: Any) -> Any:
+    """What was given under a newer or an older name."""
+    return older if newer is None else newer
+
+
+def checked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The params that are set; raises Problem 400 for a value that no model can take."""
+    for name, value in params.items():
+        try:
+            checked_params({name: value})
+        except ValidationError as error:
+            raise bad(name, str(error)) from None
+    return {name: value for name, value in params.items() if value is not None}
 
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {
