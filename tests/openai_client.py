@@ -27,7 +27,8 @@ def client(server: Running, key: str = "none") -> OpenAI:
 
 class Chat:
     def __init__(self, server: Running, openai: OpenAI, model: ScriptedModel) -> None:
-        self.server, self.openai, self.model = server, openai, model
+        self.server, self.model = server, model
+        self.openai: Any = openai
 
     def ask(self, *messages: Any, **more: Any) -> Any:
         return self.openai.chat.completions.create(model="sage", messages=list(messages), **more)

@@ -11,12 +11,19 @@ from starlette.types import ASGIApp
 
 from sennit.server import (
     branches,
+    files,
+    finding,
+    learning,
+    memories,
     messages,
     openai_chat,
     openai_responses,
+    openapi,
     runs,
+    seen,
     service,
     sessions,
+    usage,
 )
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
@@ -24,12 +31,28 @@ from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages, runs, openai_chat, openai_responses)
+_ROOMS = (
+    service,
+    sessions,
+    branches,
+    messages,
+    runs,
+    seen,
+    learning,
+    memories,
+    files,
+    finding,
+    usage,
+    openai_chat,
+    openai_responses,
+)
 
 
 def endpoints() -> list[Endpoint]:
     """All endpoints there are: the table of routes."""
-    return [one for room in _ROOMS for one in room.endpoints()]
+    table = [one for room in _ROOMS for one in room.endpoints()]
+    table.append(openapi.endpoint(table))
+    return table
 
 
 def create_app(settings: ServerSettings) -> Starlette:

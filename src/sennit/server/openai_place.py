@@ -2,10 +2,10 @@
 
 A client that names a session has it. One that names none has a session found by how the
 conversation begins: its id follows from its owner and the first turn, so every process finds the
-same one, and nobody finds another's. There the history it sends continues a branch, or leaves one where
-it says something else, or begins another. So that a text which thousands of conversations begin
-with does not make one endless session, a session takes a number of branches, and then the next one
-begins; conversations are looked for in the last few.
+same one, and nobody finds another's. There the history it sends continues a branch, or leaves one
+where it says something else, or begins another. So that a text which thousands of conversations
+begin with does not make one endless session, a session takes a number of branches, and then the
+next one begins; conversations are looked for in the last few.
 """
 
 from __future__ import annotations
