@@ -8,9 +8,8 @@ said until then is kept.
 
 from __future__ import annotations
 
-from asyncio import FIRST_COMPLETED, CancelledError, Task, create_task, to_thread, wait
+from asyncio import CancelledError, Task, create_task, current_task, to_thread
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -160,19 +159,27 @@ def problem_in(result: Return) -> Problem:
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
-    task: Task[_T] = create_task(work)
+    here, left = current_task(), False
+    assert here is not None
+
+    def leave(task: Task[None]) -> None:
+        nonlocal left
+        if not task.cancelled():
+            left = True
+            here.cancel()
+
     leaving = create_task(gone(receive))
+    leaving.add_done_callback(leave)
     try:
-        await wait({task, leaving}, return_when=FIRST_COMPLETED)
-        if not task.done():
-            raise Problem(499, "gone", "You went away; the model was stopped.")
-        return task.result()
+        return await work
+    except CancelledError:
+        if not left:
+            raise
+        here.uncancel()
+        raise Problem(499, "gone", "You went away; the model was stopped.") from None
     finally:
-        for one in (task, leaving):
-            if not one.done():
-                one.cancel()
-                with suppress(CancelledError):
-                    await one
+        leaving.remove_done_callback(leave)
+        leaving.cancel()
 
 
 async def gone(receive: Receive) -> None:

@@ -61,6 +61,8 @@ _T = TypeVar("_T")
 class MemoryStore:
     """A Store that keeps everything in this process and forgets it with the process."""
 
+    groups_leases = False
+
     def __init__(self) -> None:
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, MemorySession]] = {}

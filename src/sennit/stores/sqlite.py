@@ -69,6 +69,8 @@ _REMEMBERED = 64
 class SQLiteStore:
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
+    groups_leases = True
+
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
         """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
         if durability not in ("full", "normal"):
@@ -97,15 +99,19 @@ class SQLiteStore:
         return connection
 
     @contextmanager
-    def _writing(self) -> Generator[sqlite3.Connection]:
-        """One transaction; whatever is raised inside undoes all of it."""
+    def _writing(self, *, aside: bool = False) -> Generator[sqlite3.Connection]:
+        """One transaction; whatever is raised inside undoes all of it.
+
+        What is done `aside` changes nothing that the writers of sessions know.
+        """
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
                 self._writer.execute("COMMIT")
-                self._writers.clear()  # what they know may have been changed without them
+                if not aside:
+                    self._writers.clear()  # what they know may have been changed without them
             except BaseException:
                 self._undo()
                 raise
@@ -194,7 +200,7 @@ class SQLiteStore:
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
-        with self._writing() as connection:
+        with self._writing(aside=True) as connection:
             number = self._added_owner(connection, owner)
             connection.execute(
                 sql.ADD_SESSION,
