@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +17,38 @@ MANY = 300
 EACH = 60
 
 
-async def numbers_on(server: Running, path: str) -> list[int]:
-    """The numbers of the events of a stream, read until it ends, past any library."""
+async def numbers_on(
+    server: Running, path: str, began: Callable[[], object] = lambda: None
+) -> list[int]:
+    """The numbers of the events of a stream, read until it ends, past any library.
+
+    `began` is called when the first words have come.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-    found = [int(line[4:]) async for line in reader if line.startswith(b"id: ")]
+    found: list[int] = []
+    silent = True
+    async for line in reader:
+        if line.startswith(b"id: "):
+            found.append(int(line[4:]))
+        elif silent and line == b"event: text\n":
+            silent = False
+            began()
     writer.close()
     return found
 
 
-async def all_at_once(server: Running, paths: list[str]) -> list[list[int]]:
-    return await asyncio.gather(*(numbers_on(server, path) for path in paths))
+async def all_at_once(server: Running, paths: list[str], gate: Gate) -> list[list[int]]:
+    """Read all streams at once; the gate is opened when each has begun."""
+    waiting = len(paths)
+
+    def began() -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == 0:
+            gate.open()
+
+    return await asyncio.gather(*(numbers_on(server, path, began) for path in paths))
 
 
 @pytest.mark.parametrize(
@@ -38,9 +60,7 @@ def test_many_streams_of_one_run_lose_and_reorder_nothing(tmp_path: Path, count:
     with serving(tmp_path / "s.db", models=[model]) as server:
         branch = new_branch(server)
         started = run(server, branch)
-        gate.reached()
-        gate.open()
-        heard = asyncio.run(all_at_once(server, [started["events"]] * count))
+        heard = asyncio.run(all_at_once(server, [started["events"]] * count, gate))
         assert len(heard) == count
         assert all(one == list(range(1, len(one) + 1)) for one in heard)
         assert {len(one) for one in heard} == {len(heard[0])}
@@ -51,10 +71,11 @@ def test_many_streams_of_one_run_lose_and_reorder_nothing(tmp_path: Path, count:
     "count", [FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 )
 def test_many_runs_at_once_are_each_told_whole(tmp_path: Path, count: int) -> None:
-    with serving(tmp_path / "s.db", models=[Talker(words=EACH)]) as server:
+    gate = Gate()
+    with serving(tmp_path / "s.db", models=[Talker(gate=gate, words=EACH)]) as server:
         branches = [new_branch(server) for _ in range(count)]
         paths = [run(server, branch)["events"] for branch in branches]
-        heard = asyncio.run(all_at_once(server, paths))
+        heard = asyncio.run(all_at_once(server, paths, gate))
         assert all(one == list(range(1, len(one) + 1)) for one in heard)
         assert all(len(one) >= EACH for one in heard)
 

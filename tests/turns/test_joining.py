@@ -15,6 +15,7 @@ def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None
     async def watch() -> list[int]:
         async with Joined(BranchRuns(talk.branch), 0) as joined:
             async with talk.conversation().events(None, PLAIN) as events:
+                await anext(events)
                 first = [await anext(joined)]
                 async for _ in events:
                     pass
