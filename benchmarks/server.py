@@ -71,6 +71,10 @@ def _first_bytes(ours: int, bare: int) -> Result:
     )
 
 
+def _same(_client: int, _number: int) -> tuple[bytes, str]:
+    return _body("How much rope does a bowline take?"), ""
+
+
 def _plain(client: int, number: int) -> tuple[bytes, str]:
     return _body(f"How much rope does a bowline take? ({client}, {number})"), ""
 
@@ -91,6 +95,7 @@ def _streamed(client: int, number: int) -> tuple[bytes, str]:
 _QUESTIONS: dict[str, Question] = {
     "said in a session that is named": _in_session,
     "that begins a conversation": _begun,
+    "asked by all of all the time": _same,
 }
 
 

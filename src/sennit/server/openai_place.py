@@ -14,6 +14,7 @@ from asyncio import to_thread
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from threading import Lock
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -77,34 +78,61 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     """
     if named is None:
         check_calls(sent.messages)
-    if not anew and (known := _known(caller.client, sent, named)) is not None:
+        known = await _known(caller, sent, anew)
+    else:
+        known = None if anew else _known_by_name(caller.client, sent, named)
+    if known is not None:
         return known
     if named is None:
         return await to_thread(_found, caller, sent, anew)
     return await to_thread(_named, caller, sent, named, anew)
 
 
-def _known(client: Client, sent: Sent, named: Named | None) -> Place | None:
-    """Where a conversation goes on that is open here and goes on as one would expect.
+async def _known(caller: Caller, sent: Sent, anew: bool) -> Place | None:
+    """Where a conversation goes on that is new, or open here and goes on as one would expect.
 
-    That is nearly every one, and no store has to be asked: if others have said something there
-    meanwhile, the run is refused as it begins, and then it is looked for in earnest.
+    That is nearly every one, and nothing has to be read for it: if others have said something there
+    meanwhile, the run is refused as it begins, and goes to a fork.
     """
-    if named is not None:
-        session = client.opened(named.session)
-        branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
-        says_more = named.history == "whole" or sent.speaks or sent.answers
-        if branch is None or says_more or not _behaves(branch, sent.system or _system_text(branch)):
-            return None
-        return Place(branch, sent.messages, None)
     history = trail_of(sent.messages)
-    session = client.opened(shelf_id(client, history[0].digest.hex()))
-    match = None if session is None else best_match(history, session.branches)
-    if match is None or not match.at_the_end or match.turns < len(history) - 1:
+    opening, wanted = history[0].digest.hex(), _looked_for(history, anew)
+    number = _last_shelves.get((caller.client, opening))
+    session = caller.client.opened(shelf_id(caller.client, opening, number))
+    if session is None:
+        return None if number else await _first(caller, sent, opening, number)
+    match = best_match(wanted, session.branches)
+    if match is None or match.turns < len(history) - 1:
         return None
-    if not _behaves(match.branch, sent.system or ""):
+    if len(history) == 1 and full(session) and not match.at_the_end:
+        return await _first(caller, sent, opening, number + 1)
+    place = Place(match.branch, sent.messages[match.said :], match.at)
+    if match.at_the_end:
+        return place if _behaves(match.branch, sent.system or "") else None
+    system = _same_system(match.branch, sent.system)
+    return None if full(session) else await aside(place, system)
+
+
+async def _first(caller: Caller, sent: Sent, opening: str, number: int) -> Place | None:
+    """The first conversation in a new session for those that begin so; None if it is not new."""
+    system = None if sent.system is None else system_message(sent.system)
+    uid = shelf_id(caller.client, opening, number)
+    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=_SOURCE)
+    if branch is None:
         return None
-    return Place(match.branch, sent.messages[match.said :], match.at)
+    _last_shelves.put((caller.client, opening), number)
+    place = Place(branch, sent.messages, 0)
+    caller.open.hold(place.session)
+    return place
+
+
+def _known_by_name(client: Client, sent: Sent, named: Named) -> Place | None:
+    """The same where a session is named, to which something new is said."""
+    session = client.opened(named.session)
+    branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
+    says_more = named.history == "whole" or sent.speaks or sent.answers
+    if branch is None or says_more or not _behaves(branch, sent.system or _system_text(branch)):
+        return None
+    return Place(branch, sent.messages, None)
 
 
 async def said_before(
@@ -216,10 +244,11 @@ def forked(place: Place, system: Message | UUID | None) -> Place:
     return replace(place, branch=fork, at=at)
 
 
-async def aside(place: Place) -> Place:
-    """The same on a fork, because somebody else is busy there or was faster."""
-    system = place.branch.system
-    return await to_thread(forked, place, None if system is None else system.id)
+async def aside(place: Place, system: Message | UUID | None) -> Place:
+    """The same for async callers."""
+    at = place.branch.tail.total if place.at is None else place.at
+    fork = await place.branch.session.afork_history(place.branch, at, system=system)
+    return replace(place, branch=fork, at=at)
 
 
 def _behave(branch: Branch, said: str | None) -> None:
@@ -281,6 +310,7 @@ class Shelf:
 
     def room(self) -> Session:
         """The session that takes another branch."""
+        _last_shelves.put((self._client, self._opening), self._end())
         return self._hold(self._client.session(self._id(self._end()), metadata=_SOURCE))
 
     def _end(self) -> int:
@@ -304,6 +334,32 @@ class Shelf:
 
 
 _SOURCE = {"source": "openai"}
+
+
+class _LastNumbers:
+    """The number of the session that takes new branches, as far as it was found out lately.
+
+    A wrong one does no harm: it is only where to look first.
+    """
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._most, self._lock = most, Lock()
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def get(self, of: tuple[Client, str]) -> int:
+        """The last number found; 0 if none was."""
+        return self._numbers.get((id(of[0]), of[1]), 0)
+
+    def put(self, of: tuple[Client, str], number: int) -> None:
+        """Remember a number, unless it is the first, which most have."""
+        with self._lock:
+            if len(self._numbers) >= self._most:
+                self._numbers.clear()
+            if number:
+                self._numbers[id(of[0]), of[1]] = number
+
+
+_last_shelves = _LastNumbers()
 
 
 def _first_not(holds: Callable[[int], bool]) -> int:

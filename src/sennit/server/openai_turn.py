@@ -76,7 +76,7 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         result = await conversation.say(place.say, ONE_ANSWER, at=place.at)
         if not _elsewhere(result, place):
             return place, sound(result)
-        place = await aside(place)
+        place = await _beside(place)
 
 
 async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
@@ -93,7 +93,7 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
                 yield event
             else:
                 return
-        place = await aside(place)
+        place = await _beside(place)
 
 
 async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:
@@ -120,6 +120,12 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     if not await shapes_output(request.model):
         return asked_in_form(place, wanted.form), conversation
     return place, ConversationSession(replace(request, output=wanted.form))
+
+
+async def _beside(place: Place) -> Place:
+    """The same on a fork, because somebody else is busy there or was faster."""
+    system = place.branch.system
+    return await aside(place, None if system is None else system.id)
 
 
 async def _granted(place: Place, wanted: Wanted) -> None:

@@ -56,8 +56,11 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
     @property
-    def groups_leases(self) -> bool:
-        """Whether a TakeLease may stand among the changes of a write."""
+    def starts_in_groups(self) -> bool:
+        """Whether a write may make its session (`Write.create`) and take a lease (TakeLease).
+
+        If not, that is done one by one, with `create_session` and `acquire`.
+        """
         ...
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
@@ -158,6 +161,11 @@ def no_session(session: UUID) -> NotFoundError:
     return NotFoundError(f"There is no session {session} here; it may have been deleted.")
 
 
+def session_taken(session: UUID) -> ExistsError:
+    """The error for a new session whose id is taken."""
+    return ExistsError(f"Session {session} is there already; open it.")
+
+
 def no_branch(branch: UUID) -> NotFoundError:
     """The error for a branch that is not in the session."""
     return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
@@ -185,7 +193,7 @@ def changed_meanwhile(branch: BranchRecord) -> ConflictError:
     return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
 
 
-def no_group_leases() -> ValidationError:
+def no_group_starts() -> ValidationError:
     """The error for a TakeLease where leases are taken one by one."""
     return ValidationError("This store takes leases one by one; use acquire().")
 

@@ -61,7 +61,7 @@ _T = TypeVar("_T")
 class MemoryStore:
     """A Store that keeps everything in this process and forgets it with the process."""
 
-    groups_leases = False
+    starts_in_groups = False
 
     def __init__(self) -> None:
         self._lock = RLock()

@@ -25,7 +25,7 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
-    no_group_leases,
+    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -201,7 +201,7 @@ class MemorySession:
             case PutLabels():
                 self._put_labels(change)
             case TakeLease():
-                raise no_group_leases()
+                raise no_group_starts()
         return None
 
     def _put_labels(self, change: PutLabels) -> None:

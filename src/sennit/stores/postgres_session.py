@@ -19,7 +19,7 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
-    no_group_leases,
+    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -165,7 +165,7 @@ class SessionWriter:
                 case PutLabels():
                     self._put_labels(change)
                 case TakeLease():
-                    raise no_group_leases()
+                    raise no_group_starts()
         self._drop_unused_segments()
         return self._heads
 

@@ -203,7 +203,7 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
 class TakeLease(msgspec.Struct, frozen=True, gc=False):
     """Take the lease of a branch together with other writes; refused while another holds it.
 
-    Only for stores that say they take it (`Store.groups_leases`). Its Head tells how the branch
+    Only for stores that say they can (`Store.starts_in_groups`). Its Head tells how the branch
     stands.
     """
 
@@ -253,6 +253,8 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     owner: Owner
     session: UUID
     changes: tuple[Change, ...]
+    create: SessionRecord | None = None
+    """The session, if it is to be made first; refused if it is there. See `starts_in_groups`."""
 
 
 def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:

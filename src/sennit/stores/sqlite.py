@@ -26,7 +26,7 @@ from sennit.errors import (
 )
 from sennit.ids import id_from_bytes
 from sennit.stores import leases, sqlite_vectors, sqlite_words, words
-from sennit.stores.base import AFTER_ALL, no_branch
+from sennit.stores.base import AFTER_ALL, no_branch, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.commits import CommitRecord, CommitsRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
@@ -69,7 +69,7 @@ _REMEMBERED = 64
 class SQLiteStore:
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
-    groups_leases = True
+    starts_in_groups = True
 
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
         """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
@@ -201,20 +201,27 @@ class SQLiteStore:
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
         with self._writing(aside=True) as connection:
-            number = self._added_owner(connection, owner)
-            connection.execute(
-                sql.ADD_SESSION,
-                (
-                    number,
-                    session.id.bytes,
-                    session.key,
-                    session.user,
-                    session.created,
-                    session.updated,
-                    text_of(session.metadata),
-                ),
-            )
+            number, _ = self._add_session(connection, owner, session)
             return session_from(session_row(connection, number, session.id))
+
+    def _add_session(
+        self, connection: sqlite3.Connection, owner: Owner, session: SessionRecord
+    ) -> tuple[int, bool]:
+        """Add a session unless it is there; gives the owner's number, and whether it was added."""
+        number = self._added_owner(connection, owner)
+        added = connection.execute(
+            sql.ADD_SESSION,
+            (
+                number,
+                session.id.bytes,
+                session.key,
+                session.user,
+                session.created,
+                session.updated,
+                text_of(session.metadata),
+            ),
+        )
+        return number, added.rowcount > 0
 
     def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
         """The session with that id, if the owner has it."""
@@ -347,6 +354,10 @@ class SQLiteStore:
         key = (write.owner, write.session)
         writer = self._writers.get(key)
         if writer is None:
+            if write.create is not None:
+                _, added = self._add_session(self._writer, write.owner, write.create)
+                if not added:
+                    raise session_taken(write.session)
             owner = self._owner(self._writer, write.owner)
             session = session_row(self._writer, owner, write.session)[0]
             writer = SessionWriter(self._writer, owner, session, self._numbers)

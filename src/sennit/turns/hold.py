@@ -75,7 +75,7 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
 
 async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
     """Hold it; being cancelled meanwhile gives it back, as it is taken all the same."""
-    if runs.groups_leases:
+    if runs.starts_in_groups:
         taking: Future[Held] = create_task(_found_in_group(runs, holder))
     else:
         taking = get_running_loop().run_in_executor(None, _found, runs, holder)
