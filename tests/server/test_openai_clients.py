@@ -7,12 +7,14 @@ from typing import Any
 
 import agents
 import langchain_core.messages as messages
-import langchain_openai
 import pytest
+from langchain_openai import ChatOpenAI as _ChatOpenAI
 from openai import AsyncOpenAI
 
 from sennit.testing import ToolCall
 from tests.openai_client import Chat, served
+
+ChatOpenAI: Any = _ChatOpenAI  # it takes plain texts, whatever its types say
 
 
 def weather(city: str) -> str:
@@ -97,7 +99,7 @@ def test_the_openai_agents_sdk_streams() -> None:
 
 def test_langchain_talks_streams_and_calls_tools() -> None:
     with served(*SCRIPT) as chat:
-        model = langchain_openai.ChatOpenAI(
+        model = ChatOpenAI(
             base_url=f"{chat.server.url}/v1", api_key="none", model="sage", max_retries=0
         )
         asker = model.bind_tools([weather])
@@ -128,8 +130,6 @@ def test_langchain_gets_an_answer_in_a_form() -> None:
         "additionalProperties": False,
     }
     with served('{"name": "bowline"}', shapes_output=True) as chat:
-        model = langchain_openai.ChatOpenAI(
-            base_url=f"{chat.server.url}/v1", api_key="none", model="sage"
-        )
+        model = ChatOpenAI(base_url=f"{chat.server.url}/v1", api_key="none", model="sage")
         shaped = model.with_structured_output(schema, method="json_schema")
         assert shaped.invoke("Name a knot.") == {"name": "bowline"}

@@ -207,7 +207,9 @@ def test_an_answer_has_the_form_that_was_asked_for() -> None:
     with served('{"name": "bowline", "crossings": 4}', shapes_output=True) as chat:
         parsed = chat.openai.responses.parse(model="sage", input="A knot.", text_format=Knot)
         assert parsed.output_parsed == Knot(name="bowline", crossings=4)
-        assert chat.model.requests[0].output.name == "Knot"
+        form = chat.model.requests[0].output
+        assert form is not None
+        assert form.name == "Knot"
 
 
 def test_what_was_said_is_listed_page_by_page() -> None:
