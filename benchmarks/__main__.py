@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks import (
+    completions,
     find,
     foundation,
     learning,
@@ -37,6 +38,7 @@ def main() -> int:
         local,
         find,
         server,
+        completions,
     )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)

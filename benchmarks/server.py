@@ -1,190 +1,161 @@
-"""The server: chat completions against a bare route that returns the same bytes, over loopback.
+"""The server: what it adds to a bare Starlette route that gives the same bytes, under load.
 
-Each server is a process of its own and the load comes from this one: asyncio connections that stay
-open, each asking the next question when the last is answered. The bare route runs in Starlette on
-the same uvicorn, with the same protocol. Ours stores each conversation in SQLite with full
-durability and has a model that answers at once. The first byte is that of a stream, which is sent
-when a request is accepted; it is looked at where neither server is at its limit, as there it would
-be the throughput once more.
+Both are served by uvicorn, one after the other in this process and in turns, and asked by another
+process. The store is a SQLite file at full durability.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from statistics import median
-from time import perf_counter
+from threading import Thread
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from benchmarks.harness import Result
+from benchmarks.load import Took, request, under_load
+from sennit.server.app import create_app
+from sennit.server.serving import Server, listen
+from sennit.server.settings import Limits, ServerSettings
+from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.request import ModelRequest
 
 CLIENTS = 50
-SECONDS = 3.0
+EACH = 20
 ROUNDS = 3
-ANSWER = "A bowline takes about forty centimetres of rope, and a sheet bend somewhat more. " * 2
-_HEAD = (
-    "POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
-    "content-length: {size}\r\n{more}\r\n"
-)
-
-Question = Callable[[int, int], tuple[bytes, str]]
-"""From a client and a number to a body and more headers."""
+STREAMS = 300
+_WORDS = ["A", "bowline", "takes", "about", "forty", "centimetres", "of", "rope.", ""]
 
 
-def run() -> Iterator[Result]:
-    """All results of this step, one after another."""
-    with tempfile.TemporaryDirectory() as folder, _bare() as bare, _ours(folder) as ours:
-        for name, question in _QUESTIONS.items():
-            yield _compared(name, question, ours, bare)
-        yield _first_bytes(ours, bare)
+class Instant:
+    """Answers at once, always the same."""
+
+    name = "instant"
+    window = None
+    streams = True
+    shapes_output = False
+
+    async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
+        return Reply((Text(" ".join(_WORDS)),), "stop", Usage(50, 10))
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        request: ModelRequest,  # noqa: ARG002 - the same to all
+    ) -> AsyncGenerator[AsyncIterator[Delta]]:
+        yield _deltas()
 
 
-def _compared(name: str, question: Question, ours: int, bare: int) -> Result:
-    rates: dict[str, list[float]] = {"ours": [], "bare": []}
-    for number in range(ROUNDS):
-        rates["bare"].append(asyncio.run(_load(bare, _plain, number)).rate)
-        rates["ours"].append(asyncio.run(_load(ours, question, number)).rate)
-    return Result(
-        f"a chat completion, {name}",
-        1e6 / max(rates["ours"]),
-        1e6 / max(rates["bare"]),
-        "a bare Starlette route that returns the same bytes",
-        bar=6,
-    )
+async def _deltas() -> AsyncIterator[Delta]:
+    for word in _WORDS:
+        yield TextDelta(f"{word} ")
+    yield Finished("stop", Usage(50, 10))
 
 
-def _first_bytes(ours: int, bare: int) -> Result:
-    waits: dict[str, list[float]] = {"ours": [], "bare": []}
-    for number in range(ROUNDS):
-        waits["bare"].append(asyncio.run(_load(bare, _plain, number, pause=0.25)).first)
-        waits["ours"].append(asyncio.run(_load(ours, _streamed, number, pause=0.25)).first)
-    return Result(
-        f"first byte of a streamed completion, {CLIENTS} clients at 200 a second",
-        1e6 * min(waits["ours"]),
-        1e6 * min(waits["bare"]),
-        "of the bare route",
-        bar=3,
-    )
+def bare(answer: bytes, media: str = "application/json") -> Starlette:
+    """A route that reads what it is sent and gives these bytes, and does nothing else."""
 
+    async def give(asked: Request) -> Response:
+        await asked.body()
+        return Response(answer, media_type=media)
 
-def _same(_client: int, _number: int) -> tuple[bytes, str]:
-    return _body("How much rope does a bowline take?"), ""
-
-
-def _plain(client: int, number: int) -> tuple[bytes, str]:
-    return _body(f"How much rope does a bowline take? ({client}, {number})"), ""
-
-
-def _in_session(client: int, number: int) -> tuple[bytes, str]:
-    return _plain(client, number)[0], f"x-sennit-session: client {client}\r\n"
-
-
-def _begun(client: int, number: int) -> tuple[bytes, str]:
-    return _body(f"How much rope? {client}.{number}.{perf_counter()}"), ""
-
-
-def _streamed(client: int, number: int) -> tuple[bytes, str]:
-    asked = {**json.loads(_plain(client, number)[0]), "stream": True}
-    return json.dumps(asked).encode(), f"x-sennit-session: client {client}\r\n"
-
-
-_QUESTIONS: dict[str, Question] = {
-    "said in a session that is named": _in_session,
-    "that begins a conversation": _begun,
-    "asked by all of all the time": _same,
-}
-
-
-def _body(text: str) -> bytes:
-    asked = {"model": "instant", "messages": [{"role": "user", "content": text}]}
-    return json.dumps(asked).encode()
-
-
-@dataclass(slots=True)
-class Load:
-    """What came of asking for a while."""
-
-    answered: int = 0
-    seconds: float = 0.0
-    waits: list[float] = field(default_factory=list[float])
-
-    @property
-    def rate(self) -> float:
-        return self.answered / self.seconds
-
-    @property
-    def first(self) -> float:
-        return median(self.waits)
-
-
-async def _load(port: int, question: Question, round_: int, pause: float = 0.0) -> Load:
-    load, start = Load(), perf_counter()
-    clients = range(CLIENTS)
-    await asyncio.gather(
-        *(_ask_on(port, question, one, round_, start + SECONDS, pause, load) for one in clients)
-    )
-    load.seconds = perf_counter() - start
-    return load
-
-
-async def _ask_on(
-    port: int, question: Question, client: int, round_: int, end: float, pause: float, load: Load
-) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    number = 0
-    await asyncio.sleep(pause * client / CLIENTS)
-    while (began := perf_counter()) < end:
-        number += 1
-        body, more = question(client, round_ * 1_000_000 + number)
-        head = _HEAD.format(path="/v1/chat/completions", port=port, size=len(body), more=more)
-        writer.write(head.encode() + body)
-        first = await reader.readuntil(b"\r\n\r\n")
-        load.waits.append(perf_counter() - began)
-        await _rest(reader, first)
-        load.answered += 1
-        if pause:
-            await asyncio.sleep(max(0.0, pause - (perf_counter() - began)))
-    writer.close()
-
-
-async def _rest(reader: asyncio.StreamReader, head: bytes) -> None:
-    if not head.startswith(b"HTTP/1.1 200"):
-        raise RuntimeError(f"The server said {head!r}")
-    lower = head.lower()
-    if b"transfer-encoding: chunked" in lower:
-        await reader.readuntil(b"\r\n0\r\n\r\n")
-        return
-    size = int(lower.partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    await reader.readexactly(size)
+    return Starlette(routes=[Route("/", give, methods=["GET", "POST"])])
 
 
 @contextmanager
-def _process(*arguments: str) -> Generator[int]:
-    """A server in a process of its own; gives its port."""
-    command = [sys.executable, "-m", "benchmarks.server_process", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
+def running(app: Any, settings: ServerSettings | None = None) -> Iterator[int]:
+    """An app on a port, with uvicorn as we run it."""
+    listener = listen(settings or ServerSettings(port=0))
+    if settings is None:
+        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    else:
+        server = Server(app, settings)
+    thread = Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
     try:
-        yield int(process.stdout.readline())
+        yield listener.getsockname()[1]
     finally:
-        process.terminate()
-        process.wait()
+        server.should_exit = True
+        thread.join()
 
 
-def _bare() -> AbstractContextManager[int]:
-    return _process("bare")
+@contextmanager
+def serving(folder: Path, **more: Any) -> Iterator[int]:
+    """Our server on a port, with a model that answers at once."""
+    settings = ServerSettings(
+        url=folder / "s.db", port=0, models=(Instant(),), limits=Limits(rate=None), **more
+    )
+    with running(create_app(settings), settings) as port:
+        yield port
 
 
-def _ours(folder: str) -> AbstractContextManager[int]:
-    return _process("ours", str(Path(folder) / "bench.db"))
+def branches(port: int, count: int) -> list[str]:
+    """Paths of branches, each in a session of its own."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        made = (client.post("/api/sessions", json={"system": "Be brief."}) for _ in range(count))
+        return [f"/api/sessions/{one.json()['id']}/branches/main" for one in made]
+
+
+def _best(port: int, asked: list[str], each: int, status: str) -> Took:
+    took = under_load(port, asked, each=each)
+    if set(took.statuses) != {status}:
+        raise AssertionError(f"Expected {status} alone, got {took.statuses}.")
+    return took
+
+
+def run() -> Iterator[Result]:
+    """Each beside a route that gives the same bytes."""
+    yield from _requests()
+    yield from _streams()
+
+
+def _requests() -> Iterator[Result]:
+    """Saying something, and reading it."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as port:
+        paths = branches(port, CLIENTS)
+        body = {"role": "user", "text": "How much rope does a bowline take?"}
+        cases = (
+            ("say something over HTTP", "201", "POST", "/messages", body, 6.0),
+            ("read messages over HTTP", "200", "GET", "/messages?limit=10", None, None),
+        )
+        for name, status, method, end, given, bar in cases:
+            asked = [request(method, path + end, given) for path in paths]
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+                told = client.request(method, paths[0] + end, json=given).content
+            with running(bare(told)) as floor:
+                plain = [request(method, "/", given)] * CLIENTS
+                pairs = [
+                    (_best(port, asked, EACH, status), _best(floor, plain, EACH, "200"))
+                    for _ in range(ROUNDS)
+                ]
+            ours = min(one.each for one, _ in pairs)
+            least = min(one.each for _, one in pairs)
+            yield Result(f"{name}, {CLIENTS} clients", ours, least, "bare route", bar=bar)
+
+
+def _streams() -> Iterator[Result]:
+    """Many streams of one finished run: what an event costs on its way out."""
+    with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as port:
+        [path] = branches(port, 1)
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            started = client.post(f"{path}/runs", json={"text": "Hello", "memory": False}).json()
+            told = client.get(started["events"]).content
+        with running(bare(told, "text/event-stream")) as floor:
+            ours = _best(port, [request("GET", started["events"])] * STREAMS, 2, "200")
+            least = _best(floor, [request("GET", "/")] * STREAMS, 2, "200")
+        name = f"{STREAMS} streams of one run"
+        yield Result(name, ours.each, least.each, "bare route")
 
 
 if __name__ == "__main__":
-    for one in run():
-        print(f"{one.name}: {one.ours:.0f} / {one.floor:.0f} µs = {one.ratio:.2f} (≤ {one.bar})")
+    from benchmarks.harness import show
+
+    print(show(list(run())))

@@ -21,7 +21,7 @@ def served(*replies: Any, store: str | Path = ":memory:", **more: Any) -> Genera
         yield Chat(server, openai, model)
 
 
-def client(server: Running, key: str = "none") -> OpenAI:
+def client(server: Running, key: str = "none") -> Any:
     return OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0)
 
 

@@ -263,7 +263,9 @@ def test_an_answer_has_the_form_asked_for_or_is_asked_for_it_in_words() -> None:
     form = {"type": "json_schema", "json_schema": {"name": "Knot", "schema": schema}}
     with served('{"name": "bowline"}', shapes_output=True) as chat:
         chat.ask(USER, response_format=form)
-        assert chat.model.requests[0].output.schema == schema
+        held = chat.model.requests[0].output
+        assert held is not None
+        assert held.schema == schema
         assert chat.asked()[0]["content"] == "Name a knot."
     with served('{"name": "bowline"}', "More.") as chat:
         chat.ask(USER, response_format=form)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from benchmarks.server import ANSWER
+from benchmarks.completions import ANSWER
 from sennit.server.app import create_app
 from sennit.server.openai_chat import completion
 from sennit.server.openai_wire import Answer, answer_message
