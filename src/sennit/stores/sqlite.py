@@ -351,13 +351,13 @@ class SQLiteStore:
 
     def _writer_for(self, write: Write) -> SessionWriter:
         """What changes the session of a write, with all it knows of it; raises NotFoundError."""
+        if write.create is not None:
+            _, added = self._add_session(self._writer, write.owner, write.create)
+            if not added:
+                raise session_taken(write.session)
         key = (write.owner, write.session)
         writer = self._writers.get(key)
         if writer is None:
-            if write.create is not None:
-                _, added = self._add_session(self._writer, write.owner, write.create)
-                if not added:
-                    raise session_taken(write.session)
             owner = self._owner(self._writer, write.owner)
             session = session_row(self._writer, owner, write.session)[0]
             writer = SessionWriter(self._writer, owner, session, self._numbers)
