@@ -254,9 +254,8 @@ def test_an_answer_that_was_cut_off_is_incomplete() -> None:
         assert chat.model.requests[0].params["max_tokens"] == 2
 
 
-@pytest.mark.parametrize(
-    ("more", "param"),
-    [
+def test_what_is_not_done_here_is_refused_by_name() -> None:
+    cases: list[tuple[dict[str, Any], str | None]] = [
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
@@ -267,11 +266,14 @@ def test_an_answer_that_was_cut_off_is_incomplete() -> None:
         ({"text": {"verbosity": "high"}}, "text.verbosity"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format"),
         ({"extra_body": {"surprise": 1}}, None),
-    ],
-)
-def test_what_is_not_done_here_is_refused_by_name(more: Any, param: str | None) -> None:
+    ]
     with served() as chat:
-        with pytest.raises(BadRequestError) as caught:
-            respond(chat, "Name a knot.", **more)
-        assert caught.value.param == param
+        for more, param in cases:
+            with pytest.raises(BadRequestError) as caught:
+                respond(chat, "Name a knot.", **more)
+            assert caught.value.param == param, more
+        for item in ({"type": "item_reference", "id": "msg_1"}, {"role": "user", "content": 7}):
+            with pytest.raises(BadRequestError) as caught:
+                respond(chat, [item])
+            assert caught.value.param == "input[0]"
         assert chat.sessions() == []
