@@ -97,7 +97,7 @@ def _streamed(client: int, number: int) -> tuple[bytes, str]:
 _QUESTIONS: dict[str, Question] = {
     "said in a session that is named": _in_session,
     "that begins a conversation": _begun,
-    "asked by all of all the time": _same,
+    "that everyone begins with the same words": _same,
 }
 
 

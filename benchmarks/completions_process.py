@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -57,7 +56,7 @@ def _bare() -> None:
         return Response(body, media_type="application/json")
 
     app = Starlette(routes=[Route("/v1/chat/completions", route, methods=["POST"])])
-    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    listener = listen(ServerSettings(port=0))  # as ours does, or small answers would wait
     config = uvicorn.Config(app, http="h11", access_log=False, log_level="warning")
     print(listener.getsockname()[1], flush=True)
     uvicorn.Server(config).run(sockets=[listener])
