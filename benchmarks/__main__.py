@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks import (
+    completions,
     find,
     foundation,
     learning,
@@ -39,6 +40,7 @@ def main() -> int:
         find,
         server,
         memory,
+        completions,
     )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)

@@ -16,6 +16,8 @@ from sennit.server import (
     learning,
     memories,
     messages,
+    openai_chat,
+    openai_responses,
     openapi,
     runs,
     seen,
@@ -42,6 +44,8 @@ _ROOMS = (
     files,
     finding,
     usage,
+    openai_chat,
+    openai_responses,
 )
 
 

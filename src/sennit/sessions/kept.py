@@ -258,6 +258,55 @@ class Kept(Element):
         said: Sequence[Message] = (),
     ) -> Branch:
         """A branch, with its system message and those `said` on it where they are new too."""
+        branch, new = self._drafted(name, tail, system, grants, metadata, id, said)
+        if self._keeper is not None:
+            self._keep_new_branch(self._keeper, branch, new)
+        self._take_in(branch, new)
+        if said and self._keeper is not None:
+            self._was_kept(said, [branch])
+        return branch
+
+    async def _anew_branch(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Branch:
+        """The same for async callers: many at once share one wait for the disk."""
+        with self.lock:
+            branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
+        if self._keeper is None:
+            self._take_in(branch, new)
+            return branch
+
+        def apply(_heads: list[Head]) -> None:
+            with self.lock:
+                if self._branches.by_key(branch.id.int) is None:  # nobody has read it meanwhile
+                    self._take_in(branch, new)
+
+        try:
+            await self._keeper.submit(tuple(_for_new_branch(branch, new)), apply)
+        except ExistsError:
+            if len(self._branches):  # of a session that is there: someone else took the name
+                await self.arefresh()
+            raise
+        with self.lock:
+            known = self._branches.by_key(branch.id.int)
+        return branch if known is None else known  # an empty branch is falsy, like a list
+
+    def _drafted(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None,
+        id: UUID | None,
+        said: Sequence[Message],
+    ) -> tuple[Branch, list[Message]]:
+        """A branch that nobody knows of yet, and those of its messages that are new."""
         branch = Branch(
             self._whole,
             name,
@@ -268,24 +317,19 @@ class Kept(Element):
             id=id,
         )
         given = (system, *said) if isinstance(system, Message) else said
-        new = [message for message in given if message not in self._messages]
-        if self._keeper is not None:
-            self._keep_new_branch(self._keeper, branch, new)
+        return branch, [message for message in given if message not in self._messages]
+
+    def _take_in(self, branch: Branch, new: Sequence[Message]) -> None:
         for message in new:
-            self._messages._insert(message)
+            if message not in self._messages:
+                self._messages._insert(message)
         self._branches._insert(branch)
-        self._named[name] = branch
-        if said and self._keeper is not None:
-            self._was_kept(said, [branch])
-        return branch
+        self._named[branch.name] = branch
 
     def _keep_new_branch(self, keeper: Keeper, branch: Branch, new: Sequence[Message]) -> None:
         """Make a new branch durable together with its new messages."""
-        changes: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
-        tail = branch._tail
-        record = branch_record(branch, tail, branch._system, branch._grants)
         try:
-            keeper.write([*changes, AddBranch(record, segment_record(tail))])
+            keeper.write(_for_new_branch(branch, new))
         except ExistsError:
             self.refresh()  # someone else took the name
             raise
@@ -294,3 +338,11 @@ class Kept(Element):
         self._branches._discard(branch)
         del self._named[branch.name]
         self._log.forget_branch(branch.id)
+
+
+def _for_new_branch(branch: Branch, new: Sequence[Message]) -> list[Change]:
+    """What makes a new branch, with its new messages, for a store."""
+    tail = branch._tail
+    record = branch_record(branch, tail, branch._system, branch._grants)
+    added: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
+    return [*added, AddBranch(record, segment_record(tail))]

@@ -62,6 +62,8 @@ _T = TypeVar("_T")
 class MemoryStore:
     """A Store that keeps everything in this process and forgets it with the process."""
 
+    starts_in_groups = False
+
     def __init__(self) -> None:
         self._lock = RLock()
         self._owners: dict[Owner, dict[UUID, MemorySession]] = {}

@@ -84,6 +84,8 @@ class _UnusualError(Exception):
 class PostgresStore:
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
 
+    starts_in_groups = False
+
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
         """Connect, and create or migrate the tables in the schema `sennit`.
 

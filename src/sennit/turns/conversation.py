@@ -97,13 +97,17 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is gone on with (see `resume`).
+        run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
+        says where (see `say`).
         """
-        return self._watch(options, streaming, as_return, resume)
+        aim = Aim(say=self._spoken(say), at=at)
+        return self._watch(options, streaming, as_return, resume, aim)
 
     @overload
     def events(
@@ -112,7 +116,8 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | None = None,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
         pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
@@ -123,22 +128,23 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | None = None,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
         pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `resume` the last run is gone on with (see `resume`). `say` is said first, as with
-        `say`. Without `pieces` text comes in whole messages, and the model need not stream.
+        `resume`, `say` and `at` are as in `stream`. Without `pieces` text comes in whole messages,
+        and the model need not stream.
 
         With `after`, the number of the last event that was seen, nothing is started: it joins the
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            aim = NO_AIM if say is None else Aim(say=self._instruction(say))
+            aim = Aim(say=self._spoken(say), at=at)
             return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
-        if options is not None or streaming is not None or resume or say is not None:
+        if not (options is streaming is say is at is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -148,11 +154,13 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
-        aim: Aim = NO_AIM,
+        aim: Aim,
         *,
         pieces: bool = True,
     ) -> Watch[_T]:
         shown_as = streaming or StreamingOptions() if pieces else None
+        if resume and aim.say:
+            raise ValidationError("What is gone on with has been said; steer() says more.")
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
@@ -232,18 +240,27 @@ class ConversationSession:
 
     async def say(
         self,
-        message: str | Message,
+        message: str | Message | Sequence[Message],
         options: SessionOptions | None = None,
         *,
+        at: int | None = None,
         check: Check | None = None,
     ) -> Return:
         """Say something and run until it is answered; a run that is refused leaves nothing behind.
 
+        Several messages are said in one step, such as the results of calls that others have made.
+        With `at`, how many messages the branch is known to hold (the system message aside), a run
+        is refused ("moved") if somebody has said more there since.
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = Aim(say=self._instruction(message), check=check)
+        aim = Aim(say=self._spoken(message), at=at, check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
+        if isinstance(said, str | Message):
+            return (self._instruction(said),)
+        return tuple(said or ())
 
     def _instruction(self, said: str | Message) -> Message:
         if isinstance(said, Message):
@@ -442,14 +459,14 @@ class ConversationSession:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        spoken = any(not one.content.empty for one in run.aim.say)
         if resume is None and not (run.progress.greets or spoken) and request.silent():
             told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and run.aim.say is None and request.pending():
+        if not options.process_tools and not run.aim.say and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None

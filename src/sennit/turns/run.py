@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
+    ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
 )
@@ -43,6 +44,7 @@ from sennit.turns.events import (
     Steered,
     TextAdded,
     ToolCalled,
+    ToolFinished,
     ToolReturned,
     Warned,
 )
@@ -137,10 +139,10 @@ class Run:
         self._note_steered(self.steered)
         if left is not None:
             self._take_steered(left)
-        if self.aim.say is None:
-            self.progress.pending = self.request.pending()
-        else:  # what was asked for before has been passed over
-            self.tell(MessageCompleted, new=self.aim.say)
+        self.progress.pending = _still_open(self.request.pending(), self.aim.say)
+        for message in self.aim.say:
+            answers = isinstance(message.content, ActionResponseContent)
+            self.tell(ToolFinished if answers else MessageCompleted, new=message)
 
     @property
     def begun(self) -> bool:
@@ -462,6 +464,20 @@ class Run:
             finish_reason=progress.finish,
             model=progress.model,
         )
+
+
+def _still_open(pending: list[Message], said: Sequence[Message]) -> list[Message]:
+    """The calls that lack a result also after what is said; a new instruction passes them by."""
+    if not pending or any(isinstance(one.content, InstructionContent) for one in said):
+        return []
+    contents = (one.content for one in said)
+    answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}
+    return [one for one in pending if not answered & {str(one.id), _call_id(one)}]
+
+
+def _call_id(message: Message) -> str | None:
+    content = message.content
+    return content.call_id or None if isinstance(content, ActionRequestContent) else None
 
 
 _DEFAULTS = asdict(SessionOptions())
