@@ -48,8 +48,8 @@ def run() -> Iterator[Result]:
 def _compared(name: str, question: Question, ours: int, bare: int) -> Result:
     rates: dict[str, list[float]] = {"ours": [], "bare": []}
     for number in range(ROUNDS):
-        rates["bare"].append(asyncio.run(_load(bare, _plain, number)).rate)
-        rates["ours"].append(asyncio.run(_load(ours, question, number)).rate)
+        rates["bare"].append(asyncio.run(load(bare, _plain, number)).rate)
+        rates["ours"].append(asyncio.run(load(ours, question, number)).rate)
     return Result(
         f"a chat completion, {name}",
         1e6 / max(rates["ours"]),
@@ -62,8 +62,8 @@ def _compared(name: str, question: Question, ours: int, bare: int) -> Result:
 def _first_bytes(ours: int, bare: int) -> Result:
     waits: dict[str, list[float]] = {"ours": [], "bare": []}
     for number in range(ROUNDS):
-        waits["bare"].append(asyncio.run(_load(bare, _plain, number, pause=0.25)).first)
-        waits["ours"].append(asyncio.run(_load(ours, _streamed, number, pause=0.25)).first)
+        waits["bare"].append(asyncio.run(load(bare, _plain, number, pause=0.25)).first)
+        waits["ours"].append(asyncio.run(load(ours, _streamed, number, pause=0.25)).first)
     return Result(
         f"first byte of a streamed completion, {CLIENTS} clients at 200 a second",
         1e6 * min(waits["ours"]),
@@ -81,7 +81,8 @@ def _plain(client: int, number: int) -> tuple[bytes, str]:
     return _body(f"How much rope does a bowline take? ({client}, {number})"), ""
 
 
-def _in_session(client: int, number: int) -> tuple[bytes, str]:
+def in_session(client: int, number: int) -> tuple[bytes, str]:
+    """A question in a session of the client's own."""
     return _plain(client, number)[0], f"x-sennit-session: client {client}\r\n"
 
 
@@ -95,7 +96,7 @@ def _streamed(client: int, number: int) -> tuple[bytes, str]:
 
 
 _QUESTIONS: dict[str, Question] = {
-    "said in a session that is named": _in_session,
+    "said in a session that is named": in_session,
     "that begins a conversation": _begun,
     "that everyone begins with the same words": _same,
 }
@@ -123,18 +124,24 @@ class Load:
         return median(self.waits)
 
 
-async def _load(port: int, question: Question, round_: int, pause: float = 0.0) -> Load:
-    load, start = Load(), perf_counter()
-    clients = range(CLIENTS)
+async def load(
+    port: int,
+    question: Question,
+    round_: int,
+    pause: float = 0.0,
+    clients: range = range(CLIENTS),
+) -> Load:
+    """Ask for a while, all clients at once."""
+    found, start = Load(), perf_counter()
     await asyncio.gather(
-        *(_ask_on(port, question, one, round_, start + SECONDS, pause, load) for one in clients)
+        *(_ask_on(port, question, one, round_, start + SECONDS, pause, found) for one in clients)
     )
-    load.seconds = perf_counter() - start
-    return load
+    found.seconds = perf_counter() - start
+    return found
 
 
 async def _ask_on(
-    port: int, question: Question, client: int, round_: int, end: float, pause: float, load: Load
+    port: int, question: Question, client: int, round_: int, end: float, pause: float, found: Load
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     number = 0
@@ -145,9 +152,9 @@ async def _ask_on(
         head = _HEAD.format(path="/v1/chat/completions", port=port, size=len(body), more=more)
         writer.write(head.encode() + body)
         first = await reader.readuntil(b"\r\n\r\n")
-        load.waits.append(perf_counter() - began)
+        found.waits.append(perf_counter() - began)
         await _rest(reader, first)
-        load.answered += 1
+        found.answered += 1
         if pause:
             await asyncio.sleep(max(0.0, pause - (perf_counter() - began)))
     writer.close()
