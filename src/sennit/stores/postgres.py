@@ -12,7 +12,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -20,27 +20,19 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
-from sennit.messages.codec import dumps
-from sennit.stores import leases, postgres_vectors, words
+from sennit.stores import leases, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.columns import text_of
-from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
-    Derived,
-    EndCommit,
-    FileChange,
-    FileRecord,
     KeptFile,
-    PutFile,
-    VersionRecord,
 )
-from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.hits import Asked
 from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_database import Database
-from sennit.stores.postgres_files import FileReader, FileWriter
-from sennit.stores.postgres_index import Question, at_places, file_hits, index_files, lexemes
+from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_line import Line
+from sennit.stores.postgres_memory import PostgresMemory
 from sennit.stores.postgres_runs import JournalReader, journals
 from sennit.stores.postgres_session import (
     Connection,
@@ -67,10 +59,7 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import postgres as sql
-from sennit.stores.sql import postgres_files as file_sql
 from sennit.stores.sql import postgres_queue as queue_sql
-from sennit.stores.sql import postgres_words as word_sql
-from sennit.stores.vectors import Embedded, Unembedded
 
 _T = TypeVar("_T")
 
@@ -81,7 +70,7 @@ class _UnusualError(Exception):
     """A group holds a write that needs a closer look."""
 
 
-class PostgresStore:
+class PostgresStore(PostgresMemory):
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
 
     starts_in_groups = False
@@ -93,9 +82,8 @@ class PostgresStore:
         than we know.
         """
         self._url = url
-        self._database = Database(url, pool_size=pool_size)
+        super().__init__(Database(url, pool_size=pool_size))
         self._owners: dict[Owner, int] = {}
-        self._has_vectors = False
 
     def __repr__(self) -> str:
         return f"PostgresStore({self._database.name!r})"
@@ -307,75 +295,6 @@ class PostgresStore:
             for one in self.at_places(owner, list(scores))
         ]
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
-        """The best places for words, the best first."""
-        number = self._database.run(lambda connection: self._owner(connection, owner))
-        question = Question(number, asked)
-        if not lexemes(asked.words):
-            return []
-        while self._database.run(question.is_unindexed):
-            self._database.change(question.index_more)
-        return self._database.run(question.hits)
-
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
-        """The messages at places that `hits` named, in their order."""
-        return self._database.run(
-            lambda connection: at_places(connection, self._owner(connection, owner), places)
-        )
-
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
-        """The best files for words, the best first."""
-
-        def numbers(connection: Connection) -> list[int]:
-            return [self._owner(connection, owner) for owner in asked.owners]
-
-        def is_unindexed(connection: Connection) -> bool:
-            return one(connection.execute(word_sql.HAS_UNINDEXED_FILES, (numbers(connection),)))[0]
-
-        if not lexemes(asked.words) and not asked.places:
-            return []
-        while self._database.run(is_unindexed):
-            self._database.change(lambda connection: index_files(connection, numbers(connection)))
-        return self._database.run(
-            lambda connection: file_hits(connection, partial(self._owner, connection), asked)
-        )
-
-    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
-        """What has no vector of this embedder yet, the oldest first."""
-        self._prepare_vectors()
-        return self._database.run(
-            lambda connection: postgres_vectors.unembedded(
-                connection, self._owner(connection, owner), model, limit
-            )
-        )
-
-    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
-        """Keep vectors of things that are still there."""
-        self._prepare_vectors()
-        self._database.change(
-            lambda connection: postgres_vectors.put(
-                connection, self._owner(connection, owner), model, embedded
-            )
-        )
-
-    def nearest(
-        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
-    ) -> dict[int, float]:
-        """The cosines of the nearest places, and of those in `also` that have a vector."""
-        self._prepare_vectors()
-        wanted = list(also)
-        return self._database.run(
-            lambda connection: postgres_vectors.nearest(
-                connection, self._owner(connection, owner), model, vector, limit, wanted
-            )
-        )
-
-    def _prepare_vectors(self) -> None:
-        """Make their tables when they are first needed: not every server has the extension."""
-        if not self._has_vectors:
-            self._database.change(postgres_vectors.prepare)
-            self._has_vectors = True
-
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
 
@@ -444,101 +363,6 @@ class PostgresStore:
 
         return self._database.read(look)
 
-    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
-        """Make changes of files, all or none, and with them that of the commit they come from."""
-        for owner in {owner for change in changes for owner in _owners_of(change)}:
-            self._add_owner(owner)
-
-        def change(connection: Connection) -> None:
-            if (end is None or self._end_commit(connection, end)) and changes:
-                FileWriter(connection, partial(self._owner, connection)).apply(changes)
-
-        self._database.change(change)
-
-    def _end_commit(self, connection: Connection, end: EndCommit) -> bool:
-        number = self._owner(connection, end.owner)
-        row = connection.execute(sql.LOCK_SESSION, (number, end.session)).fetchone()
-        if row is None:
-            raise no_session(end.session)
-        return CommitTable(connection, number, row[0]).put_commit(end.change)
-
-    def _read_files(self, read: Callable[[FileReader], _T]) -> _T:
-        return self._database.read(
-            lambda connection: read(FileReader(connection, partial(self._owner, connection)))
-        )
-
-    def find_file(self, owner: Owner, path: str) -> FileRecord | None:
-        """The file at that path, if there is one."""
-        return self._read_files(lambda files: files.find(owner, path))
-
-    def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
-        """The files whose path begins so, in the order of their paths."""
-        return self._read_files(lambda files: files.under(owner, under))
-
-    def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
-        """All versions of a file, the oldest first; none if there is no such file."""
-        return self._read_files(lambda files: files.versions(owner, file))
-
-    def derived(
-        self, owner: Owner, *, session: UUID | None, message: UUID | None = None
-    ) -> list[Derived]:
-        """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
-        return self._read_files(lambda files: files.derived(owner, session, message))
-
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions, of any owner's files in the tenant, that a commit has written."""
-        return self._read_files(lambda files: files.written_by(tenant, commit))
-
-    def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
-        """The commits and uses of a session; raises NotFoundError if that is not there."""
-        return self._read_commits(owner, session, CommitTable.all)
-
-    def _read_commits(self, owner: Owner, session: UUID, work: Callable[[CommitTable], _T]) -> _T:
-        def read(connection: Connection) -> _T:
-            number = self._owner(connection, owner)
-            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
-            if row is None:
-                raise no_session(session)
-            return work(CommitTable(connection, number, row[0]))
-
-        return self._database.read(read)
-
-    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover, in their order."""
-        return self._read_commits(owner, session, lambda found: found.archived(after))
-
-    def commits_numbered(
-        self, owner: Owner, session: UUID, numbers: Sequence[int]
-    ) -> list[CommitRecord]:
-        """Commits by their numbers, in order, without their entries; those that are there."""
-        return self._read_commits(owner, session, lambda found: found.numbered(numbers))
-
-    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts, by its number; with None those that none counts yet."""
-        return self._read_commits(owner, session, lambda found: found.uses_of(commit))
-
-    def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
-        """A commit and its session, if the owner has it."""
-
-        def find(connection: Connection) -> tuple[UUID, CommitRecord] | None:
-            number = self._owner(connection, owner)
-            row = connection.execute(file_sql.FIND_COMMIT, (number, commit)).fetchone()
-            if row is None:
-                return None
-            return row[1], CommitTable(connection, number, row[0]).get(row[2])
-
-        return self._database.read(find)
-
-    def unname(self, owner: Owner, text: str) -> None:
-        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
-
-        def erase(connection: Connection) -> None:
-            values = (self._owner(connection, owner), dumps(text))
-            for statement in file_sql.UNNAME:
-                connection.execute(statement, values)
-
-        self._database.change(erase)
-
     def scrub(self) -> None:
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
         self._database.refuse_if_closed()
@@ -554,16 +378,6 @@ class PostgresStore:
             return labels(connection, number, row[0])
 
         return self._database.read(found)
-
-    def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
-        """The commits that are not finished, as session and commit, the oldest first."""
-
-        def read(connection: Connection) -> list[tuple[UUID, UUID]]:
-            number = self._owner(connection, owner)
-            rows = connection.execute(file_sql.OPEN_COMMITS, (number,)).fetchall()
-            return [(session, uid) for session, uid in rows]
-
-        return self._database.read(read)
 
     def is_served(self) -> bool:
         """Whether workers are there that finish open commits, so that nobody else need."""
@@ -597,13 +411,6 @@ class PostgresStore:
         if row is None:
             raise no_session(session)
         return number, row[0], branch
-
-
-def _owners_of(change: FileChange) -> Iterator[Owner]:
-    """Whose rows a change needs: those of the file, and of the sessions it came from."""
-    yield change.owner
-    if isinstance(change, PutFile):
-        yield from (one.owner for one in change.version.evidence)
 
 
 def _last_lease(connection: Connection, key: tuple[int, int, UUID]) -> Lease | None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -24,15 +23,10 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
-from sennit.ids import id_from_bytes
-from sennit.messages.codec import dumps
-from sennit.stores import leases, sqlite_vectors, sqlite_words, words
+from sennit.stores import leases, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, no_branch, session_taken
 from sennit.stores.columns import text_of
-from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
-from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
-from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
-from sennit.stores.matrix import Matrix
+from sennit.stores.hits import Asked
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -47,8 +41,6 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import sqlite as sql
-from sennit.stores.sql import sqlite_files as file_sql
-from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_file import (
     Durability,
     as_store_error,
@@ -56,18 +48,17 @@ from sennit.stores.sqlite_file import (
     connect,
     translated,
 )
-from sennit.stores.sqlite_files import FileReader, FileWriter
 from sennit.stores.sqlite_labels import LabelTable
+from sennit.stores.sqlite_memory import SQLiteMemory
 from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
-from sennit.stores.vectors import Embedded, Unembedded
 from sennit.stores.whole import whole
 
 _REMEMBERED = 64
 
 
-class SQLiteStore:
+class SQLiteStore(SQLiteMemory):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
     starts_in_groups = True
@@ -76,11 +67,10 @@ class SQLiteStore:
         """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
         if durability not in ("full", "normal"):
             raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
+        super().__init__()
         self._path = Path(path)
         self._durability: Durability = durability
         self._lock = Lock()
-        self._matrix_lock = Lock()
-        self._matrices: dict[tuple[Owner, str], Matrix] = {}
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
         self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
@@ -374,58 +364,6 @@ class SQLiteStore:
         with self._reading() as connection:
             return sqlite_words.search(connection, self._owner(connection, owner), asked)
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
-        """The best places for words, the best first."""
-        if not asked.words:
-            return []
-        self._index_the_rest()
-        with self._reading() as connection:
-            return sqlite_words.hits(connection, self._owner(connection, owner), asked)
-
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
-        """The messages at places that `hits` named, in their order."""
-        with self._reading() as connection:
-            return sqlite_words.at_places(connection, self._owner(connection, owner), places)
-
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
-        """The best files for words, the best first."""
-        if not asked.words and not asked.places:
-            return []
-        with self._reading() as connection:
-            return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
-
-    def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
-        """What has no vector of this embedder yet, the oldest first."""
-        with self._reading() as connection:
-            number = self._owner(connection, owner)
-            return sqlite_vectors.unembedded(connection, number, model, limit)
-
-    def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:
-        """Keep vectors of things that are still there."""
-        with self._writing() as connection:
-            sqlite_vectors.put(connection, self._owner(connection, owner), model, embedded)
-
-    def nearest(
-        self, owner: Owner, model: str, vector: Sequence[float], limit: int, also: Iterable[int]
-    ) -> dict[int, float]:
-        """The cosines of the nearest places, and of those in `also` that have a vector."""
-        key = (owner, model)
-        with self._matrix_lock, self._reading() as connection:
-            number = self._owner(connection, owner)
-            had = self._matrices.get(key) or Matrix()
-            matrix = sqlite_vectors.continued(connection, number, model, had)
-            self._matrices[key] = matrix
-            return matrix.nearest(vector, limit, also)
-
-    def _index_the_rest(self) -> None:
-        """Bring the index up to date, in batches, so that no writer waits long."""
-        while True:
-            with self._reading() as connection:
-                if sqlite_words.is_complete(connection):
-                    return
-            with self._writing() as connection:
-                sqlite_words.index_more(connection)
-
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
         with self._leasing((owner, session), branch) as connection:
@@ -478,94 +416,6 @@ class SQLiteStore:
         with self._reading() as connection:
             yield JournalReader(connection, self._branch_key(connection, owner, session, branch))
 
-    def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
-        """Make changes of files, all or none, and with them that of the commit they come from."""
-        with self._writing() as connection:
-            if end is None or self._end_commit(connection, end):
-                FileWriter(connection, partial(self._added_owner, connection)).apply(changes)
-
-    def _end_commit(self, connection: sqlite3.Connection, end: EndCommit) -> bool:
-        owner = self._owner(connection, end.owner)
-        session = session_row(connection, owner, end.session)[0]
-        return CommitTable(connection, owner, session).put_commit(end.change)
-
-    @contextmanager
-    def _files(self) -> Generator[FileReader]:
-        with self._reading() as connection:
-            yield FileReader(connection, partial(self._owner, connection))
-
-    def find_file(self, owner: Owner, path: str) -> FileRecord | None:
-        """The file at that path, if there is one."""
-        with self._files() as found:
-            return found.find(owner, path)
-
-    def list_files(self, owner: Owner, under: str) -> list[FileRecord]:
-        """The files whose path begins so, in the order of their paths."""
-        with self._files() as found:
-            return found.under(owner, under)
-
-    def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
-        """All versions of a file, the oldest first; none if there is no such file."""
-        with self._files() as found:
-            return found.versions(owner, file)
-
-    def derived(
-        self, owner: Owner, *, session: UUID | None, message: UUID | None = None
-    ) -> list[Derived]:
-        """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
-        with self._files() as found:
-            return found.derived(owner, session, message)
-
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions, of any owner's files in the tenant, that a commit has written."""
-        with self._files() as found:
-            return found.written_by(tenant, commit)
-
-    def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
-        """The commits and uses of a session; raises NotFoundError if that is not there."""
-        with self._commits(owner, session) as found:
-            return found.all()
-
-    @contextmanager
-    def _commits(self, owner: Owner, session: UUID) -> Generator[CommitTable]:
-        with self._reading() as connection:
-            number = self._owner(connection, owner)
-            row = session_row(connection, number, session)
-            yield CommitTable(connection, number, row[0])
-
-    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover, in their order."""
-        with self._commits(owner, session) as found:
-            return found.archived(after)
-
-    def commits_numbered(
-        self, owner: Owner, session: UUID, numbers: Sequence[int]
-    ) -> list[CommitRecord]:
-        """Commits by their numbers, in order, without their entries; those that are there."""
-        with self._commits(owner, session) as found:
-            return found.numbered(numbers)
-
-    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
-        """The uses that a commit counts, by its number; with None those that none counts yet."""
-        with self._commits(owner, session) as found:
-            return found.uses_of(commit)
-
-    def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
-        """A commit and its session, if the owner has it."""
-        with self._reading() as connection:
-            number = self._owner(connection, owner)
-            row = connection.execute(file_sql.FIND_COMMIT, (number, commit.bytes)).fetchone()
-            if row is None:
-                return None
-            return id_from_bytes(row[1]), CommitTable(connection, number, row[0]).get(row[2])
-
-    def unname(self, owner: Owner, text: str) -> None:
-        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
-        with self._writing() as connection:
-            values = (self._owner(connection, owner), dumps(text))
-            for statement in file_sql.UNNAME:
-                connection.execute(statement, values)
-
     def scrub(self) -> None:
         """Leave no trace of what was erased: not in the index, and not in the log beside the file.
 
@@ -580,12 +430,6 @@ class SQLiteStore:
     def is_served(self) -> bool:
         """Never: who opens commits here finishes them."""
         return False
-
-    def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
-        """The commits that are not finished, as session and commit, the oldest first."""
-        with self._reading() as connection:
-            rows = connection.execute(file_sql.OPEN_COMMITS, (self._owner(connection, owner),))
-            return [(id_from_bytes(session), id_from_bytes(uid)) for session, uid in rows]
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """What was thought of a session's messages, the oldest first; raises NotFoundError."""
