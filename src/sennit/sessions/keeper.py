@@ -95,6 +95,8 @@ class Keeper:
 
     def archived(self, after: int) -> list[ArchiveRecord]:
         """What commits past a number cover."""
+        if self._new is not None:
+            return []
         return self.store.archived(self.owner, self.session, after)
 
 

@@ -62,16 +62,16 @@ class BranchRuns:
         def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared
             taken = heads[0].taken
             assert taken is not None
-            found.append((taken, self._stands_at(heads[0])))
+            found.append((taken, self._stands_at(heads[0], taken.commits)))
 
         await self._keeper.submit((TakeLease(self.branch.id, holder, ttl),), apply)
         return found[0]
 
-    def _stands_at(self, head: Head) -> bool:
+    def _stands_at(self, head: Head, commits: int) -> bool:
         with self._session.lock:
-            tail = self.branch.tail
-            known = (tail.id.int, len(tail), self.branch.version)
-            return known == (head.segment.int, head.length, head.version)
+            tail, number = self.branch.tail, self._session.archives.number
+            known = (tail.id.int, len(tail), self.branch.version, number)
+            return known == (head.segment.int, head.length, head.version, commits)
 
     def acquire(self, holder: str, ttl: int) -> Lease:
         """Take the branch for `ttl` microseconds; raises ConflictError if someone else has it."""

@@ -81,7 +81,6 @@ class PostgresStore(PostgresMemory):
         Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
         than we know.
         """
-        self._url = url
         super().__init__(Database(url, pool_size=pool_size))
         self._owners: dict[Owner, int] = {}
 
@@ -400,7 +399,7 @@ class PostgresStore(PostgresMemory):
                 handler(Job(Owner(*owner), commit, attempts))
 
         self._database.run(bring_up_to_date)
-        asyncio.run(QueueWorker(self._url, take, serving).run())
+        asyncio.run(QueueWorker(self._database.address, take, serving).run())
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID

@@ -68,6 +68,11 @@ class Database:
         except _OF_DRIVER as error:
             raise self._told(error) from error
 
+    @property
+    def address(self) -> str:
+        """Where it is, with what is secret in that; only the pool keeps it."""
+        return str(self._pool.conninfo)
+
     def close(self) -> None:
         """Let go of the connections."""
         self._closed = True

@@ -314,3 +314,5 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     """The number of the last event."""
     run: RunRecord | None
     """The newest run, if there was any."""
+    commits: int
+    """The number of the session's last commit."""

@@ -45,6 +45,10 @@ class CommitTable:
         ]
         return CommitsRecord(commits, [_use(row) for row in self._run(sql.USES, self._key)])
 
+    def last(self) -> int:
+        """The number of the last commit; 0 if there is none."""
+        return self._run(sql.LAST_COMMIT, self._key).fetchone()[0]
+
     def get(self, number: int) -> CommitRecord:
         """The commit of that number, which is there."""
         rows = self._run(sql.ENTRIES_OF_COMMIT, (*self._key, number))
@@ -85,7 +89,7 @@ class CommitTable:
         new = change.commit
         if self._run(sql.COMMIT_BY_ID, (*self._key, new.id.bytes)).fetchone():
             return  # made before, and its acknowledgement lost
-        if new.number != self._run(sql.LAST_COMMIT, self._key).fetchone()[0] + 1:
+        if new.number != self.last() + 1:
             raise covered_already(new)
         values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
         self._run(sql.ADD_COMMIT, (*self._key, *values))

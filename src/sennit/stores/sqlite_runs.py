@@ -79,7 +79,7 @@ class JournalWriter:
         if change.release:
             self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
 
-    def take(self, change: TakeLease) -> Taken:
+    def take(self, change: TakeLease, commits: int) -> Taken:
         """Take the lease of a branch; raises ConflictError if it is held."""
         key = (self._owner, self._session, change.branch.bytes)
         row = self._run(sql.FIND_LEASE, key).fetchone()
@@ -91,7 +91,8 @@ class JournalWriter:
             journal = self._known[change.branch.int] = self._journal(change.branch)
         journal.token = lease.token
         rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
-        return Taken(lease, journal.last, next(iter(_runs(change.branch, rows)), None))
+        newest = next(iter(_runs(change.branch, rows)), None)
+        return Taken(lease, journal.last, newest, commits)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)

@@ -151,7 +151,7 @@ class SessionWriter:
     def _take(self, change: TakeLease) -> Head:
         """Take the lease of a branch; raises ConflictError if it is held."""
         tail = self._tail(change.branch)
-        taken = self._journals.take(change)
+        taken = self._journals.take(change, self._commits.last())
         return Head(change.branch, tail.name, tail.length, tail.version, taken)
 
     def forget_lease(self, branch: UUID) -> None:
