@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import clock
-from sennit.testing import ScriptedModel
+from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
 from tests.memory.test_crashes import answers, begun, cut_off, seen, undisturbed
 from tests.torture.nursery import Nursery
@@ -123,3 +123,18 @@ def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_
         kept = "\n".join(memories(client).values())
         assert all(kept.count(f"Brother{number}") == 1 for number in range(4))
         assert client.doctor() == []
+
+
+def test_a_commit_that_comes_while_another_thinks_doubles_nothing(address: str) -> None:
+    with sennit.open(address) as client, sennit.open(address) as other:
+        for name, one in (("chat 1", client), ("chat 2", other)):
+            talk(one.session(name), "My name is Ada.")
+
+        def meanwhile(_: str) -> None:
+            assert other.session("chat 2").commit().status == "committed"
+
+        with faults.arm("memory.commit: thought", meanwhile, at=1):
+            assert client.session("chat 1").commit().status == "committed"
+        profile = client.memory.get("viking://user/memories/profile.md")
+        assert profile.text.count("My name is Ada.") == 1
+        assert len(profile.evidence) == 2

@@ -77,7 +77,7 @@ class Drafts:
 
     def __init__(self, realm: Realm, session: UUID, commit: UUID, now: int) -> None:
         self._realm, self._session, self._commit, self._now = realm, session, commit, now
-        self._files: dict[str, FileRecord] = {}
+        self._files: dict[str, FileRecord | None] = {}
         self._drafts: dict[str, _Draft] = {}
         self._replaced: list[PutFile] = []  # versions that did not outlive the batch
         self._ids: dict[str, str] = {}  # what candidates of this batch have become
@@ -101,11 +101,11 @@ class Drafts:
         return [] if file is None else [*map(_known_fact, profile.facts_in(file.latest.info))]
 
     def _stored(self, uri: Uri) -> FileRecord | None:
-        """The file there, read once."""
-        file = self._files.get(str(uri)) or self._realm.find(uri)
-        if file is not None:
-            self._files[str(uri)] = file
-        return file
+        """The file there, read once: what comes meanwhile was not thought of, and is a conflict."""
+        name = str(uri)
+        if name not in self._files:
+            self._files[name] = self._realm.find(uri)
+        return self._files[name]
 
     def apply(self, decisions: Iterable[Decision]) -> None:
         """Take in decisions, in order; what cannot be done is noted in `refused`."""
