@@ -1,0 +1,151 @@
+// The conversation of one branch: reads it, lets it grow, and turns what a person does at a message into
+// a fork. Nothing is overwritten here: edit, retry and fork lead to a new branch.
+import { post } from './api.js';
+import { Composer } from './composer.js';
+import { Icon } from './icons.js';
+import { useKeys } from './keys.js';
+import { VirtualList } from './list.js';
+import { MessageRow } from './message.js';
+import { go, sessionLink } from './route.js';
+import { SeenPanel } from './seen.js';
+import { Empty, Failed } from './states.js';
+import { attempt } from './toasts.js';
+import { Transcript } from './transcript.js';
+import { html, useEffect, useMemo, useRef, useState } from './view.js';
+
+export function ChatView({ session, branch, params, models, onChange }) {
+  const transcript = useTranscript(session, branch, onChange);
+  const [selected, setSelected] = useState(null);
+  const [editing, setEditing] = useState(null);
+  const [seen, setSeen] = useState(null);
+  const [away, setAway] = useState(false);
+  const [asked, setAsked] = useAsked(models);
+  const list = useRef(null);
+  const field = useRef(null);
+  const known = transcript.loaded;
+  useJump(transcript, list, params, setSelected, known);
+
+  const move = async (made) => {
+    const one = await attempt(made);
+    if (!one) return;
+    await onChange();
+    go(sessionLink(session.id, (one.branch ?? one).id));
+  };
+  const deeds = {
+    select: (message) => setSelected(message.id),
+    edit: (message) => { setEditing(message?.id ?? null); if (message) setSelected(message.id); },
+    edited: (message, text) => { setEditing(null); return move(() => post(transcript.url('edit'), { message: message.id, text, run: asked })); },
+    retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: asked })),
+    fork: (message) => move(() => post(transcript.url('fork'), { at: message.id })),
+    seen: (message) => setSeen(message),
+    turn: (message, step) => {
+      const all = message.siblings ?? [];
+      const other = all[all.findIndex((one) => one.message_id === message.id) + step];
+      if (other) go(sessionLink(session.id, other.branch_id, { m: other.message_id }));
+    },
+    decide: (message, approve, reason) => attempt(() => transcript.decide(message, approve, reason)),
+  };
+  const send = (text) => attempt(async () => {
+    list.current?.toEnd();
+    await transcript.run({ ...asked, text });
+    return true;
+  });
+  const stop = () => attempt(() => transcript.stop());
+  useChatKeys({ transcript, selected, setSelected, list, field, deeds, stop, seen, setSeen });
+
+  if (transcript.error) return html`<${Failed} error=${transcript.error} again=${() => transcript.load()} />`;
+  return html`<div class="chat-and-panel">
+    <section class="chat" aria-label="Conversation">
+      ${transcript.length === 0 && known && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
+      <${VirtualList} key=${branch.id} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }}
+        keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)}
+        row=${(index) => {
+          const message = transcript.at(index);
+          const call = message?.call?.call_id;
+          return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
+            deeds=${deeds} waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
+        }} />
+      ${away && html`<button class="to-end" aria-label="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
+      <${Notices} transcript=${transcript} />
+      <${Composer} branch=${branch.id} running=${transcript.running} models=${models} model=${asked.model} remember=${asked.memory}
+        onModel=${(model) => setAsked({ ...asked, model })} onRemember=${(memory) => setAsked({ ...asked, memory })}
+        onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
+    </section>
+    ${seen && html`<${SeenPanel} transcript=${transcript} message=${seen} close=${() => setSeen(null)} />`}
+  </div>`;
+}
+
+function useTranscript(session, branch, onChange) {
+  const transcript = useMemo(() => new Transcript(session.id, branch.id), [session.id, branch.id]);
+  const [, redraw] = useState(0);
+  useEffect(() => {
+    const unwatch = transcript.watch(() => redraw((count) => count + 1));
+    transcript.onEnd = onChange;
+    transcript.load();
+    return () => { unwatch(); transcript.close(); };
+  }, [transcript]);
+  return transcript;
+}
+
+function useAsked(models) {
+  const preferred = models.find((one) => one.default) ?? models[0];
+  const [asked, setAsked] = useState({ model: preferred?.name, memory: true });
+  return [asked, setAsked];
+}
+
+// A link may name a message (m) or a position (at): go there once it is known where that is.
+function useJump(transcript, list, { m, at }, setSelected, known) {
+  useEffect(() => {
+    if (!known || (!m && at === undefined)) return;
+    attempt(async () => {
+      const index = m ? await transcript.find(m) : Math.min(Number(at), transcript.total - 1);
+      if (!(index >= 0)) return;
+      transcript.ensure(index - 20, index + 20);
+      list.current?.reveal(index);
+      const message = await transcript.message(index);
+      if (message) setSelected(message.id);
+    });
+  }, [transcript, m, at, known]);
+}
+
+function Notices({ transcript }) {
+  const told = transcript.notices.filter(({ severity }) => severity !== 'info').slice(-3);
+  return html`<div class="notices" role="status">
+    ${!transcript.linked && html`<p class="notice">The connection was lost; trying again…</p>`}
+    ${transcript.interrupted && !transcript.running && html`<p class="notice">The last answer was interrupted.
+      <button class="button quiet" id="resume" onClick=${() => attempt(() => transcript.resume())}>Go on with it</button></p>`}
+    ${told.map(({ severity, text }) => html`<p class="notice ${severity}">${text}</p>`)}
+  </div>`;
+}
+
+function useChatKeys({ transcript, selected, setSelected, list, field, deeds, stop, seen, setSeen }) {
+  const current = () => {
+    const index = transcript.indexOf(selected);
+    return index < 0 ? null : transcript.at(index);
+  };
+  const step = (by) => {
+    const from = transcript.indexOf(selected);
+    const index = Math.max(0, Math.min(transcript.total - 1, from < 0 ? transcript.total - 1 : from + by));
+    const message = transcript.at(index);
+    if (!message) return;
+    setSelected(message.id);
+    list.current?.reveal(index);
+  };
+  const on = (kind, deed) => () => { const message = current(); if (message && (!kind || message.kind === kind)) deed(message); };
+  const waits = (approve) => () => { const [call] = transcript.waiting.values(); if (call) deeds.decide(call, approve); };
+  useKeys({
+    i: () => field.current?.focus(),
+    j: () => step(1),
+    k: () => step(-1),
+    e: on('instruction', deeds.edit),
+    r: on('answer', deeds.retry),
+    f: on(null, deeds.fork),
+    w: on('answer', deeds.seen),
+    '[': on(null, (message) => deeds.turn(message, -1)),
+    ']': on(null, (message) => deeds.turn(message, 1)),
+    a: waits(true),
+    d: waits(false),
+    x: () => transcript.running && stop(),
+    ...(seen && { Escape: () => setSeen(null) }),
+  });
+}

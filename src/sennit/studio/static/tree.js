@@ -1,0 +1,86 @@
+// The braid of a session as a picture: click a head to go to that branch, a fork point to go to the
+// message where the strands part. Names are links, so the picture works with a keyboard too.
+import { get, path } from './api.js';
+import { sessionLink } from './route.js';
+import { ROW, colourOf, layout } from './strands.js';
+import { Empty, Failed } from './states.js';
+import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './view.js';
+import { line, many } from './words.js';
+
+const MARGIN = { left: 24, right: 260, top: 24 };
+
+export function TreeView({ session, branch, version }) {
+  const [roots, setRoots] = useState(null);
+  const [error, setError] = useState(null);
+  const [fit, setFit] = useState(false);
+  useEffect(() => {
+    get(path('sessions', session.id, 'tree')).then(({ roots }) => setRoots(roots), setError);
+  }, [session.id, version]);
+  if (error) return html`<${Failed} error=${error} />`;
+  if (!roots) return html`<${Empty}>Drawing the branches…<//>`;
+  if (!roots.length) return html`<${Empty}>No branches yet. Say something, and the first one begins.<//>`;
+  return html`<section class="tree" aria-label="Branches as a picture">
+    <div class="tree-bar">
+      <p>Each line is a branch. Click a name to go there, a fork point (●) to see where it parts.</p>
+      <button class="button quiet" aria-pressed=${fit} onClick=${() => setFit(!fit)}>${fit ? 'Full size' : 'Fit'}</button>
+    </div>
+    <${Picture} roots=${roots} session=${session} branch=${branch} fit=${fit} />
+  </section>`;
+}
+
+export function Picture({ roots, session, branch, fit }) {
+  const began = performance.now();
+  const box = useRef(null);
+  const drawn = useMemo(() => layout(roots), [roots]);
+  const own = useMemo(() => lineage(roots, branch?.id), [roots, branch?.id]);
+  useLayoutEffect(() => {
+    box.current.getBoundingClientRect();
+    performance.measure('sennit:tree', { start: began, end: performance.now() });
+    box.current.querySelector('.head.here')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
+  }, [roots]);
+  const width = drawn.width + MARGIN.left + MARGIN.right;
+  const height = drawn.height + MARGIN.top * 2;
+  return html`<div class=${classes('tree-scroll', fit && 'fit')} tabindex="0" ref=${box}>
+    <svg class="picture" viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="group">
+      <g transform="translate(${MARGIN.left} ${MARGIN.top})">
+        ${drawn.links.map((link) => html`<path class=${classes('strand', colourOf(link.branch.id), own.has(link.branch.id) && 'own')} d=${link.line} />`)}
+        ${drawn.points.map((point) => (point.kind === 'head'
+          ? html`<${Head} point=${point} session=${session} here=${point.branch.id === branch?.id} />`
+          : html`<${Fork} point=${point} session=${session} />`))}
+      </g>
+    </svg>
+  </div>`;
+}
+
+function Head({ point, session, here }) {
+  const { branch, x, y } = point;
+  const name = branch.name ?? branch.id;
+  const state = branch.running ? ' · answering' : branch.waiting ? ' · waiting for you' : '';
+  return html`<a class=${classes('head', colourOf(branch.id), here && 'here')} href=${sessionLink(session.id, branch.id)}
+      aria-current=${here ? 'true' : undefined} aria-label="${name}, ${many(branch.message_count, 'message')}${state}">
+    <rect class="target" x=${x - 10} y=${y - ROW / 2 + 2} width=${MARGIN.right} height=${ROW - 4} rx="6" />
+    <circle cx=${x} cy=${y} r=${here ? 7 : 5} />
+    <text x=${x + 14} y=${y + 4}>${line(name, 28)}<tspan class="count" dx="8">${branch.message_count}${state}</tspan></text>
+    <title>${name}</title>
+  </a>`;
+}
+
+function Fork({ point, session }) {
+  const { branch, at, x, y } = point;
+  const place = Math.max(0, at - 1);
+  return html`<a class="fork" href=${sessionLink(session.id, branch.id, { at: place })} aria-label="Fork point after message ${at}">
+    <circle class="target" cx=${x} cy=${y} r="12" /><circle cx=${x} cy=${y} r="4.500" />
+    <title>Branches part here, after message ${at} of ${branch.name}</title>
+  </a>`;
+}
+
+function lineage(roots, id) {
+  const found = new Set();
+  const look = (branch) => {
+    const holds = branch.id === id || branch.children.map(look).some(Boolean);
+    if (holds) found.add(branch.id);
+    return holds;
+  };
+  roots.forEach(look);
+  return found;
+}
