@@ -24,6 +24,7 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
+from sennit.stores.group import GroupWriter
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ class Client(ClientCore[Session]):
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
         embedder: Embedder | None = None,
+        group: GroupWriter | None = None,
     ) -> None:
         """`services` and `operations` are those of all its sessions, by default its own.
 
-        With an `embedder`, `find` goes by meaning too.
+        With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
+        common: see `sennit.api.clients`.
         """
         super().__init__(
             store,
@@ -66,6 +69,7 @@ class Client(ClientCore[Session]):
             user=user or DEFAULT,
             agent=agent or ASSISTANT,
             services=services,
+            group=group,
         )
         self._embedder = embedder
         self._memory = LateMemory(self._new_memory)
@@ -138,7 +142,7 @@ class Client(ClientCore[Session]):
         return forget(realm, self.delete_session, user=user, uri=uri, session=session)
 
     def close(self) -> None:
-        """Finish what is under way, then close the store."""
+        """Finish what is under way, then close the store, unless others share it."""
         self._memory.close()
         super().close()
 

@@ -14,9 +14,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, files, memory, models, moving, scoring, sessions
+from sennit.cli import doctor, files, memory, models, moving, scoring, sessions, token
 from sennit.cli.chat import chat
 from sennit.cli.find import find
+from sennit.cli.serve import serve
 from sennit.cli.words import clean
 from sennit.errors import SennitError
 
@@ -50,6 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command()(chat)
+app.command()(serve)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
@@ -62,6 +64,7 @@ app.command("doctor")(doctor.doctor)
 app.add_typer(memory.app, name="memory")
 app.add_typer(files.app, name="fs")
 app.add_typer(models.app, name="models")
+app.add_typer(token.app, name="token")
 
 
 def _version(asked: bool) -> None:

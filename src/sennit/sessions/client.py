@@ -69,9 +69,12 @@ class ClientCore(Generic[_S]):
         user: str,
         agent: str = ASSISTANT,
         services: ServiceRegistry | None = None,
+        group: GroupWriter | None = None,
     ) -> None:
+        """With the `group` of other clients it writes together with them, and closes nothing."""
         self._store = store
-        self._group = GroupWriter(store)
+        self._shares = group is not None
+        self._group = GroupWriter(store) if group is None else group
         self._session_type = session_type
         self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
         self._agent = _named(agent, "agent")
@@ -158,6 +161,13 @@ class ClientCore(Generic[_S]):
         )
         return [_info(record) for record in found]
 
+    def session_info(self, session_id: str | UUID) -> SessionInfo:
+        """What a list says of one session, without opening it; raises NotFoundError."""
+        found = self._store.find_session(self._owner, self._identify(session_id)[0])
+        if found is None:
+            raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
+        return _info(found)
+
     def delete_session(self, session_id: str | UUID) -> bool:
         """Erase a session and everything in it; False if there was none."""
         uid, _ = self._identify(session_id)
@@ -176,9 +186,10 @@ class ClientCore(Generic[_S]):
         return [MessageHit(one.session, one.message, one.snippet, one.score) for one in found]
 
     def close(self) -> None:
-        """Finish what async callers have under way, then close the store."""
-        self._group.close()
-        self._store.close()
+        """Finish what async callers have under way, then close the store, unless it is shared."""
+        if not self._shares:
+            self._group.close()
+            self._store.close()
 
     asession = async_twin(session)
     asessions = async_twin(sessions)

@@ -8,7 +8,6 @@ share ids rather than segments; from there on ids are compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -44,23 +43,30 @@ def diff(a: Branch, b: Branch) -> BranchDiff:
     """Compare two branches of one session."""
     with a.session.lock:
         left, right = a.tail, b.tail
-        common = _shared(left, right)
+        common = shared_length(left, right)
         mine, other = left.between(common, left.total), right.between(common, right.total)
-        further = _same_beginning(mine, other)
         messages = a.session.messages
-        common += further
         return BranchDiff(
             a=a,
             b=b,
             common=common,
             ancestor=messages.get(left.id_at(common - 1)) if common else None,
-            since_a=tuple(map(messages.get, mine[further:])),
-            since_b=tuple(map(messages.get, other[further:])),
+            since_a=tuple(map(messages.get, mine)),
+            since_b=tuple(map(messages.get, other)),
             same_system=a.system == b.system,
         )
 
 
-def _shared(a: Segment, b: Segment) -> int:
+def shared_length(a: Segment, b: Segment) -> int:
+    """How many messages two histories begin with alike."""
+    shared = _in_same_segments(a, b)
+    shortest = min(a.total, b.total)
+    while shared < shortest and a.id_at(shared).int == b.id_at(shared).int:
+        shared += 1
+    return shared
+
+
+def _in_same_segments(a: Segment, b: Segment) -> int:
     """How many messages the two have in common because they stand in the same segments."""
     shared = 0
     for (left, mine), (right, other) in zip(a.chain(), b.chain(), strict=False):
@@ -70,15 +76,6 @@ def _shared(a: Segment, b: Segment) -> int:
         if mine != other:
             break
     return shared
-
-
-def _same_beginning(a: list[UUID], b: list[UUID]) -> int:
-    same = 0
-    for mine, other in zip(a, b, strict=False):
-        if mine.int != other.int:
-            break
-        same += 1
-    return same
 
 
 def _line(message: Message) -> str:

@@ -42,6 +42,7 @@ from sennit.turns.loop import NOTHING, hold_and_run
 from sennit.turns.observers import Observers
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
+from sennit.turns.pending import waiting
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
 from sennit.turns.request import Request
@@ -336,11 +337,7 @@ class ConversationSession:
 
     def waiting(self) -> list[Message]:
         """The tool calls that wait for a person: those of a suspended run that nobody decided."""
-        left = unfinished(BranchRuns(self._request.branch))
-        if left is None or left.record.state != "suspended":
-            return []
-        open_ = left.asked - left.decided.keys()
-        return [message for message in self._request.pending() if message.id in open_]
+        return waiting(self._request.branch)
 
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""

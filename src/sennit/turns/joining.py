@@ -66,6 +66,17 @@ def tell_joined(branch: UUID, events: list[AnyEvent]) -> None:
             ear.tell(events)
 
 
+def is_under_way(runs: BranchRuns) -> bool:
+    """Whether a run is under way on a branch, here or in another program that is alive."""
+    last = runs.last()
+    if last is None or last.state != "running":
+        return False
+    holder = str(loads(last.body).get("holder", ""))
+    if process_of(holder) == os.getpid():
+        return runs.branch.id in _running
+    return not is_dead(holder)
+
+
 def _listen(branch: UUID) -> _Ear:
     ear = _Ear(get_running_loop())
     with _lock:
@@ -135,7 +146,9 @@ class Joined:
         if heard and heard[0].seq <= self._after + 1:
             self._take(heard)
             return
-        under_way = await self._look(self._under_way)  # before reading, so that nothing is missed
+        under_way = await self._look(
+            lambda: is_under_way(self._runs)
+        )  # before reading, so that nothing is missed
         self._take([*await self._look(self._read), *heard])
         self._waiting = True
         self._over = self._over or not (self._ready or under_way)
@@ -159,15 +172,6 @@ class Joined:
 
     async def _look(self, at: Callable[[], _T]) -> _T:
         return await to_thread(at) if self._runs.durable else at()
-
-    def _under_way(self) -> bool:
-        last = self._runs.last()
-        if last is None or last.state != "running":
-            return False
-        holder = str(loads(last.body).get("holder", ""))
-        if process_of(holder) == os.getpid():
-            return self._runs.branch.id in _running
-        return not is_dead(holder)
 
     def _read(self) -> list[AnyEvent]:
         found = read_on(self._runs, self._after)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import (
-    ActionRequestContent,
-    ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
     SystemContent,
@@ -25,6 +23,7 @@ from sennit.services.request import ModelRequest
 from sennit.services.tools import Tool
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
+from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Return
 
@@ -138,11 +137,7 @@ class Request:
 
     def latest(self) -> Iterator[Message]:
         """The messages of the branch from its end, read no further than they are looked at."""
-        stop, size = len(self.branch), 16
-        while stop > 0:
-            start = max(0, stop - size)
-            yield from reversed(self.session.messages.pick(self.branch[start:stop]))
-            stop, size = start, size * 2
+        return latest(self.branch)
 
     def put_before_later(self, message: Message) -> bool:
         """Put a message before what was said on the branch after it began; False if nothing was.
@@ -179,18 +174,7 @@ class Request:
 
     def pending(self) -> list[Message]:
         """The requests for tools at the end of the branch that have no result, the oldest first."""
-        asked: list[Message] = []
-        answered: set[str] = set()
-        for message in self.latest():
-            content = message.content
-            if isinstance(content, ActionResponseContent):
-                answered.add(content.request_id or "")
-            elif isinstance(content, ActionRequestContent):
-                if not answered & {content.call_id or "", str(message.id)}:
-                    asked.append(message)
-            elif isinstance(content, InstructionContent) and not content.empty:
-                break
-        return asked[::-1]
+        return pending(self.branch)
 
 
 def _model(session: SessionCore, given: Any) -> tuple[str, Model]:

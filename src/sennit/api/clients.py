@@ -1,0 +1,78 @@
+"""Clients of many owners on one store, for programs that serve many people.
+
+Each client still reaches its own owner's things and nothing else. What they have in common is what
+costs: the store, the writer that gathers their writes, the services. The least recently used client
+is let go of when there are too many; whoever still holds it may go on using it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias
+
+from sennit.api.client import Client
+from sennit.services.registry import ServiceRegistry
+from sennit.stores.base import Store
+from sennit.stores.group import GroupWriter
+
+if TYPE_CHECKING:
+    from sennit.memory.embed import Embedder
+
+_Owner: TypeAlias = tuple[str | None, str | None, str | None]
+
+
+class Clients:
+    """One store, and a client for each owner who asks."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        services: ServiceRegistry | None = None,
+        embedder: Embedder | None = None,
+        most: int = 1000,
+    ) -> None:
+        """`most` clients are kept at a time; the rest are made again when they are needed."""
+        self.services = services or ServiceRegistry()
+        self._store, self._embedder, self._most = store, embedder, most
+        self._group = GroupWriter(store)
+        self._lock = Lock()
+        self._clients: OrderedDict[_Owner, Client] = OrderedDict()
+
+    def of(
+        self, *, tenant: str | None = None, user: str | None = None, agent: str | None = None
+    ) -> Client:
+        """The client of an owner, named as for `sennit.open`."""
+        owner = (tenant, user, agent)
+        with self._lock:
+            found = self._clients.get(owner)
+            if found is None:
+                found = self._clients[owner] = self._made(owner)
+                if len(self._clients) > self._most:
+                    self._clients.popitem(last=False)
+            else:
+                self._clients.move_to_end(owner)
+            return found
+
+    def _made(self, owner: _Owner) -> Client:
+        tenant, user, agent = owner
+        return Client(
+            self._store,
+            tenant=tenant,
+            user=user,
+            agent=agent,
+            services=self.services,
+            embedder=self._embedder,
+            group=self._group,
+        )
+
+    def close(self) -> None:
+        """Finish what all clients have under way, then close the store."""
+        with self._lock:
+            clients = list(self._clients.values())
+            self._clients.clear()
+        for client in clients:
+            client.close()
+        self._group.close()
+        self._store.close()

@@ -1,0 +1,87 @@
+"""`sennit serve`: the server, from options to a running program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sennit.api.models import models_check
+from sennit.cli.chat import BETTER, TINY
+from sennit.cli.opening import StoreOption
+from sennit.cli.tools import servers_named, tools_named
+from sennit.services.imodel import iModel
+
+TokensOption = Annotated[
+    Path | None,
+    typer.Option("--tokens", metavar="FILE", help="Who may come in; else a file of yours."),
+]
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Where to listen; any but loopback needs tokens.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 8765,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="As for chat; the first is the default. Repeatable."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+    ] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.py[:FUNCTION]",
+            help="Functions models may call; also: time, calculator. Repeatable.",
+        ),
+    ] = None,
+    mcp: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COMMAND|URL", help="An MCP server they may use. Repeatable."),
+    ] = None,
+    ask: Annotated[
+        bool | None,
+        typer.Option("--ask/--yes", help="Have each tool call approved, or none; else as it says."),
+    ] = None,
+    memory: Annotated[
+        bool, typer.Option("--memory/--no-memory", help="Tell models what is remembered.")
+    ] = True,
+    tokens: TokensOption = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name it is reached by besides loopback's."),
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0, help="Requests per second and token.")] = 100,
+    store: StoreOption = None,
+) -> None:
+    """Serve sessions over HTTP: REST, event streams, OpenAI's form, and the studio."""
+    from sennit.server.serving import listen
+    from sennit.server.serving import serve as run
+    from sennit.server.settings import Limits, ServerSettings
+    from sennit.server.tokens import default_file
+
+    names = model or ["local"]
+    settings = ServerSettings(
+        url=store,
+        host=host,
+        port=port,
+        models=tuple(iModel(name, base_url=base_url) for name in names),
+        tools=tools_named(tool or (), ask),
+        servers=servers_named(mcp or (), ask),
+        tokens=default_file() if tokens is None else tokens,
+        allow_hosts=tuple(allow_host or ()),
+        memory=memory,
+        limits=Limits(rate=rate or None),
+    )
+    for name in names:
+        if name.partition(":")[0] == "local":
+            models_check(name)
+    listener = listen(settings)
+    where = f"[{host}]" if ":" in host else host
+    typer.echo(f"Sennit listens at http://{where}:{listener.getsockname()[1]}", err=True)
+    if names == ["local"]:
+        typer.echo(f"{TINY} {BETTER}", err=True)
+    run(settings, listener)

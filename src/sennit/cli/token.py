@@ -1,0 +1,82 @@
+"""`sennit token`: who may use the server, and for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sennit.cli.opening import JsonOption
+from sennit.cli.serve import TokensOption
+from sennit.cli.sessions import print_json
+from sennit.cli.words import clean
+
+app = typer.Typer(no_args_is_help=True, help="Who may use the server, and for what.")
+
+
+@app.command()
+def create(
+    user: Annotated[str | None, typer.Option(help="Whose sessions it reaches.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="To which tenant they belong.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Under which name models answer.")] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="read, write, run or admin; by default all. Repeatable."),
+    ] = None,
+    note: Annotated[str, typer.Option(help="What it is for.")] = "",
+    tokens: TokensOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a token and print it, once: it cannot be read again."""
+    from sennit.server.tokens import SCOPES, add_token, new_token
+
+    secret, line = new_token(
+        user=user, tenant=tenant, agent=agent, scopes=scope or SCOPES, note=note
+    )
+    add_token(_file(tokens), line)
+    if as_json:
+        print_json({"id": line.id, "token": secret})
+        return
+    typer.echo(secret)
+    typer.echo(f"Its id is {line.id}. Keep it: it is not shown again.", err=True)
+
+
+@app.command("ls")
+def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> None:
+    """List the tokens: what they allow, never what they are."""
+    from sennit.server.tokens import SCOPES, read_tokens
+
+    path = _file(tokens)
+    known = read_tokens(path).values() if path.exists() else ()
+    if as_json:
+        fields = ("id", "tenant", "user", "agent", "note", "created_at")
+        told = [{name: getattr(one, name) for name in fields} for one in known]
+        for line, one in zip(told, known, strict=True):
+            line["scopes"] = [scope for scope in SCOPES if scope in one.scopes]
+        print_json(told)
+        return
+    for one in known:
+        owner = f"{one.tenant or 'default'}/{one.user or 'default'}"
+        scopes = ",".join(scope for scope in SCOPES if scope in one.scopes)
+        typer.echo(clean(f"{one.id}  {one.created_at}  {owner}  {scopes}  {one.note}").rstrip())
+    if not known:
+        typer.echo("No tokens.", err=True)
+
+
+@app.command()
+def revoke(
+    public: Annotated[str, typer.Argument(metavar="ID", help="As sennit token ls shows it.")],
+    tokens: TokensOption = None,
+) -> None:
+    """Take a token back; a running server notices at once."""
+    from sennit.server.tokens import revoke_token
+
+    revoke_token(_file(tokens), public)
+    typer.echo(f"Token {public} is no longer valid.", err=True)
+
+
+def _file(given: Path | None) -> Path:
+    from sennit.server.tokens import default_file
+
+    return default_file() if given is None else given

@@ -1,0 +1,42 @@
+"""The app: all routes behind one gate. It only assembles."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.types import ASGIApp
+
+from sennit.server import branches, messages, service, sessions
+from sennit.server.dispatch import Dispatcher
+from sennit.server.endpoint import Endpoint
+from sennit.server.gate import Gate
+from sennit.server.settings import ServerSettings
+from sennit.server.state import ServerState
+
+_ROOMS = (service, sessions, branches, messages)
+
+
+def endpoints() -> list[Endpoint]:
+    """All endpoints there are: the table of routes."""
+    return [one for room in _ROOMS for one in room.endpoints()]
+
+
+def create_app(settings: ServerSettings) -> Starlette:
+    """The server as an ASGI app; its `state.server` is what all requests share."""
+    server = ServerState(settings)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
+        async with server.running():
+            yield
+
+    mounts: dict[str, ASGIApp] = {}
+    table = endpoints()
+    public = [one.path for one in table if one.scope is None]
+    gate = Gate(server, Dispatcher(server, table, mounts), public=public)
+    app = Starlette(routes=[Mount("/", app=gate)], lifespan=lifespan)
+    app.state.server = server
+    return app

@@ -1,0 +1,157 @@
+"""Branches: made, forked, edited, compared, removed."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from uuid import UUID
+
+from sennit.api.session import Session
+from sennit.messages.content import SystemContent
+from sennit.messages.message import Message
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
+from sennit.sessions.branch import Branch
+
+PATH = "/api/sessions/{session}/branches"
+ONE = PATH + "/{branch}"
+
+
+class NewBranch(Ask):
+    """A branch to be made."""
+
+    name: str | None = None
+    system: str | None = None
+
+
+class ForkAsk(Ask):
+    """A fork: `at` is the message, by id or index, up to which history is shared."""
+
+    at: UUID | int | None = None
+    name: str | None = None
+
+
+class DiffQuery(Ask):
+    """Two branches, by id or name."""
+
+    a: str
+    b: str
+
+
+class Diff(Shape):
+    """What two branches share, and what each has since."""
+
+    common: int
+    ancestor: MessageShape | None
+    since_a: list[MessageShape]
+    since_b: list[MessageShape]
+    same_system: bool
+
+
+async def create_branch(call: Call) -> BranchShape:
+    """A new, empty branch."""
+    given: NewBranch = call.body
+    session = await call.caller.session(call.path["session"])
+    system = None
+    if given.system is not None:
+        system = Message(SystemContent(system_message=given.system))
+    return await _made(lambda: session.create_branch(given.name, system=system))
+
+
+async def fork(call: Call) -> BranchShape:
+    """A fork with the same grants and system message."""
+    given: ForkAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await _made(
+        lambda: branch.fork(
+            at=given.at, name=given.name, capabilities=True, resources=True, system=True
+        )
+    )
+
+
+async def _made(make: Callable[[], Branch]) -> BranchShape:
+    return await to_thread(lambda: branch_shape(make()))
+
+
+async def get_branch(call: Call) -> BranchShape:
+    """A branch."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await to_thread(branch_shape, branch)
+
+
+async def remove_branch(call: Call) -> None:
+    """Take a branch out; its messages stay where others have them."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    await branch.session.aremove_branch(branch)
+
+
+async def diff(call: Call) -> Diff:
+    """Two branches side by side from their common ancestor."""
+    query: DiffQuery = call.query
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_diff, session, query)
+
+
+def _diff(session: Session, query: DiffQuery) -> Diff:
+    found = session.diff(query.a, query.b)
+    first_a = len(found.a) - len(found.since_a)
+    first_b = len(found.b) - len(found.since_b)
+    ancestor = found.ancestor
+    return Diff(
+        common=found.common,
+        ancestor=None if ancestor is None else message_shape(ancestor, first_a - 1),
+        since_a=[message_shape(one, first_a + i) for i, one in enumerate(found.since_a)],
+        since_b=[message_shape(one, first_b + i) for i, one in enumerate(found.since_b)],
+        same_system=found.same_system,
+    )
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path=PATH,
+            handle=create_branch,
+            scope="write",
+            summary="A new, empty branch",
+            body=NewBranch,
+            answer=BranchShape,
+            status=201,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE,
+            handle=get_branch,
+            scope="read",
+            summary="A branch",
+            answer=BranchShape,
+        ),
+        Endpoint(
+            method="DELETE",
+            path=ONE,
+            handle=remove_branch,
+            scope="write",
+            summary="Remove a branch; what others share of it stays",
+            status=204,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/fork",
+            handle=fork,
+            scope="write",
+            summary="Fork a branch after any message",
+            body=ForkAsk,
+            answer=BranchShape,
+            status=201,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/diff",
+            handle=diff,
+            scope="read",
+            summary="Two branches from their common ancestor on",
+            query=DiffQuery,
+            answer=Diff,
+        ),
+    ]

@@ -1,0 +1,116 @@
+"""An endpoint: one line of the table of routes, with all there is to know of it.
+
+What it needs, takes and gives stands in the table and nowhere else, so the checks, the OpenAPI
+description and the documentation are made from the same line and cannot disagree. A handler gets a
+Call in which the query and the body are checked already, and gives a value or a Response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+from starlette.responses import Response
+
+from sennit.server.problems import JSON, Problem
+from sennit.server.tokens import Scope
+
+if TYPE_CHECKING:
+    from starlette.types import Receive
+    from starlette.types import Scope as HttpScope
+
+    from sennit.server.owners import Caller
+    from sennit.server.state import ServerState
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
+_T = TypeVar("_T")
+
+_encoder = msgspec.json.Encoder()
+
+
+class Shape(msgspec.Struct):
+    """Something that is answered; a field that is UNSET is left out."""
+
+
+class Ask(msgspec.Struct, forbid_unknown_fields=True):
+    """Something that is asked: a body or a query. What it does not name is refused."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request, as a handler sees it."""
+
+    server: ServerState
+    caller: Caller
+    path: dict[str, str]
+    """What stands in the braces of the path, decoded."""
+    query: Any
+    """The query, as the endpoint's `query` says."""
+    body: Any
+    """The body, as the endpoint's `body` says."""
+    http: HttpScope
+    receive: Receive
+
+    def header(self, name: str) -> str | None:
+        """A header, if it was sent."""
+        wanted = name.lower().encode()
+        for key, value in self.http["headers"]:
+            if key == wanted:
+                return value.decode("latin-1")
+        return None
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A method and a path, who may use it, what it takes and what it gives."""
+
+    method: Method
+    path: str
+    handle: Handler
+    scope: Scope | None
+    """What a token must allow; None if nobody has to say who they are."""
+    summary: str
+    """What it does, in a few words."""
+    query: type[Ask] | None = None
+    body: type[Ask] | None = None
+    answer: Any = None
+    """The type of what it gives; None if that is nothing, or no JSON."""
+    status: int = 200
+    media: str = JSON
+
+
+def ok(value: Any, status: int = 200) -> Response:
+    """A value as JSON."""
+    return Response(_encoder.encode(value), status, media_type=JSON)
+
+
+def read_json(data: bytes, kind: type[_T]) -> _T:
+    """The body as a shape; raises Problem 400 for what is no JSON, 422 for what does not fit."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise _does_not_fit(error) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise Problem(400, "malformed", f"The body is not JSON: {error}.") from None
+    except RecursionError:
+        raise Problem(400, "too_deep", "The body is nested too deeply.") from None
+
+
+def read_query(given: dict[str, str], kind: type[_T]) -> _T:
+    """The query as a shape; raises Problem 422 for what does not fit."""
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _does_not_fit(error) from None
+
+
+def _does_not_fit(error: msgspec.ValidationError) -> Problem:
+    told, _, where = str(error).partition(" - at `$")
+    param = where.rstrip("`").lstrip(".") or None
+    said = f"{told} in {param!r}." if param else f"{told}."
+    return Problem(422, "invalid", said, param=param)

@@ -1,0 +1,88 @@
+"""Who asks: an owner with a client of their own, and what they may do.
+
+All that a route reaches it reaches through its Caller: other owners' things are not there at all,
+so they are not found, whatever id is named.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from uuid import UUID
+
+from sennit.api.client import Client
+from sennit.api.clients import Clients
+from sennit.api.session import Session
+from sennit.server.problems import Problem
+from sennit.server.tokens import SCOPES, Scope, Token
+from sennit.sessions.branch import Branch
+
+_EVERYTHING = frozenset(SCOPES)
+_MOST_OPEN = 256
+
+
+class OpenSessions:
+    """The sessions used last, held so that the next request finds them open."""
+
+    def __init__(self, most: int = _MOST_OPEN) -> None:
+        self._most, self._lock = most, Lock()
+        self._held: OrderedDict[UUID, Session] = OrderedDict()
+
+    def hold(self, session: Session) -> Session:
+        """Keep a session open for a while."""
+        with self._lock:
+            self._held[session.id] = session
+            self._held.move_to_end(session.id)
+            if len(self._held) > self._most:
+                self._held.popitem(last=False)
+        return session
+
+    def drop(self, session: UUID) -> None:
+        """Let go of a session."""
+        with self._lock:
+            self._held.pop(session, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and what they may do."""
+
+    client: Client
+    """Reaches what belongs to the owner, and nothing else."""
+    scopes: frozenset[Scope]
+    name: str
+    """What they are counted under: the public id of their token."""
+    open: OpenSessions
+
+    def require(self, scope: Scope) -> None:
+        """Raise Problem 403 unless they may do that; "admin" may do all."""
+        if scope not in self.scopes and "admin" not in self.scopes:
+            has = ", ".join(one for one in SCOPES if one in self.scopes)
+            told = f"This needs a token with the scope {scope!r}; yours has: {has}."
+            raise Problem(403, "scope", told)
+
+    async def session(self, named: str) -> Session:
+        """The session with that id or key, as it is now; raises NotFoundError."""
+        return self.open.hold(await self.client.asession(named, create=False))
+
+    async def branch(self, session: str, branch: str) -> Branch:
+        """A branch by the id or key of its session and its own id or name; NotFoundError."""
+        return (await self.session(session)).get_branch(branch)
+
+
+class Owners:
+    """From tokens to callers."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._open = OpenSessions()
+
+    def local(self) -> Caller:
+        """Whoever sits at this machine: the owner that the command line has too."""
+        return Caller(self._clients.of(), _EVERYTHING, "local", self._open)
+
+    def holder(self, token: Token) -> Caller:
+        """Whoever holds a token."""
+        client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
+        return Caller(client, token.scopes, token.id, self._open)

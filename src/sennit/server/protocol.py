@@ -1,0 +1,77 @@
+"""HTTP as uvicorn speaks it, with a limit to its patience and errors in our shape.
+
+uvicorn waits as long as it takes for the head of a request; whoever opens many connections and says
+nothing would keep them all. And what is not HTTP at all never reaches the app, so it is answered
+here.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from sennit.messages.codec import dumps
+from sennit.server.problems import Problem
+
+
+class PatientProtocol(H11Protocol):
+    """A connection that is closed when no request comes in time."""
+
+    head_seconds = 30.0
+    _waiting: TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there; it has to say something."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Once a request has begun, its own limits count."""
+        super().data_received(data)
+        if self._waiting is not None and not self._between():
+            self._waiting.cancel()
+            self._waiting = None
+
+    def on_response_complete(self) -> None:
+        """The next request has to come in time, too."""
+        super().on_response_complete()
+        if self._waiting is None and not self.transport.is_closing():
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody to wait for."""
+        super().connection_lost(exc)
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(self.head_seconds, self._give_up)
+
+    def _between(self) -> bool:
+        """Whether no request is under way."""
+        return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+
+    def _give_up(self) -> None:
+        self._waiting = None
+        if self._between():
+            self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Say that this was no HTTP."""
+        told = dumps(Problem(400, "malformed", msg).to_dict())
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(told)).encode()),
+            (b"connection", b"close"),
+        ]
+        answer = (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=told),
+            h11.EndOfMessage(),
+        )
+        for event in answer:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

@@ -1,0 +1,91 @@
+"""Running the app with uvicorn, and ending it well.
+
+uvicorn waits for open requests before it tells the app to stop, and a stream of events would never
+end; so the app is told first. It takes nothing new in, suspends what runs and ends its streams, and
+what remains is quick.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from sennit.errors import MissingExtraError, StoreError, ValidationError
+from sennit.server.settings import ServerSettings
+
+try:
+    import uvicorn
+
+    from sennit.server.app import create_app
+    from sennit.server.protocol import PatientProtocol
+except ImportError as error:
+    if (error.name or "sennit").partition(".")[0] == "sennit":
+        raise
+    raise MissingExtraError.of("A server", "server") from error
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+_GRACE = 10
+_BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """A server whose app is told that it ends before anyone waits for it."""
+
+    def __init__(self, app: Starlette, settings: ServerSettings) -> None:
+        patience = {"head_seconds": settings.limits.head_seconds}
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            http=type("Protocol", (PatientProtocol,), patience),
+            ws="none",
+            lifespan="on",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE,
+        )
+        super().__init__(config)
+        self._state = app.state.server
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End: the app first, then the connections."""
+        await self._state.drain()
+        await super().shutdown(sockets)
+
+
+def check(settings: ServerSettings) -> None:
+    """Raise ValidationError for what would let strangers in."""
+    guarded = settings.tokens is not None and settings.tokens.exists()
+    if not settings.on_loopback and not guarded:
+        raise ValidationError(
+            f"At {settings.host!r} others can reach the server, and there are no tokens to tell "
+            f"them apart. Make one with: sennit token create; or listen at 127.0.0.1."
+        )
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """The socket to listen at, so that what is wrong with the address is said before anything."""
+    check(settings)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise StoreError(
+            f"Cannot listen at {settings.host}:{settings.port}: {error.strerror}; "
+            f"choose another with --port."
+        ) from error
+    listener.set_inheritable(True)
+    return listener
+
+
+def serve(settings: ServerSettings, listener: socket.socket) -> None:
+    """Serve until a signal says that it is enough."""
+    Server(create_app(settings), settings).run(sockets=[listener])

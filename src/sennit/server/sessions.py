@@ -1,0 +1,257 @@
+"""Sessions: listed, made, looked at, deleted."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta
+
+from sennit import clock
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
+from sennit.ids import new_id
+from sennit.messages.content import InstructionContent, SystemContent
+from sennit.messages.message import Message
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
+from sennit.sessions.client import SessionInfo
+from sennit.sessions.tree import BranchNode
+
+_TITLE = 80
+
+Limit = Annotated[int, Meta(ge=1, le=500)]
+
+
+class SessionShape(Shape):
+    """A session."""
+
+    id: UUID
+    key: str | None
+    title: str
+    created_at: str
+    updated_at: str
+    metadata: dict[str, Any]
+
+
+class SessionWithBranches(SessionShape):
+    """A session and its branches."""
+
+    branches: list[BranchShape]
+
+
+class SessionList(Shape):
+    """A page of sessions, the one changed last first."""
+
+    sessions: list[SessionShape]
+    next: str | None
+    """What to send as `before` for the next page."""
+
+
+class SessionsQuery(Ask):
+    """Which sessions."""
+
+    contains: str | None = None
+    limit: Limit = 50
+    before: str | None = None
+
+
+class NewSession(Ask):
+    """A session to be made."""
+
+    key: str | None = None
+    system: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Node(BranchShape):
+    """A branch, and which one it was forked from."""
+
+    parent: UUID | None
+    """The branch it was forked from, if that is still there."""
+    forked_at: int | None
+    """How many messages it took along from there."""
+
+
+class Tree(Shape):
+    """The branches of a session, each after the one it was forked from."""
+
+    branches: list[Node]
+
+
+async def list_sessions(call: Call) -> SessionList:
+    """A page of the caller's sessions."""
+    query: SessionsQuery = call.query
+    return await to_thread(_page, call.caller.client, query)
+
+
+def _page(client: Client, query: SessionsQuery) -> SessionList:
+    before = None if query.before is None else _cursor(query.before)
+    # One more than asked for says whether there is another page.
+    found = client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
+    page = found[: query.limit]
+    last = _as_cursor(page[-1]) if len(found) > query.limit else None
+    return SessionList(sessions=[_listed(client, one) for one in page], next=last)
+
+
+def _listed(client: Client, info: SessionInfo) -> SessionShape:
+    return SessionShape(
+        id=info.id,
+        key=info.key,
+        title=_title(client, info),
+        created_at=iso(info.created_at),
+        updated_at=iso(info.updated_at),
+        metadata=dict(info.metadata),
+    )
+
+
+def _title(client: Client, info: SessionInfo) -> str:
+    """What to call a session: as it was named, or else what was asked in it first."""
+    given = info.metadata.get("title")
+    if isinstance(given, str) and given:
+        return given
+    if info.key is not None:
+        return info.key
+    try:
+        asked = _first_asked(client.session(info.id, create=False))
+    except NotFoundError:  # deleted meanwhile
+        asked = ""
+    return asked or f"{info.created_at:%Y-%m-%d %H:%M}"
+
+
+def _first_asked(session: Session) -> str:
+    for branch in session.branches:
+        for uid in branch[:3]:
+            content = session.messages.get(uid).content
+            if isinstance(content, InstructionContent) and content.words:
+                return " ".join(content.words[: 4 * _TITLE].split())[:_TITLE]
+    return ""
+
+
+def _as_cursor(info: SessionInfo) -> str:
+    return f"{clock.from_datetime(info.updated_at)}_{info.id}"
+
+
+def _cursor(given: str) -> SessionInfo:
+    moment, _, uid = given.partition("_")
+    try:
+        at = clock.to_datetime(int(moment))
+        return SessionInfo(UUID(uid), None, at, at, {})
+    except (ValueError, OverflowError):
+        raise ValidationError(
+            f"before is the 'next' of the page before, got {shown(given)}."
+        ) from None
+
+
+async def create_session(call: Call) -> SessionShape:
+    """A new session; raises ExistsError if there is one of that key."""
+    given: NewSession = call.body
+    return await to_thread(_create, call.caller.client, given)
+
+
+def _create(client: Client, given: NewSession) -> SessionShape:
+    system = None
+    if given.system is not None:
+        system = Message(SystemContent(system_message=given.system))
+    key: str | UUID = new_id() if given.key is None else given.key
+    if given.key is not None and _is_there(client, given.key):
+        raise ExistsError(f"There is a session {given.key!r} already; open that, or name another.")
+    session = client.session(key, metadata=given.metadata)
+    if system is not None:
+        session.create_branch("main", system=system)
+    return _listed(client, client.session_info(session.id))
+
+
+def _is_there(client: Client, key: str) -> bool:
+    try:
+        client.session(key, create=False)
+    except NotFoundError:
+        return False
+    return True
+
+
+async def get_session(call: Call) -> SessionWithBranches:
+    """A session and its branches."""
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_whole, call.caller.client, session)
+
+
+def _whole(client: Client, session: Session) -> SessionWithBranches:
+    listed = _listed(client, client.session_info(session.id))
+    branches = [branch_shape(one) for one in session.branches]
+    return SessionWithBranches(**fields_of(listed), branches=branches)
+
+
+async def delete_session(call: Call) -> None:
+    """Erase a session for good; raises NotFoundError."""
+    session = await call.caller.session(call.path["session"])
+    call.caller.open.drop(session.id)
+    await call.caller.client.adelete_session(session.id)
+
+
+async def tree(call: Call) -> Tree:
+    """The branches as a tree of forks."""
+    session = await call.caller.session(call.path["session"])
+    return await to_thread(_tree, session)
+
+
+def _tree(session: Session) -> Tree:
+    drawn = list(session.tree())
+    parents = {child.branch.id: node.branch.id for node in drawn for child in node.children}
+    return Tree(branches=[_node(node, parents.get(node.branch.id)) for node in drawn])
+
+
+def _node(node: BranchNode, parent: UUID | None) -> Node:
+    shape = branch_shape(node.branch)
+    return Node(**fields_of(shape), parent=parent, forked_at=node.forked_at)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/sessions",
+            handle=list_sessions,
+            scope="read",
+            summary="Your sessions, the one changed last first",
+            query=SessionsQuery,
+            answer=SessionList,
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/sessions",
+            handle=create_session,
+            scope="write",
+            summary="A new session",
+            body=NewSession,
+            answer=SessionShape,
+            status=201,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}",
+            handle=get_session,
+            scope="read",
+            summary="A session and its branches",
+            answer=SessionWithBranches,
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/sessions/{session}",
+            handle=delete_session,
+            scope="write",
+            summary="Erase a session and all that is in it",
+            status=204,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/tree",
+            handle=tree,
+            scope="read",
+            summary="The branches of a session as a tree of forks",
+            answer=Tree,
+        ),
+    ]

@@ -1,0 +1,77 @@
+"""What a running server has: the store and its clients, who answers, and the runs under way.
+
+It is opened when the server starts and closed when it ends, in this order at the end: nothing new
+is taken in, runs under way are suspended so that they can be gone on with, streams end, and the
+store is closed last.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from sennit.api.address import store_at
+from sennit.api.clients import Clients
+from sennit.errors import ExistsError
+from sennit.server.owners import Owners
+from sennit.server.settings import ServerSettings
+from sennit.server.tokens import TokenFile
+from sennit.services.model import Model
+from sennit.services.registry import ServiceRegistry
+from sennit.services.tools import Tool
+
+
+class ServerState:
+    """What all requests share."""
+
+    clients: Clients
+    owners: Owners
+
+    def __init__(self, settings: ServerSettings) -> None:
+        self.settings = settings
+        self.tokens = TokenFile(settings.tokens)
+        self.draining = False
+        """Whether the server is about to stop."""
+        self.models: dict[str, Model] = {}
+        """Who may be asked, by name, the default first."""
+        self.tools: dict[str, Tool] = {}
+        """What models may call, by name."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """Open what the server needs, and close it at the end."""
+        async with AsyncExitStack() as stack:
+            services = ServiceRegistry()
+            await self._register(services, stack)
+            store = await to_thread(store_at, self.settings.url)
+            self.clients = Clients(store, services=services, embedder=self.settings.embedder)
+            stack.push_async_callback(to_thread, self.clients.close)
+            self.owners = Owners(self.clients)
+            stack.push_async_callback(self.drain)
+            yield
+
+    async def drain(self) -> None:
+        """Take nothing new in, and bring what is under way to where it can be gone on with."""
+        self.draining = True
+
+    async def _register(self, services: ServiceRegistry, stack: AsyncExitStack) -> None:
+        for model in self.settings.models or (_embedded(),):
+            services.register(model)
+            self.models[model.name] = model
+            if (close := getattr(model, "aclose", None)) is not None:
+                stack.push_async_callback(close)
+        tools = list(self.settings.tools)
+        for server in self.settings.servers:
+            stack.push_async_callback(server.close)
+            tools += (await server.connect()).tools
+        for tool in tools:
+            if tool.name in self.tools:
+                raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
+            self.tools[tool.name] = services.register(tool)
+
+
+def _embedded() -> Model:
+    from sennit.services.imodel import iModel
+
+    return iModel("local")

@@ -1,0 +1,41 @@
+"""Other versions of what was said: where the branches of a session go apart.
+
+Two branches share a history up to some place; what each has there are two versions of one message.
+It is read from the segments the branches share, without looking at any message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from sennit.sessions.branch import Branch
+from sennit.sessions.diff import shared_length
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A message at some place, and the first branch that has it there."""
+
+    branch: Branch
+    message: UUID
+
+
+def versions(branch: Branch) -> dict[int, list[Version]]:
+    """By index on the branch, all versions of what stands there, its own included, oldest first.
+
+    Places where all branches agree are left out.
+    """
+    found: dict[int, dict[int, Version]] = {}
+    with branch.session.lock:
+        mine, first = branch.tail, len(branch) - branch.tail.total
+        for other in branch.session.branches:
+            place = shared_length(mine, other.tail)
+            if other is branch or place >= min(mine.total, other.tail.total):
+                continue
+            here = found.setdefault(place + first, {})
+            for one in (branch, other):
+                uid = one.tail.id_at(place)
+                here.setdefault(uid.int, Version(one, uid))
+    # Ids grow with time.
+    return {index: [here[uid] for uid in sorted(here)] for index, here in found.items()}

@@ -1,0 +1,49 @@
+"""Tool calls at the end of a branch that have no result, and those a person has to allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
+    InstructionContent,
+)
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.recovery import unfinished
+
+
+def latest(branch: Branch) -> Iterator[Message]:
+    """The messages of a branch from its end, read no further than they are looked at."""
+    stop, size = len(branch), 16
+    while stop > 0:
+        start = max(0, stop - size)
+        yield from reversed(branch.session.messages.pick(branch[start:stop]))
+        stop, size = start, size * 2
+
+
+def pending(branch: Branch) -> list[Message]:
+    """The requests for tools at the end of a branch that have no result, the oldest first."""
+    asked: list[Message] = []
+    answered: set[str] = set()
+    for message in latest(branch):
+        content = message.content
+        if isinstance(content, ActionResponseContent):
+            answered.add(content.request_id or "")
+        elif isinstance(content, ActionRequestContent):
+            if not answered & {content.call_id or "", str(message.id)}:
+                asked.append(message)
+        elif isinstance(content, InstructionContent) and not content.empty:
+            break
+    return asked[::-1]
+
+
+def waiting(branch: Branch) -> list[Message]:
+    """The requests that wait for a person: those of a suspended run that nobody decided."""
+    left = unfinished(BranchRuns(branch))
+    if left is None or left.record.state != "suspended":
+        return []
+    open_ = left.asked - left.decided.keys()
+    return [message for message in pending(branch) if message.id in open_]

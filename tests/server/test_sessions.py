@@ -1,0 +1,169 @@
+"""Sessions, branches and messages over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.serving import Running, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with serving(tmp_path_factory.mktemp("server") / "s.db") as running:
+        yield running
+
+
+def made(server: Running, key: str | None = None, *said: str) -> str:
+    """A session with a branch "main" on which a user has said things; gives its id."""
+    body = {"system": "Be brief."} if key is None else {"key": key, "system": "Be brief."}
+    session = server.post("/api/sessions", body).json()["id"]
+    for text in said:
+        say(server, session, text)
+    return session
+
+
+def say(server: Running, session: str, text: str, branch: str = "main", **more: str) -> dict:
+    path = f"/api/sessions/{session}/branches/{branch}/messages"
+    answer = server.post(path, {"role": "user", "text": text, **more})
+    assert answer.status_code == 201, answer.text
+    return answer.json()["messages"][0]
+
+
+def test_the_server_says_that_it_is_there(server: Running) -> None:
+    answer = server.get("/api/health")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "ok"
+
+
+def test_without_tokens_one_is_the_owner_that_the_command_line_has(server: Running) -> None:
+    told = server.get("/api/me").json()
+    assert (told["tenant"], told["user"]) == ("default", "default")
+    assert told["scopes"] == ["read", "write", "run", "admin"]
+
+
+def test_a_session_is_made_found_and_deleted(server: Running) -> None:
+    made = server.post("/api/sessions", {"key": "a plan", "metadata": {"of": "today"}})
+    assert made.status_code == 201
+    found = server.get("/api/sessions/a%20plan").json()
+    assert found["id"] == made.json()["id"]
+    assert found["metadata"] == {"of": "today"}
+    assert found["title"] == "a plan"
+    assert server.delete("/api/sessions/a%20plan").status_code == 204
+    assert server.get("/api/sessions/a%20plan").status_code == 404
+
+
+def test_a_key_with_slashes_and_dots_names_its_session(server: Running) -> None:
+    key = "../etc/passwd?x=%2e&ü"
+    session = server.post("/api/sessions", {"key": key}).json()["id"]
+    found = server.get("/api/sessions/..%2Fetc%2Fpasswd%3Fx%3D%252e%26%C3%BC")
+    assert found.json()["id"] == session
+
+
+def test_a_key_that_is_taken_is_a_conflict(server: Running) -> None:
+    server.post("/api/sessions", {"key": "taken"})
+    answer = server.post("/api/sessions", {"key": "taken"})
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "exists"
+
+
+def test_sessions_are_listed_page_by_page(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        for number in range(5):
+            server.post("/api/sessions", {"key": f"k{number}"})
+        seen, before = [], None
+        while True:
+            query = {"limit": 2} | ({} if before is None else {"before": before})
+            page = server.get("/api/sessions", params=query).json()
+            seen += [one["key"] for one in page["sessions"]]
+            before = page["next"]
+            if before is None:
+                break
+        assert seen == ["k4", "k3", "k2", "k1", "k0"]
+
+
+def test_a_session_without_a_key_is_called_after_what_was_asked_first(server: Running) -> None:
+    session = made(server, None, "Why is the sky blue?")
+    page = server.get("/api/sessions", params={"limit": 1}).json()
+    assert page["sessions"][0]["id"] == session
+    assert page["sessions"][0]["title"] == "Why is the sky blue?"
+
+
+def test_what_was_said_is_read_page_by_page(server: Running) -> None:
+    session = made(server, None, "a", "b", "c", "d")
+    path = f"/api/sessions/{session}/branches/main/messages"
+
+    def page(**query: int) -> tuple[list[str], int, int]:
+        told = server.get(path, params=query).json()
+        return [one["text"] for one in told["messages"]], told["start"], told["total"]
+
+    assert page() == (["Be brief.", "a", "b", "c", "d"], 0, 5)
+    assert page(limit=2) == (["c", "d"], 3, 5)
+    assert page(limit=2, before=3) == (["a", "b"], 1, 5)
+    assert page(limit=2, after=0) == (["a", "b"], 1, 5)
+    assert page(after=4) == ([], 5, 5)
+
+
+def test_saying_the_same_again_under_its_id_changes_nothing(server: Running) -> None:
+    session, uid = made(server), str(uuid4())
+    first = say(server, session, "once", id=uid)
+    assert say(server, session, "once", id=uid) == first
+    path = f"/api/sessions/{session}/branches/main/messages"
+    assert server.get(path).json()["total"] == 2
+    other = server.post(path, {"role": "user", "text": "else", "id": uid})
+    assert other.status_code == 409
+
+
+def test_parts_become_messages(server: Running) -> None:
+    session = made(server)
+    parts = [
+        {"type": "text", "text": "look"},
+        {"type": "tool", "name": "see", "input": {"at": 1}, "output": "a cat"},
+    ]
+    path = f"/api/sessions/{session}/branches/main/messages"
+    told = server.post(path, {"role": "assistant", "parts": parts}).json()["messages"]
+    assert [one["kind"] for one in told] == ["answer", "call", "result"]
+    assert told[1]["call"]["arguments"] == {"at": 1}
+    assert told[2]["result"]["result"] == "a cat"
+
+
+def test_a_fork_shares_history_and_shows_where_it_left(server: Running) -> None:
+    session = made(server, None, "a", "b")
+    path = f"/api/sessions/{session}/branches/main"
+    fork = server.post(f"{path}/fork", {"at": 1, "name": "other"})
+    assert fork.status_code == 201
+    assert fork.json()["message_count"] == 2
+    assert fork.json()["forked_from"]["branch_name"] == "main"
+    said = say(server, session, "c", "other")
+    messages = server.get(f"{path}/messages").json()["messages"]
+    assert messages[1]["siblings"] == []
+    versions = [(one["branch_name"], one["message_id"]) for one in messages[2]["siblings"]]
+    assert versions == [("main", messages[2]["id"]), ("other", said["id"])]
+    tree = server.get(f"/api/sessions/{session}/tree").json()["branches"]
+    assert [(one["name"], one["forked_at"]) for one in tree] == [("main", None), ("other", 2)]
+    assert tree[1]["parent"] == tree[0]["id"]
+
+
+def test_two_branches_are_compared_from_their_common_ancestor(server: Running) -> None:
+    session = made(server, None, "a", "b")
+    server.post(f"/api/sessions/{session}/branches/main/fork", {"at": 1, "name": "other"})
+    say(server, session, "c", "other")
+    told = server.get(f"/api/sessions/{session}/diff", params={"a": "main", "b": "other"}).json()
+    assert told["common"] == 1
+    assert told["ancestor"]["text"] == "a"
+    assert [(one["text"], one["index"]) for one in told["since_a"]] == [("b", 2)]
+    assert [(one["text"], one["index"]) for one in told["since_b"]] == [("c", 2)]
+    assert told["same_system"] is True
+
+
+def test_a_branch_is_made_and_removed(server: Running) -> None:
+    session = made(server)
+    path = f"/api/sessions/{session}/branches"
+    assert server.post(path, {"name": "new"}).status_code == 201
+    assert server.post(path, {"name": "new"}).status_code == 409
+    assert server.get(f"{path}/new").json()["message_count"] == 0
+    assert server.delete(f"{path}/new").status_code == 204
+    assert server.get(f"{path}/new").status_code == 404
