@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, service, sessions
+from sennit.server import branches, messages, places, service, sessions, studio_files
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages)
+_ROOMS = (service, sessions, branches, messages, places)
 
 
 def endpoints() -> list[Endpoint]:
@@ -33,9 +33,9 @@ def create_app(settings: ServerSettings) -> Starlette:
         async with server.running():
             yield
 
-    mounts: dict[str, ASGIApp] = {}
+    mounts: dict[str, ASGIApp] = {"": studio_files.StudioFiles()}
     table = endpoints()
-    public = [one.path for one in table if one.scope is None]
+    public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)
     app = Starlette(routes=[Mount("/", app=gate)], lifespan=lifespan)
     app.state.server = server

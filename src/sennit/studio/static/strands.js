@@ -3,30 +3,28 @@
 // of its own, so names never overlap; along a strand, distance grows with the messages between.
 import { cluster, hierarchy } from './vendor/d3-hierarchy.min.mjs';
 
-export const ROW = 36;
-const NEAREST = 30;
-const PER_DOUBLING = 16;
+export const ROW = 44;
+const NEAREST = 44;
+const PER_DOUBLING = 24;
+const BEND = 64;
 const COLOURS = 8;
 
-/** {points, links, width, height} of the branches under `roots`, the nodes of the server's tree. */
-export function layout(roots) {
+/** {points, links, width, height} of the branches under `roots`; `own` marks what leads to branch `here`. */
+export function layout(roots, here) {
   const forks = placed(roots);
-  const tree = hierarchy({ kind: 'start', at: 0, next: roots.map((root) => strand(root, forks)) }, (node) => node.next);
+  const starts = roots.map((root) => ({ kind: 'start', branch: root, at: 0, next: [strand(root, forks)] }));
+  const tree = hierarchy({ next: starts }, (node) => node.next);
   cluster().nodeSize([ROW, 1]).separation(() => 1)(tree);
-  let [top, bottom, right] = [Infinity, -Infinity, 0];
-  tree.each((node) => {
-    node.across = node.depth < 2 ? 0 : node.parent.across + gap(node.data.at - node.parent.data.at);
-    if (node.depth === 0) return;
-    top = Math.min(top, node.x);
-    bottom = Math.max(bottom, node.x);
-    right = Math.max(right, node.across);
-  });
-  const down = (node) => node.x - top;
-  const points = tree.descendants().filter((node) => node.depth > 0)
-    .map((node) => ({ ...node.data, x: node.across, y: down(node) }));
-  const links = tree.links().filter(({ source }) => source.depth > 0)
-    .map(({ source, target }) => ({ branch: target.data.branch, line: curve(source.across, down(source), target.across, down(target)) }));
-  return { points, links, width: right, height: Math.max(0, bottom - top) };
+  const nodes = tree.descendants().slice(1);
+  for (const node of nodes) node.across = node.depth === 1 ? 0 : node.parent.across + gap(node.data.at - node.parent.data.at);
+  for (let node = nodes.find(({ data }) => data.kind === 'head' && data.branch.id === here); node; node = node.parent) node.own = true;
+  const top = nodes.reduce((least, { x }) => Math.min(least, x), Infinity);
+  const place = (node) => ({ x: node.across, y: node.x - top });
+  const points = nodes.map((node) => ({ ...node.data, ...place(node) }));
+  const links = nodes.filter(({ depth }) => depth > 1)
+    .map((node) => ({ branch: node.data.branch, own: node.own, line: curve(place(node.parent), place(node)) }));
+  const most = (field) => points.reduce((largest, point) => Math.max(largest, point[field]), 0);
+  return { points, links, width: most('x'), height: most('y') };
 }
 
 /** A colour for a branch, the same wherever it is drawn. */
@@ -40,11 +38,11 @@ function gap(messages) {
   return NEAREST + PER_DOUBLING * Math.log2(1 + Math.max(0, messages));
 }
 
-function curve(x1, y1, x2, y2) {
-  if (y1 === y2) return `M${x1} ${y1}H${x2}`;
-  const bend = x1 + Math.min(44, x2 - x1);
-  const half = (x1 + bend) / 2;
-  return `M${x1} ${y1}C${half} ${y1} ${half} ${y2} ${bend} ${y2}H${x2}`;
+function curve(from, to) {
+  if (from.y === to.y) return `M${from.x} ${from.y}H${to.x}`;
+  const bend = from.x + Math.min(BEND, to.x - from.x);
+  const half = (from.x + bend) / 2;
+  return `M${from.x} ${from.y}C${half} ${from.y} ${half} ${to.y} ${bend} ${to.y}H${to.x}`;
 }
 
 // A fork of a fork may leave it where it still shares its parent's messages: it hangs on the strand

@@ -38,7 +38,7 @@ export function ToolResult({ message }) {
   const value = success ? result : error;
   return html`<details class=${classes('card', 'outcome', !success && 'failed')} open=${!success}>
     <summary><span class="badge ${success ? 'good' : 'bad'}">${success ? 'Result' : 'Failed'}</span>
-      <span class="peek">${line(plainly(value), 120)}</span></summary>
+      <span class="peek">${line(typeof value === 'string' ? value : JSON.stringify(value), 120)}</span></summary>
     <${Value} value=${value} />
   </details>`;
 }

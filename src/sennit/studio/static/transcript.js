@@ -67,11 +67,13 @@ export class Transcript {
   /** Load the end of the branch, and go on with the answer that is under way, if one is. */
   async load() {
     try {
-      const page = await get(this.url('messages') + query({ limit: PAGE }), { signal: this.#life.signal });
+      const { signal } = this.#life;
+      const [page, branch] = await Promise.all([
+        get(this.url('messages') + query({ limit: PAGE }), { signal }), get(this.url(), { signal })]);
       this.#take(page);
       this.loaded = true;
-      await this.#loadWaiting();
-      if (page.running) this.#follow(page.run_after ?? page.seq);
+      if (branch.waiting) await this.#loadWaiting();
+      if (branch.running) this.#follow(page.seq);
     } catch (error) {
       if (error.name === 'AbortError') return;
       this.error = error;
@@ -81,7 +83,7 @@ export class Transcript {
 
   /** Load what is missing between two positions. */
   ensure(from, to) {
-    for (let page = Math.floor(from / PAGE); page * PAGE < Math.min(to, this.total); page += 1) {
+    for (let page = Math.max(0, Math.floor(from / PAGE)); page * PAGE < Math.min(to, this.total); page += 1) {
       if (this.#asked.has(page) || this.#has(page)) continue;
       this.#asked.add(page);
       this.#load(page).finally(() => this.#asked.delete(page));

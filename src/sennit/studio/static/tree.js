@@ -14,7 +14,7 @@ export function TreeView({ session, branch, version }) {
   const [error, setError] = useState(null);
   const [fit, setFit] = useState(false);
   useEffect(() => {
-    get(path('sessions', session.id, 'tree')).then(({ roots }) => setRoots(roots), setError);
+    get(path('sessions', session.id, 'tree')).then(({ branches }) => setRoots(nested(branches)), setError);
   }, [session.id, version]);
   if (error) return html`<${Failed} error=${error} />`;
   if (!roots) return html`<${Empty}>Drawing the branches…<//>`;
@@ -31,8 +31,7 @@ export function TreeView({ session, branch, version }) {
 export function Picture({ roots, session, branch, fit }) {
   const began = performance.now();
   const box = useRef(null);
-  const drawn = useMemo(() => layout(roots), [roots]);
-  const own = useMemo(() => lineage(roots, branch?.id), [roots, branch?.id]);
+  const drawn = useMemo(() => layout(roots, branch?.id), [roots, branch?.id]);
   useLayoutEffect(() => {
     box.current.getBoundingClientRect();
     performance.measure('sennit:tree', { start: began, end: performance.now() });
@@ -43,13 +42,15 @@ export function Picture({ roots, session, branch, fit }) {
   return html`<div class=${classes('tree-scroll', fit && 'fit')} tabindex="0" ref=${box}>
     <svg class="picture" viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="group">
       <g transform="translate(${MARGIN.left} ${MARGIN.top})">
-        ${drawn.links.map((link) => html`<path class=${classes('strand', colourOf(link.branch.id), own.has(link.branch.id) && 'own')} d=${link.line} />`)}
-        ${drawn.points.map((point) => (point.kind === 'head'
-          ? html`<${Head} point=${point} session=${session} here=${point.branch.id === branch?.id} />`
-          : html`<${Fork} point=${point} session=${session} />`))}
+        ${drawn.links.map((link) => html`<path class=${classes('strand', colourOf(link.branch.id), link.own && 'own')} d=${link.line} />`)}
+        ${drawn.points.map((point) => html`<${POINTS[point.kind]} point=${point} session=${session} here=${point.branch.id === branch?.id} />`)}
       </g>
     </svg>
   </div>`;
+}
+
+function Start({ point: { branch, x, y } }) {
+  return html`<circle class="start ${colourOf(branch.id)}" cx=${x} cy=${y} r="5" />`;
 }
 
 function Head({ point, session, here }) {
@@ -69,18 +70,17 @@ function Fork({ point, session }) {
   const { branch, at, x, y } = point;
   const place = Math.max(0, at - 1);
   return html`<a class="fork" href=${sessionLink(session.id, branch.id, { at: place })} aria-label="Fork point after message ${at}">
-    <circle class="target" cx=${x} cy=${y} r="12" /><circle cx=${x} cy=${y} r="4.500" />
+    <circle class="target" cx=${x} cy=${y} r="12" /><circle cx=${x} cy=${y} r="5" />
     <title>Branches part here, after message ${at} of ${branch.name}</title>
   </a>`;
 }
 
-function lineage(roots, id) {
-  const found = new Set();
-  const look = (branch) => {
-    const holds = branch.id === id || branch.children.map(look).some(Boolean);
-    if (holds) found.add(branch.id);
-    return holds;
-  };
-  roots.forEach(look);
-  return found;
+const POINTS = { start: Start, fork: Fork, head: Head };
+
+/** Branches as trees: each with the `children` that were forked from it. */
+function nested(branches) {
+  const known = new Map(branches.map((branch) => [branch.id, { ...branch, children: [] }]));
+  const roots = [];
+  for (const branch of known.values()) (known.get(branch.parent)?.children ?? roots).push(branch);
+  return roots;
 }
