@@ -3,7 +3,7 @@
 // of its own, so names never overlap; along a strand, distance grows with the messages between.
 import { cluster, hierarchy } from './vendor/d3-hierarchy.min.mjs';
 
-export const ROW = 44;
+const ROW = 44;
 const NEAREST = 44;
 const PER_DOUBLING = 24;
 const BEND = 64;

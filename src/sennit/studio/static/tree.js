@@ -2,7 +2,7 @@
 // message where the strands part. Names are links, so the picture works with a keyboard too.
 import { get, path } from './api.js';
 import { sessionLink } from './route.js';
-import { ROW, colourOf, layout } from './strands.js';
+import { colourOf, layout } from './strands.js';
 import { Empty, Failed } from './states.js';
 import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './view.js';
 import { line, many } from './words.js';
@@ -42,37 +42,34 @@ export function Picture({ roots, session, branch, fit }) {
   return html`<div class=${classes('tree-scroll', fit && 'fit')} tabindex="0" ref=${box}>
     <svg class="picture" viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="group">
       <g transform="translate(${MARGIN.left} ${MARGIN.top})">
-        ${drawn.links.map((link) => html`<path class=${classes('strand', colourOf(link.branch.id), link.own && 'own')} d=${link.line} />`)}
+        ${strokes(drawn.links).map(([look, lines]) => html`<path key=${look} class="strand ${look}" d=${lines.join('')} />`)}
         ${drawn.points.map((point) => html`<${POINTS[point.kind]} point=${point} session=${session} here=${point.branch.id === branch?.id} />`)}
       </g>
     </svg>
   </div>`;
 }
 
+// One path for all lines that look alike: hundreds of branches are a handful of strokes.
+function strokes(links) {
+  const alike = Map.groupBy(links, (link) => classes(colourOf(link.branch.id), link.own && 'own'));
+  return [...alike].map(([look, some]) => [look, some.map(({ line: drawn }) => drawn)]).sort(([a], [b]) => a.includes('own') - b.includes('own'));
+}
+
 function Start({ point: { branch, x, y } }) {
   return html`<circle class="start ${colourOf(branch.id)}" cx=${x} cy=${y} r="5" />`;
 }
 
-function Head({ point, session, here }) {
-  const { branch, x, y } = point;
-  const name = branch.name ?? branch.id;
+function Head({ point: { branch, x, y }, session, here }) {
   const state = branch.running ? ' · answering' : branch.waiting ? ' · waiting for you' : '';
   return html`<a class=${classes('head', colourOf(branch.id), here && 'here')} href=${sessionLink(session.id, branch.id)}
-      aria-current=${here ? 'true' : undefined} aria-label="${name}, ${many(branch.message_count, 'message')}${state}">
-    <rect class="target" x=${x - 10} y=${y - ROW / 2 + 2} width=${MARGIN.right} height=${ROW - 4} rx="6" />
-    <circle cx=${x} cy=${y} r=${here ? 7 : 5} />
-    <text x=${x + 14} y=${y + 4}>${line(name, 28)}<tspan class="count" dx="8">${branch.message_count}${state}</tspan></text>
-    <title>${name}</title>
+      aria-current=${here ? 'true' : undefined} aria-label="${branch.name}, ${many(branch.message_count, 'message')}${state}">
+    <circle cx=${x} cy=${y} r=${here ? 7 : 5} /><text x=${x + 14} y=${y + 4}>${line(branch.name, 28)} · ${branch.message_count}${state}</text>
   </a>`;
 }
 
-function Fork({ point, session }) {
-  const { branch, at, x, y } = point;
-  const place = Math.max(0, at - 1);
-  return html`<a class="fork" href=${sessionLink(session.id, branch.id, { at: place })} aria-label="Fork point after message ${at}">
-    <circle class="target" cx=${x} cy=${y} r="12" /><circle cx=${x} cy=${y} r="5" />
-    <title>Branches part here, after message ${at} of ${branch.name}</title>
-  </a>`;
+function Fork({ point: { branch, at, x, y }, session }) {
+  return html`<a class="fork" href=${sessionLink(session.id, branch.id, { at: Math.max(0, at - 1) })}
+    aria-label="Fork point after message ${at}"><circle cx=${x} cy=${y} r="5" /></a>`;
 }
 
 const POINTS = { start: Start, fork: Fork, head: Head };

@@ -1,0 +1,272 @@
+"""Reading in a browser: long sessions, the picture of branches, two side by side, any screen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import expect
+
+import sennit
+from sennit import AssistantResponseContent, InstructionContent, Message, Session
+from tests.serving import Running, serving
+from tests.studio.conftest import OpenStudio
+
+LONG = 5000
+BRANCHES = 500
+
+
+class Scene:
+    """A server and the sessions it has."""
+
+    def __init__(self, server: Running, ids: dict[str, UUID]) -> None:
+        self.server, self.ids = server, ids
+
+    def link(self, key: str, *more: str) -> str:
+        return "/".join((f"#/s/{self.ids[key]}", *more))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    path = tmp_path_factory.mktemp("studio") / "s.db"
+    with sennit.open(path, durability="normal") as client:
+        ids = {
+            "long": _long(client.session("long")),
+            "knots": _knots(client.session("knots")),
+            "few": _braid(client.session("few"), 50),
+            "many": _braid(client.session("many"), BRANCHES),
+        }
+    with serving(path) as server:
+        yield Scene(server, ids)
+
+
+def _long(session: Session) -> UUID:
+    branch = session.create_branch("main")
+    session.add_messages([_said(number) for number in range(LONG)], branches=branch)
+    return session.id
+
+
+def _said(number: int) -> Message:
+    words = f"Message {number}. " + "word " * (number * 7 % 60)
+    if number % 2:
+        return Message(AssistantResponseContent(words))
+    return Message(InstructionContent(instruction=words))
+
+
+def _knots(session: Session) -> UUID:
+    main = session.create_branch("main")
+    session.add_message("user", "Name a knot", branches=main)
+    session.add_message("assistant", "The **bowline**.", branches=main)
+    session.add_message("user", "Another", branches=main)
+    session.add_message("assistant", "The sheet bend.", branches=main)
+    softer = main.fork(at=1, name="softer")
+    session.add_message("user", "A softer one", branches=softer)
+    session.add_message(
+        "assistant", "The slip knot.\n\n```python\nprint('loop')\n```", branches=softer
+    )
+    return session.id
+
+
+def _braid(session: Session, count: int) -> UUID:
+    chosen = random.Random(4)
+    branches = [session.create_branch("main")]
+    for number in range(20):
+        session.add_message("user", f"m{number}", branches=branches[0])
+    for number in range(count - 1):
+        parent = chosen.choice(branches[-40:] + branches[:4])
+        fork = parent.fork(at=chosen.randrange(len(parent)), name=f"idea {number}")
+        session.add_message("user", f"idea {number}", branches=fork)
+        branches.append(fork)
+    return session.id
+
+
+def test_every_message_of_a_long_session_is_reached_with_few_nodes(
+    scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
+) -> None:
+    studio = open_studio(scene.server, scene.link("long"), height=6000)
+    studio.sees(f"Message {LONG - 1}.")
+    told = studio.page.evaluate(
+        """async () => {
+          const box = document.querySelector('.list');
+          const seen = new Set();
+          let most = 0;
+          const frame = () => new Promise((done) => requestAnimationFrame(done));
+          const loading = () => document.querySelector('.message.loading');
+          box.scrollTop = 0;
+          for (let steps = 0; steps < 20000; steps += 1) {
+            await frame(); await frame();
+            if (loading()) continue;
+            for (const row of document.querySelectorAll('.row')) {
+              if (row.querySelector('.body')) seen.add(Number(row.dataset.index));
+            }
+            most = Math.max(most, document.querySelectorAll('.list *').length);
+            if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2) break;
+            box.scrollTop += box.clientHeight;
+          }
+          return { seen: seen.size, most };
+        }"""
+    )
+    record_property("counted", ["a long session in the studio", {"nodes at most": told["most"]}])
+    assert told["seen"] == LONG
+    assert told["most"] < 2500
+
+
+def test_scrolling_up_keeps_what_is_read_in_its_place(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long") + "?at=2500")
+    studio.sees("Message 2500.")
+    moved = studio.page.evaluate(
+        """async () => {
+          const box = document.querySelector('.list');
+          const top = (row) => row.getBoundingClientRect().top;
+          const frame = () => new Promise((done) => requestAnimationFrame(done));
+          let worst = 0;
+          for (let step = 0; step < 30; step += 1) {
+            const rows = [...document.querySelectorAll('.row')];
+            const row = rows.find((one) => top(one) > top(box));
+            const before = top(row);
+            box.scrollTop -= 120;
+            for (let count = 0; count < 3; count += 1) await frame();
+            if (row.isConnected) worst = Math.max(worst, Math.abs(top(row) - before - 120));
+          }
+          return worst;
+        }"""
+    )
+    assert moved <= 2
+
+
+def test_five_hundred_branches_are_drawn_quickly(
+    scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
+) -> None:
+    def drawn(key: str) -> float:
+        studio = open_studio(scene.server, scene.link(key, "main", "tree"))
+        heads = studio.page.locator("svg a.head")
+        expect(heads).to_have_count(BRANCHES if key == "many" else 50)
+        studio.shot(key)
+        return studio.page.evaluate("performance.getEntriesByName('sennit:tree')[0].duration")
+
+    few, many = drawn("few"), drawn("many")
+    counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
+    record_property("counted", ["the picture of branches", counted])
+    # Ten times the branches: neither quadratic nor noticeable.
+    assert many < max(30 * few, 300)
+
+
+def test_a_name_in_the_picture_leads_to_its_branch_and_a_fork_point_to_its_message(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main", "tree"))
+    studio.page.get_by_role("link", name="softer, 4 messages").click()
+    studio.is_on("softer")
+    studio.sees("The slip knot.")
+    studio.page.locator("#tab-tree").click()
+    studio.page.get_by_role("link", name="Fork point after message 2").click()
+    expect(studio.page.locator("article.selected")).to_contain_text("The bowline.")
+
+
+def test_arrows_at_a_message_lead_to_its_other_versions(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main"))
+    studio.sees("The sheet bend.")
+    studio.message("Another").get_by_role("button", name="Next version").click()
+    studio.is_on("softer")
+    expect(studio.page.locator("article.selected")).to_contain_text("A softer one")
+    studio.message("A softer one").get_by_role("button", name="Previous version").click()
+    studio.is_on("main")
+
+
+def test_two_branches_stand_side_by_side_from_what_they_share(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer", "compare"))
+    expect(studio.page.locator(".shared")).to_contain_text("They share 2 messages")
+    expect(studio.page.locator(".shared")).to_contain_text("The **bowline**.")
+    left, right = studio.page.locator(".column").all()
+    expect(left).to_contain_text("The slip knot.")
+    expect(right).to_contain_text("The sheet bend.")
+    expect(left).not_to_contain_text("bowline")
+    studio.page.get_by_role("button", name="Swap sides").click()
+    expect(studio.page.locator(".column").first).to_contain_text("The sheet bend.")
+
+
+def test_markdown_and_code_are_drawn(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer"))
+    expect(studio.message("bowline").locator("strong")).to_have_text("bowline")
+    code = studio.message("The slip knot.").locator(".code")
+    expect(code.locator(".code-bar")).to_contain_text("python")
+    expect(code.locator(".t-string")).to_have_text("'loop'")
+
+
+def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main"))
+    studio.sees("The sheet bend.")
+    press = studio.page.keyboard.press
+    press("k")
+    selected = studio.page.locator("article.selected")
+    expect(selected).to_contain_text("The sheet bend.")
+    press("k")
+    expect(selected).to_contain_text("Another")
+    press("]")
+    studio.is_on("softer")
+    press("t")
+    expect(studio.page.locator("svg a.head")).to_have_count(2)
+    press("b")
+    expect(studio.page.locator(".column")).to_have_count(2)
+    press("c")
+    studio.sees("The slip knot.")
+    press("i")
+    expect(studio.page.locator("#say")).to_be_focused()
+    press("t")  # a letter in a field is text
+    expect(studio.page.locator("#say")).to_have_value("t")
+    press("Escape")
+    press("?")
+    dialog = studio.page.get_by_role("dialog", name="Shortcuts")
+    expect(dialog).to_be_visible()
+    press("Escape")
+    expect(studio.page.locator("dialog")).to_have_count(0)
+    press("/")
+    expect(studio.page.locator("#search")).to_be_focused()
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer"), width=360, height=740)
+    studio.sees("The slip knot.")
+    for view in ("chat", "tree", "compare"):
+        studio.page.locator(f"#tab-{view}").click()
+        studio.shot(view)
+        assert studio.page.evaluate("document.documentElement.scrollWidth") <= 360
+    studio.page.get_by_role("button", name="Sessions").click()
+    expect(studio.page.get_by_role("link", name="long")).to_be_visible()
+    studio.shot("side")
+
+
+def test_dark_or_light_is_as_the_system_says_until_someone_chooses(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots"), color_scheme="dark")
+    studio.sees("The sheet bend.")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = studio.page.evaluate(paper)
+    studio.page.locator("#theme").click()
+    expect(studio.page.locator("html")).to_have_attribute("data-theme", "light")
+    light = studio.page.evaluate(paper)
+    assert dark != light
+    studio.page.reload()
+    studio.sees("The sheet bend.")
+    assert studio.page.evaluate(paper) == light
+
+
+def test_the_first_paint_does_not_wait_for_the_data(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.page.get_by_role("heading", name="Conversations that branch").wait_for()
+    paint = studio.page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    floor = studio.page.evaluate(
+        "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+    )
+    assert paint < max(1000, 3 * floor)
