@@ -11,6 +11,7 @@ export class Transcript {
   loaded = false;
   running = false;
   linked = true;
+  interrupted = false;         // the last run was cut off and can be resumed
   error = null;
   notices = [];
   waiting = new Map();          // call id → the call that a person must allow
@@ -72,8 +73,9 @@ export class Transcript {
         get(this.url('messages') + query({ limit: PAGE }), { signal }), get(this.url(), { signal })]);
       this.#take(page);
       this.loaded = true;
+      this.interrupted = branch.interrupted;
       if (branch.waiting) await this.#loadWaiting();
-      if (branch.running) this.#follow(page.seq);
+      if (branch.running) this.#follow(await this.#beginning(page.seq));
     } catch (error) {
       if (error.name === 'AbortError') return;
       this.error = error;
@@ -117,6 +119,12 @@ export class Transcript {
     this.#places.set(message.id, index);
   }
 
+  // What was said so far of the answer under way stands in its run's events, so they are read from the first.
+  async #beginning(last) {
+    const { runs } = await get(this.url('runs') + query({ limit: 1 }), { signal: this.#life.signal });
+    return runs[0]?.state === 'running' ? runs[0].after : last;
+  }
+
   async #loadWaiting() {
     const { waiting } = await get(this.url('waiting'), { signal: this.#life.signal });
     this.waiting = new Map(waiting.map((call) => [callId(call), call]));
@@ -137,10 +145,10 @@ export class Transcript {
   }
 
   async decide(call, approve, message) {
-    const { after } = await post(this.url('approvals', callId(call)), { approve, message: message || undefined });
+    const { run } = await post(this.url('approvals', callId(call)), { approve, message: message || undefined });
     this.waiting.delete(callId(call));
     this.#changed();
-    this.#follow(after);
+    if (run) this.#follow(run.after);
   }
 
   /** Look again at the end of the branch. */
@@ -152,6 +160,7 @@ export class Transcript {
   async #follow(after) {
     if (this.running) return;
     this.running = true;
+    this.interrupted = false;
     this.notices = [];
     this.#changed();
     try {
@@ -179,7 +188,7 @@ export class Transcript {
     else if (kind === 'ask') this.waiting.set(callId(message), message);
     else if (kind === 'decided') this.waiting.delete(callId(message));
     else if (kind === 'warn') this.notices.push(data.notice);
-    else if (kind === 'end') this.notices.push(...(data.result?.messages ?? []));
+    else if (kind === 'end') this.notices.push(...data.result.notices);
     else if (message) this.#stand(message);
     this.#changed();
   }
