@@ -6,11 +6,14 @@ with serving(tmp_path / "s.db", models=[ScriptedModel(["Hello!"])]) as server:
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+import json
+from asyncio import AbstractEventLoop, Future, get_running_loop
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 import httpx
@@ -19,6 +22,8 @@ from sennit.server.app import create_app
 from sennit.server.serving import Server, listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
+from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.request import ModelRequest
 from sennit.services.tools import Tool
 from sennit.testing import ScriptedModel
 
@@ -86,3 +91,113 @@ def serving(
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive(), "the server did not end"
+
+
+class Gate:
+    """What a model in the server waits at until the test opens it; and the other way round."""
+
+    def __init__(self) -> None:
+        self._reached, self._opened = Event(), Event()
+        self._waiting: list[tuple[AbstractEventLoop, Future[None]]] = []
+        self._lock = Lock()
+
+    async def pass_through(self) -> None:
+        loop = get_running_loop()
+        waiter: Future[None] = loop.create_future()
+        with self._lock:
+            if not self._opened.is_set():
+                self._waiting.append((loop, waiter))
+            else:
+                waiter.set_result(None)
+            self._reached.set()
+        await waiter
+
+    def reached(self) -> None:
+        """Wait until somebody stands there."""
+        assert self._reached.wait(30), "nobody came to the gate"
+
+    def open(self) -> None:
+        with self._lock:
+            self._opened.set()
+            for loop, waiter in self._waiting:
+                loop.call_soon_threadsafe(_let, waiter)
+
+
+def _let(waiter: Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class Talker:
+    """A model that repeats the last thing said, word by word; it may wait after the first word."""
+
+    window = None
+    streams = True
+    shapes_output = False
+
+    def __init__(self, name: str = "talker", gate: Gate | None = None, words: int = 0) -> None:
+        self.name, self.gate, self.words = name, gate, words
+        self.asked = 0
+
+    def _answer(self, request: ModelRequest) -> list[str]:
+        self.asked += 1
+        if self.words:
+            return [f"{number} " for number in range(self.words)]
+        said = [one["content"] for one in request.messages if one["role"] == "user"][-1]
+        return [f"{word} " for word in f"You said: {said}".split()]
+
+    async def ask(self, request: ModelRequest) -> Reply:
+        text = "".join(self._answer(request)).strip()
+        return Reply((Text(text),), "stop", Usage(3, 5, cost=0.001), self.name)
+
+    @asynccontextmanager
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
+        yield self._deltas(self._answer(request))
+
+    async def _deltas(self, words: list[str]) -> AsyncGenerator[Delta]:
+        for number, word in enumerate(words):
+            if number == 1 and self.gate is not None:
+                await self.gate.pass_through()
+            yield TextDelta(word)
+        yield Finished("stop", Usage(3, 5, cost=0.001), self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event as it came over a stream."""
+
+    seq: int
+    kind: str
+    data: dict[str, Any]
+
+
+def events_in(lines: Iterable[str]) -> Iterator[Told]:
+    """The events in the lines of a stream; comments are left out."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif "data" in fields:
+            told = json.loads(fields["data"])
+            assert (str(told["seq"]), told["kind"]) == (fields["id"], fields["event"])
+            yield Told(int(fields["id"]), fields["event"], told)
+            fields = {}
+        else:
+            fields = {}
+
+
+@contextmanager
+def following(server: Running, path: str, last: int | None = None) -> Generator[Iterator[Told]]:
+    """The events at a path as they come; `last` is the number of the last one seen."""
+    headers = {} if last is None else {"last-event-id": str(last)}
+    with server.http.stream("GET", path, headers=headers) as answer:
+        assert answer.status_code == 200, answer.read()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield events_in(answer.iter_lines())
+
+
+def all_events(server: Running, path: str, last: int | None = None) -> list[Told]:
+    """The events at a path until the stream ends."""
+    with following(server, path, last) as events:
+        return list(events)

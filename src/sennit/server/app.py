@@ -9,14 +9,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, places, service, sessions, studio_files
+from sennit.server import branches, messages, places, runs, service, sessions, studio_files
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages, places)
+_ROOMS = (service, sessions, branches, messages, places, runs)
 
 
 def endpoints() -> list[Endpoint]:

@@ -55,6 +55,8 @@ class BranchShape(Shape):
     running: bool
     waiting: int
     """How many tool calls wait for a person."""
+    interrupted: bool
+    """Whether its last run was cut off, and can be resumed."""
 
 
 class ToolCallShape(Shape):
@@ -118,14 +120,17 @@ def branch_shape(branch: Branch) -> BranchShape:
     runs = BranchRuns(branch)
     last = runs.last()
     state = "ended" if last is None else last.state
+    running = state == "running" and is_under_way(runs)
+    asked = len(waiting(branch)) if state == "suspended" else 0
     return BranchShape(
         id=branch.id,
         name=branch.name,
         created_at=clock.to_iso(branch.created_us),
         message_count=len(branch),
         forked_from=_origin(branch),
-        running=state == "running" and is_under_way(runs),
-        waiting=len(waiting(branch)) if state == "suspended" else 0,
+        running=running,
+        waiting=asked,
+        interrupted=state != "ended" and not running and not asked,
     )
 
 

@@ -16,10 +16,14 @@ from sennit.api.clients import Clients
 from sennit.errors import ExistsError
 from sennit.server.owners import Owners
 from sennit.server.settings import ServerSettings
+from sennit.server.sse import EventStream
 from sennit.server.tokens import TokenFile
+from sennit.server.under_way import UnderWay
 from sennit.services.model import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
+
+_PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found as after a crash
 
 
 class ServerState:
@@ -31,6 +35,8 @@ class ServerState:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
+        self.runs = UnderWay()
+        self.streams: set[EventStream] = set()
         self.draining = False
         """Whether the server is about to stop."""
         self.models: dict[str, Model] = {}
@@ -54,6 +60,9 @@ class ServerState:
     async def drain(self) -> None:
         """Take nothing new in, and bring what is under way to where it can be gone on with."""
         self.draining = True
+        await self.runs.suspend_all(_PATIENCE)
+        for stream in list(self.streams):
+            stream.stop()
 
     async def _register(self, services: ServiceRegistry, stack: AsyncExitStack) -> None:
         for model in self.settings.models or (_embedded(),):

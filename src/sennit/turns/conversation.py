@@ -139,6 +139,8 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | None = None,
+        pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
     def events(self, *, after: int) -> Joined: ...
@@ -148,17 +150,22 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | None = None,
+        pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `resume` the last run is gone on with (see `resume`). With `after`, the number of the
-        last event that was seen, nothing is started: it joins the run under way, in this program
-        or another, and gives the rest; see Joined.
+        With `resume` the last run is gone on with (see `resume`). `say` is said first, as with
+        `say`. Without `pieces` text comes in whole messages, and the model need not stream.
+
+        With `after`, the number of the last event that was seen, nothing is started: it joins the
+        run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            return self._watch(options, streaming, as_event, resume)
-        if options is not None or streaming is not None or resume:
+            aim = NO_AIM if say is None else Aim(say=self._instruction(say))
+            return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
+        if options is not None or streaming is not None or resume or say is not None:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -168,14 +175,18 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
+        aim: Aim = NO_AIM,
+        *,
+        pieces: bool = True,
     ) -> Watch[_T]:
-        shown_as = streaming or StreamingOptions()
+        shown_as = streaming or StreamingOptions() if pieces else None
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
             if resume:
                 return create_task(self._resume(options, shown_as, publish))
-            return create_task(self._run(options or SessionOptions(), shown_as, publish))
+            chosen = options or SessionOptions()
+            return create_task(self._run(chosen, shown_as, publish, aim=aim))
 
         return Watch(start, self.cancel, show)
 
@@ -201,12 +212,22 @@ class ConversationSession:
         elif self._starting:
             self._too_early = mode
 
+    def suspend(self) -> None:
+        """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
+
+        It is left as if the program had ended: text that was being said is said anew, and a tool
+        that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
+        """
+        if self._current is not None:
+            self._current.run.suspending = True
+        self.cancel()
+
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
         Without one, it is put on the branch at once.
         """
-        message = Message(InstructionContent(instruction=text), sender=self._request.session.user)
+        message = self._instruction(text)
         current = self._current
         if current is not None:
             current.run.steered.append(message)
@@ -254,11 +275,14 @@ class ConversationSession:
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        if isinstance(message, str):
-            content = InstructionContent(instruction=message)
-            message = Message(content, sender=self._request.session.user)
-        aim = Aim(say=message, check=check)
+        aim = Aim(say=self._instruction(message), check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    def _instruction(self, said: str | Message) -> Message:
+        if isinstance(said, Message):
+            return said
+        content = InstructionContent(instruction=said)
+        return Message(content, sender=self._request.session.user)
 
     async def execute_tool_call(self, call_id: str) -> Return:
         """Make exactly one of the pending tool calls; no model is asked and no other call is made.

@@ -25,6 +25,8 @@ from sennit.turns.hold import is_dead, process_of
 from sennit.turns.recovery import read_on, replayed
 
 _LOOK = 0.1  # seconds between two looks at a run of another program
+_IDLE = 2.0  # the same while no run is under way
+_MOST_HEARD = 256  # what is told beyond that is read from the store, when there is time for it
 _T = TypeVar("_T")
 
 _lock = Lock()
@@ -42,7 +44,13 @@ class _Ear:
     def tell(self, events: list[AnyEvent]) -> None:
         """Called wherever the run is; the loop may have ended meanwhile. No events: go and look."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self.heard.put_nowait, events)
+            self._loop.call_soon_threadsafe(self._take, events)
+
+    def _take(self, events: list[AnyEvent]) -> None:
+        # Whoever reads too slowly loses the oldest, sees the gap, and reads from the store.
+        while self.heard.qsize() >= _MOST_HEARD:
+            self.heard.get_nowait()
+        self.heard.put_nowait(events)
 
 
 @contextmanager
@@ -97,14 +105,16 @@ class Joined:
 
     It ends when the run that is under way has ended; without one, with the last event there is. A
     run whose program has died is over too, until someone resumes it. Leaving early stops nothing.
+    With `follow` it does not end: the events of later runs come too.
     """
 
-    def __init__(self, runs: BranchRuns, after: int) -> None:
+    def __init__(self, runs: BranchRuns, after: int, *, follow: bool = False) -> None:
         if type(after) is not int or after < 0:
             raise ValidationError(
                 f"after must be the number of an event, or 0 for all, got {shown(after)}."
             )
-        self._runs, self._after = runs, after
+        self._runs, self._after, self._follow = runs, after, follow
+        self._under_way = False
         self._ready: deque[AnyEvent] = deque()
         self._ear: _Ear | None = None
         self._waiting = False
@@ -121,14 +131,27 @@ class Joined:
         return self
 
     async def __anext__(self) -> AnyEvent:
-        while not self._ready and not self._over:
-            await self._go_on(self._begin())
+        await self._wait()
         if not self._ready:
-            self._end()
             raise StopAsyncIteration
         event = self._ready.popleft()
         self._after = event.seq
         return event
+
+    async def batch(self) -> list[AnyEvent]:
+        """All events there are, at least one; none at the end."""
+        await self._wait()
+        events = list(self._ready)
+        self._ready.clear()
+        if events:
+            self._after = events[-1].seq
+        return events
+
+    async def _wait(self) -> None:
+        while not self._ready and not self._over:
+            await self._go_on(self._begin())
+        if not self._ready:
+            self._end()
 
     def _begin(self) -> _Ear:
         if self._ear is None:
@@ -163,10 +186,12 @@ class Joined:
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
         """What is told next in this program; nothing, if it is time to look at the store."""
         here = self._runs.branch.id in _running
+        elsewhere = _IDLE if self._follow and not self._under_way else _LOOK
         with suppress(TimeoutError):
-            async with timeout(None if here else _LOOK):
+            async with timeout(None if here else elsewhere):
                 heard = await ear.heard.get()
-                self._over = bool(heard) and isinstance(heard[-1], RunEnded)
+                ended = bool(heard) and isinstance(heard[-1], RunEnded)
+                self._over = ended and not self._follow
                 return heard
         return []
 

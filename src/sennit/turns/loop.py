@@ -115,8 +115,7 @@ async def carry_out(run: Run) -> Return:
     try:
         return await run.end(await _stopped(run))
     except CancelledError:
-        run.break_off()
-        result = await undisturbed(run.end(Stop("cancelled")))
+        result = await undisturbed(run.end(run.interrupted()))
         if run.cancelled_here:
             return result
         raise

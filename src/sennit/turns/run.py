@@ -88,6 +88,8 @@ class Run:
         """What people have said meanwhile."""
         self.cancelled_here = False
         """Whether the run was told to stop, rather than whoever waits for it."""
+        self.suspending = False
+        """Whether it stops so that someone can go on with it."""
         self.publish = publish
         """Shows events that are durable."""
         self.started: set[UUID] = set()
@@ -357,6 +359,18 @@ class Run:
         if self.draft is not None:
             self.draft.interrupt(keep=keep and self.options.on_cancel == "keep_partial")
             self.draft = None
+
+    def interrupted(self) -> Stop:
+        """Stop in the middle because someone said so; gives the end.
+
+        A run that is suspended leaves all as it is, like one that a crash cut off.
+        """
+        if not self.suspending:
+            self.break_off()
+            return Stop("cancelled")
+        self._flush()
+        self.draft = None
+        return Stop("suspended", (Notice("info", "interrupted", "Suspended; resume goes on."),))
 
     async def end(self, stop: Stop) -> Return:
         """Tell the end, once: told again, it only waits until the first is durable and shown."""

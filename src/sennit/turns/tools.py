@@ -102,7 +102,8 @@ async def _call(
         failpoints.reach(f"tool.after: {tool.name}")
         outcomes[request.id] = outcome
     except CancelledError:
-        outcomes[request.id] = Outcome(error=CANCELLED)
+        if not run.suspending:  # then whoever goes on with it does as the tool's `replay` says
+            outcomes[request.id] = Outcome(error=CANCELLED)
         raise
 
 

@@ -1,0 +1,494 @@
+"""Runs: started, watched, steered, stopped, gone on with, and decided about."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from sennit.errors import ExistsError, ValidationError
+from sennit.memory.context import MemoryContext
+from sennit.messages.codec import loads
+from sennit.messages.content import InstructionContent
+from sennit.messages.message import Message
+from sennit.server.branches import ONE
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.event_shapes import EventShape, RunShape, run_shapes
+from sennit.server.problems import Problem
+from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
+from sennit.server.sse import MEDIA, EventStream
+from sennit.services.params import checked_params
+from sennit.services.tools import Tool
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.conversation import ConversationSession, last_answer
+from sennit.turns.events import RunStarted
+from sennit.turns.options import Budget, SessionOptions, StreamingOptions
+from sennit.turns.pending import waiting
+from sennit.turns.request import Request
+
+
+class RunAsk(Ask):
+    """What to run: by default the server's first model with all its tools."""
+
+    text: str | None = None
+    """Said first, together with the run or not at all."""
+    id: UUID | None = None
+    """The id of that message, made by whoever says it: the same cannot be said twice."""
+    model: str | None = None
+    tools: list[str] | UnsetType = UNSET
+    options: dict[str, Any] | None = None
+    """As SessionOptions."""
+    streaming: dict[str, Any] | None = None
+    """As StreamingOptions."""
+    params: dict[str, Any] | None = None
+    """How the model answers, such as temperature and max_tokens."""
+    memory: bool | UnsetType = UNSET
+    """Whether the model is told what is remembered."""
+
+
+class StartedRun(Shape):
+    """A run that has begun."""
+
+    id: UUID
+    branch_id: UUID
+    state: str
+
+
+class Started(Shape):
+    """A run that has begun, and where to watch it."""
+
+    run: StartedRun
+    after: int
+    """The number of the last event before it."""
+    events: str
+    """Where its events are told."""
+
+
+class EditAsk(Ask):
+    """A message to be said otherwise, on a fork."""
+
+    message: UUID | int
+    text: str
+    name: str | None = None
+    run: RunAsk | None = None
+
+
+class RegenerateAsk(Ask):
+    """An answer to be given anew, on a fork; without a message, the last one."""
+
+    message: UUID | int | None = None
+    name: str | None = None
+    run: RunAsk | None = None
+
+
+class Forked(Shape):
+    """A fork, and the run on it if one was asked for."""
+
+    branch: BranchShape
+    run: Started | None
+
+
+class RunsQuery(Ask):
+    """Which runs."""
+
+    limit: Annotated[int, Meta(ge=1, le=500)] = 50
+
+
+class RunList(Shape):
+    """The runs of a branch, the newest first."""
+
+    runs: list[RunShape]
+
+
+class EventsQuery(Ask):
+    """From which event on, and whether to go on after the run."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    follow: bool = False
+
+
+class CancelAsk(Ask):
+    """How to stop: at once, or when the model and the tools are done with their turn."""
+
+    mode: Literal["now", "after_turn"] = "now"
+
+
+class Cancelled(Shape):
+    """Whether there was anything to stop here."""
+
+    cancelled: bool
+
+
+class SteerAsk(Ask):
+    """Something said to a run under way."""
+
+    text: Annotated[str, Meta(min_length=1)]
+
+
+class Steered(Shape):
+    """What was said."""
+
+    message: MessageShape
+    running: bool
+    """Whether a run takes it in; otherwise it stands on the branch."""
+
+
+class Waiting(Shape):
+    """The tool calls that wait for a person."""
+
+    waiting: list[MessageShape]
+
+
+class Decision(Ask):
+    """Whether a tool call may be made."""
+
+    approve: bool
+    message: str = ""
+    """Why not; the model is told."""
+
+
+class Decided(Shape):
+    """What became of a decision."""
+
+    waiting: int
+    """How many calls still wait."""
+    run: Started | None
+    """The run, if it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A run as it was asked for, checked."""
+
+    model: str
+    tools: list[Tool]
+    contexts: list[MemoryContext]
+    params: dict[str, Any]
+    options: SessionOptions | None
+    streaming: StreamingOptions | None
+
+    async def conversation(self, branch: Branch) -> ConversationSession:
+        """The conversation on a branch, which is granted what it needs."""
+        names = {self.model, *(tool.name for tool in self.tools)}
+        if not all(map(branch.may_use, names)):
+            await to_thread(branch.grant, resources=names)
+        request = Request.of(
+            branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
+        )
+        return ConversationSession(request)
+
+
+def _plan(call: Call, ask: RunAsk) -> _Plan:
+    """What is asked for; raises Problem 422 for what is not here."""
+    server = call.server
+    model = ask.model or next(iter(server.models))
+    if model not in server.models:
+        there = ", ".join(map(repr, server.models))
+        raise Problem(422, "model", f"No model {model!r}; there are: {there}.", param="model")
+    tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
+    remembers = server.settings.memory if ask.memory is UNSET else ask.memory
+    return _Plan(
+        model,
+        tools,
+        [MemoryContext(call.caller.client.memory)] if remembers else [],
+        checked_params(ask.params or {}),
+        _options(SessionOptions, ask.options, "options"),
+        _options(StreamingOptions, ask.streaming, "streaming"),
+    )
+
+
+async def start(call: Call) -> Started:
+    """Start a run on a branch; raises Problem 409 if one is under way."""
+    ask: RunAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await _start(call, branch, _plan(call, ask), _said(branch, ask.text, ask.id))
+
+
+async def _start(call: Call, branch: Branch, plan: _Plan, say: Message | None) -> Started:
+    conversation = await plan.conversation(branch)
+    event = await call.server.runs.start(conversation, plan.options, plan.streaming, say=say)
+    return _started(branch, event)
+
+
+def _said(branch: Branch, text: str | None, id: UUID | None) -> Message | None:
+    if text is None:
+        return None
+    if id is not None and id in branch.session.messages:
+        raise ExistsError(f"Message {id} has been said already; read the branch's messages.")
+    return Message(InstructionContent(instruction=text), sender=branch.session.user, id=id)
+
+
+def _started(branch: Branch, event: RunStarted) -> Started:
+    where = f"/api/sessions/{branch.session.id}/branches/{branch.id}/events"
+    return Started(
+        run=StartedRun(id=event.run_id, branch_id=branch.id, state="running"),
+        after=event.seq - 1,
+        events=f"{where}?after={event.seq - 1}",
+    )
+
+
+def _tools(call: Call, names: list[str]) -> list[Tool]:
+    known = call.server.tools
+    if unknown := [name for name in names if name not in known]:
+        there = ", ".join(map(repr, known)) or "none"
+        told = f"No tool {unknown[0]!r}; there are: {there}."
+        raise Problem(422, "tool", told, param="tools")
+    return [known[name] for name in names]
+
+
+def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
+    """The options that are meant; raises Problem 422 for one there is not."""
+    if given is None:
+        return None
+    fields = dict(given)
+    try:
+        if isinstance(fields.get("budget"), dict):
+            fields["budget"] = Budget(**fields["budget"])
+        return kind(**fields)
+    except ValidationError as error:
+        raise Problem(422, "invalid", str(error), param=name) from None
+    except TypeError:
+        known = ", ".join(kind.__slots__)
+        told = f"There is another option in {name} than: {known}."
+        raise Problem(422, "invalid", told, param=name) from None
+
+
+async def edit(call: Call) -> Forked:
+    """Say a message otherwise, on a fork."""
+    ask: EditAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await _forked(call, ask.run, lambda: branch.edit(ask.message, ask.text, name=ask.name))
+
+
+async def regenerate(call: Call) -> Forked:
+    """Have an answer given anew, on a fork."""
+    ask: RegenerateAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+
+    def fork() -> Branch:
+        old = last_answer(branch.messages) if ask.message is None else ask.message
+        return branch.regenerate(old, name=ask.name)
+
+    return await _forked(call, ask.run, fork)
+
+
+async def _forked(call: Call, ask: RunAsk | None, make: Callable[[], Branch]) -> Forked:
+    """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
+    if ask is None:
+        fork, run = await to_thread(make), None
+    else:
+        call.caller.require("run")
+        plan = _plan(call, ask)
+        fork = await to_thread(make)
+        run = await _start(call, fork, plan, _said(fork, ask.text, ask.id))
+    return Forked(branch=await to_thread(branch_shape, fork), run=run)
+
+
+async def list_runs(call: Call) -> RunList:
+    """The runs of a branch."""
+    query: RunsQuery = call.query
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return RunList(runs=await to_thread(run_shapes, branch, query.limit))
+
+
+async def watch(call: Call) -> EventStream:
+    """The events of a branch past a number."""
+    query: EventsQuery = call.query
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    after = query.after
+    if (seen := call.header("last-event-id")) is not None:
+        if not seen.isdecimal() or len(seen) > 18:
+            told = f"Last-Event-ID is the number of an event, got {seen[:50]!r}."
+            raise Problem(422, "invalid", told, param="Last-Event-ID")
+        after = int(seen)
+    server = call.server
+    return EventStream(
+        branch,
+        after,
+        follow=query.follow,
+        limits=server.settings.limits,
+        streams=server.streams,
+    )
+
+
+async def cancel(call: Call) -> Cancelled:
+    """Stop the run that is under way here; raises Problem 409 if it is in another program."""
+    ask: CancelAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    running = call.server.runs.on(branch.id)
+    if running is None:
+        shape = await to_thread(branch_shape, branch)
+        if shape.running:
+            told = "The run is in another program, which alone can stop it."
+            raise Problem(409, "elsewhere", told)
+        return Cancelled(cancelled=False)
+    running.cancel(ask.mode)
+    return Cancelled(cancelled=True)
+
+
+async def steer(call: Call) -> Steered:
+    """Say something that a run under way takes in before it asks the model again."""
+    ask: SteerAsk = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    running = call.server.runs.on(branch.id)
+    if running is not None:
+        message = await to_thread(running.steer, ask.text)
+        return Steered(message=message_shape(message), running=True)
+    group = await branch.session.aadd_message("user", ask.text, branches=branch)
+    message = group.messages[0]
+    return Steered(message=message_shape(message, branch.index(message.id)), running=False)
+
+
+async def resume(call: Call) -> Started:
+    """Go on with a run that was interrupted or waits."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await _resume(call, branch, call.body)
+
+
+async def _resume(call: Call, branch: Branch, ask: RunAsk) -> Started:
+    if ask.text is not None:
+        raise Problem(422, "invalid", "resume goes on and says nothing; start a run for that.")
+    plan = await _as_before(call, branch, ask)
+    conversation = await plan.conversation(branch)
+    event = await call.server.runs.start(conversation, plan.options, plan.streaming, resume=True)
+    return _started(branch, event)
+
+
+async def _as_before(call: Call, branch: Branch, ask: RunAsk) -> _Plan:
+    """The last run again, with the model it had if that is still here."""
+    last = await to_thread(BranchRuns(branch).last)
+    had = "" if last is None else loads(last.body).get("model", "")
+    if ask.model is None and had in call.server.models:
+        ask = msgspec.structs.replace(ask, model=had)
+    return _plan(call, ask)
+
+
+async def list_waiting(call: Call) -> Waiting:
+    """The tool calls that wait for a person."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    found = await to_thread(waiting, branch)
+    return Waiting(waiting=[message_shape(one, branch.index(one.id)) for one in found])
+
+
+async def decide(call: Call) -> Decided:
+    """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
+    given: Decision = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    conversation = await (await _as_before(call, branch, RunAsk())).conversation(branch)
+    call_id = call.path["call"]
+    if given.approve:
+        await conversation.approve(call_id, resume=False)
+    else:
+        await conversation.deny(call_id, given.message, resume=False)
+    left = await to_thread(waiting, branch)
+    run = None if left else await _resume(call, branch, RunAsk())
+    return Decided(waiting=len(left), run=run)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path=ONE + "/edit",
+            handle=edit,
+            scope="write",
+            summary="Say a message otherwise, on a fork, and run that if you like",
+            body=EditAsk,
+            answer=Forked,
+            status=201,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/regenerate",
+            handle=regenerate,
+            scope="write",
+            summary="Have an answer given anew, on a fork",
+            body=RegenerateAsk,
+            answer=Forked,
+            status=201,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/runs",
+            handle=start,
+            scope="run",
+            summary="Let a model answer; the run goes on whoever listens",
+            body=RunAsk,
+            answer=Started,
+            status=202,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/runs",
+            handle=list_runs,
+            scope="read",
+            summary="The runs of a branch, the newest first",
+            query=RunsQuery,
+            answer=RunList,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/events",
+            handle=watch,
+            scope="read",
+            summary="The events of a branch as they come; Last-Event-ID goes on",
+            query=EventsQuery,
+            answer=EventShape,
+            media=MEDIA,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/cancel",
+            handle=cancel,
+            scope="run",
+            summary="Stop the run; what was said is kept",
+            body=CancelAsk,
+            answer=Cancelled,
+            status=202,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/steer",
+            handle=steer,
+            scope="run",
+            summary="Say something to a run under way",
+            body=SteerAsk,
+            answer=Steered,
+            status=202,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/resume",
+            handle=resume,
+            scope="run",
+            summary="Go on with a run that was interrupted",
+            body=RunAsk,
+            answer=Started,
+            status=202,
+        ),
+        Endpoint(
+            method="GET",
+            path=ONE + "/waiting",
+            handle=list_waiting,
+            scope="read",
+            summary="The tool calls that wait for a person",
+            answer=Waiting,
+        ),
+        Endpoint(
+            method="POST",
+            path=ONE + "/approvals/{call}",
+            handle=decide,
+            scope="run",
+            summary="Allow or refuse a tool call that waits",
+            body=Decision,
+            answer=Decided,
+            status=202,
+        ),
+    ]

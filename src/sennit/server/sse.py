@@ -1,0 +1,110 @@
+"""Events of a branch as a stream that a browser can follow (server-sent events).
+
+Nothing is kept for a stream: it reads the journal of the branch from a number on, live where a run
+is in this process, from the store otherwise. So a client that comes back with the number of the
+last event it saw (`Last-Event-ID`) misses none and sees none twice, also after a restart; and one
+that reads too slowly costs no memory. A comment now and then shows that the stream is alive.
+"""
+
+from __future__ import annotations
+
+from asyncio import FIRST_COMPLETED, CancelledError, Task, create_task, timeout, wait
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Send
+from starlette.types import Scope as HttpScope
+
+from sennit.server.event_shapes import event_shape
+from sennit.server.settings import Limits
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.events import AnyEvent
+from sennit.turns.joining import Joined
+
+MEDIA = "text/event-stream"
+_HELLO = b"retry: 1000\n\n"
+_ALIVE = b": alive\n\n"
+
+_encoder = msgspec.json.Encoder()
+
+
+def frame(event: AnyEvent, branch: Branch) -> bytes:
+    """One event as it is sent."""
+    data = _encoder.encode(event_shape(event, branch))
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
+
+
+class EventStream(Response):
+    """The events of a branch past a number, as they come."""
+
+    media_type = MEDIA
+
+    def __init__(
+        self,
+        branch: Branch,
+        after: int,
+        *,
+        follow: bool,
+        limits: Limits,
+        streams: set[EventStream],
+    ) -> None:
+        """`streams` are all that are open, so that they can be ended."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        super().__init__(None, 200, headers, MEDIA)
+        del self.headers["content-length"]
+        self._branch, self._limits, self._streams = branch, limits, streams
+        self._joined = Joined(BranchRuns(branch), after, follow=follow)
+
+    async def __call__(self, _scope: HttpScope, receive: Receive, send: Send) -> None:
+        self._gone = gone = create_task(_gone(receive))
+        self._streams.add(self)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._piece(send, _HELLO)
+            async with self._joined:
+                await self._tell(send, gone)
+            if gone.cancelled() or not gone.done():
+                await send({"type": "http.response.body", "body": b""})
+        except TimeoutError:
+            pass  # it has not read for so long that nobody is there; it can come back
+        finally:
+            self._streams.discard(self)
+            gone.cancel()
+
+    def stop(self) -> None:
+        """End the stream; the client comes back elsewhere, with the number of its last event."""
+        self._gone.cancel()
+
+    async def _tell(self, send: Send, gone: Task[None]) -> None:
+        """Send events until there are no more, or nobody to send them to."""
+        upcoming = create_task(self._joined.batch())
+        try:
+            while True:
+                awaited: set[Task[Any]] = {upcoming, gone}
+                await wait(awaited, timeout=self._limits.heartbeat, return_when=FIRST_COMPLETED)
+                if gone.done():
+                    return
+                if not upcoming.done():
+                    await self._piece(send, _ALIVE)
+                    continue
+                if not (events := upcoming.result()):
+                    return
+                await self._piece(send, b"".join(frame(one, self._branch) for one in events))
+                upcoming = create_task(self._joined.batch())
+        finally:
+            upcoming.cancel()
+            with suppress(CancelledError):
+                await upcoming
+
+    async def _piece(self, send: Send, data: bytes) -> None:
+        async with timeout(self._limits.send_seconds):
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    """Wait until the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,98 @@
+"""The runs of this server: tasks of its own, tied to no connection.
+
+A run goes on whoever listens; its events are in the store, so whoever comes back reads on from
+there. When the server ends, each run is suspended, and any server can go on with it.
+"""
+
+from __future__ import annotations
+
+from asyncio import Future, Task, create_task, get_running_loop, shield, to_thread, wait
+from typing import Any
+from uuid import UUID
+
+from sennit.messages.message import Message
+from sennit.server.problems import Problem
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.events import AnyEvent, RunEnded, RunStarted
+from sennit.turns.options import SessionOptions, StreamingOptions
+
+# What a run that was not begun says of why, and which status that is.
+_REFUSED = {"busy": 409, "access": 403}
+
+
+class UnderWay:
+    """The runs that are under way here."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Task[None], ConversationSession] = {}
+        self._by_branch: dict[UUID, ConversationSession] = {}
+
+    def on(self, branch: UUID) -> ConversationSession | None:
+        """The conversation that runs on a branch, if one does so here."""
+        return self._by_branch.get(branch)
+
+    async def start(
+        self,
+        conversation: ConversationSession,
+        options: SessionOptions | None = None,
+        streaming: StreamingOptions | None = None,
+        *,
+        say: str | Message | None = None,
+        resume: bool = False,
+    ) -> RunStarted:
+        """Start a run, or go on with one; raises Problem if it is refused."""
+        model = conversation.request.model
+        # Whether a model streams is known once it is connected, which may take a while.
+        pieces = await to_thread(lambda: model.streams)
+        began: Future[AnyEvent] = get_running_loop().create_future()
+        how: dict[str, Any] = {"say": say, "resume": resume, "pieces": pieces}
+        task = create_task(self._run(conversation, began, options, streaming, how))
+        self._tasks[task] = conversation
+        task.add_done_callback(self._tasks.pop)
+        event = await shield(began)  # the run goes on if whoever asked for it is gone
+        if isinstance(event, RunEnded):
+            raise _refused(event)
+        assert isinstance(event, RunStarted)
+        return event
+
+    async def _run(
+        self,
+        conversation: ConversationSession,
+        began: Future[AnyEvent],
+        options: SessionOptions | None,
+        streaming: StreamingOptions | None,
+        how: dict[str, Any],
+    ) -> None:
+        branch = conversation.request.branch.id
+        try:
+            async with conversation.events(options, streaming, **how) as events:
+                async for event in events:
+                    if not began.done():
+                        if isinstance(event, RunStarted):
+                            self._by_branch[branch] = conversation
+                        began.set_result(event)
+        except Exception as error:
+            if began.done():
+                raise
+            began.set_exception(error)
+        finally:
+            if self._by_branch.get(branch) is conversation:
+                del self._by_branch[branch]
+            if not began.done():
+                began.cancel()
+
+    async def suspend_all(self, seconds: float) -> None:
+        """Suspend all runs, and wait until that is durable, but no longer than that."""
+        for conversation in list(self._tasks.values()):
+            conversation.suspend()
+        if self._tasks:
+            await wait(self._tasks, timeout=seconds)
+
+
+def _refused(event: RunEnded) -> Problem:
+    notice = event.result.messages[0]
+    if event.result.stop_reason == "cancelled":
+        return Problem(503, "stopping", "The server is about to stop; ask again in a moment.")
+    if event.result.stop_reason == "error":
+        return Problem(503, notice.code, notice.text)
+    return Problem(_REFUSED.get(notice.code, 422), notice.code, notice.text)
