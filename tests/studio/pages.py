@@ -113,7 +113,7 @@ class Studio:
         """Make a session."""
         self.page.locator("#new").click()
         dialog = self.page.get_by_role("dialog")
-        dialog.get_by_role("textbox").fill(key)
+        dialog.get_by_label("Name").fill(key)
         dialog.get_by_role("button", name="Begin").click()
         self.page.locator("#say").wait_for()
 

@@ -81,7 +81,7 @@ function Login({ done }) {
       done();
     } catch (refused) {
       login(null);
-      setError(refused);
+      setError(refused.status === 401 ? new Error('This token is not valid.') : refused);
     }
   };
   return html`<main class="login"><form onSubmit=${enter}>

@@ -2,6 +2,7 @@
 // a fork. Nothing is overwritten here: edit, retry and fork lead to a new branch.
 import { post } from './api.js';
 import { Composer } from './composer.js';
+import { asked } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { VirtualList } from './list.js';
@@ -19,7 +20,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const [editing, setEditing] = useState(null);
   const [seen, setSeen] = useState(null);
   const [away, setAway] = useState(false);
-  const [asked, setAsked] = useAsked(models);
+  const [ask, setAsk] = useAsk(models);
   const list = useRef(null);
   const field = useRef(null);
   const known = transcript.loaded;
@@ -34,9 +35,12 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const deeds = {
     select: (message) => setSelected(message.id),
     edit: (message) => { setEditing(message?.id ?? null); if (message) setSelected(message.id); },
-    edited: (message, text) => { setEditing(null); return move(() => post(transcript.url('edit'), { message: message.id, text, run: asked })); },
-    retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: asked })),
-    fork: (message) => move(() => post(transcript.url('fork'), { at: message.id })),
+    edited: (message, text) => { setEditing(null); return move(() => post(transcript.url('edit'), { message: message.id, text, run: ask })); },
+    retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: ask })),
+    fork: async (message) => {
+      const given = await asked('Fork after this message', [['name', 'Name of the new branch (may be empty)']], 'Fork');
+      if (given) await move(() => post(transcript.url('fork'), { at: message.id, name: given.name || null }));
+    },
     seen: (message) => setSeen(message),
     turn: (message, step) => {
       const all = message.siblings ?? [];
@@ -47,7 +51,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
   };
   const send = (text) => attempt(async () => {
     list.current?.toEnd();
-    await transcript.run({ ...asked, text });
+    await transcript.run({ ...ask, text });
     return true;
   });
   const stop = () => attempt(() => transcript.stop());
@@ -67,8 +71,8 @@ export function ChatView({ session, branch, params, models, onChange }) {
         }} />
       ${away && html`<button class="to-end" aria-label="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
       <${Notices} transcript=${transcript} />
-      <${Composer} branch=${branch.id} running=${transcript.running} models=${models} model=${asked.model} remember=${asked.memory}
-        onModel=${(model) => setAsked({ ...asked, model })} onRemember=${(memory) => setAsked({ ...asked, memory })}
+      <${Composer} branch=${branch.id} running=${transcript.running} models=${models} model=${ask.model} remember=${ask.memory}
+        onModel=${(model) => setAsk({ ...ask, model })} onRemember=${(memory) => setAsk({ ...ask, memory })}
         onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
     </section>
     ${seen && html`<${SeenPanel} transcript=${transcript} message=${seen} close=${() => setSeen(null)} />`}
@@ -87,10 +91,9 @@ function useTranscript(session, branch, onChange) {
   return transcript;
 }
 
-function useAsked(models) {
+function useAsk(models) {
   const preferred = models.find((one) => one.default) ?? models[0];
-  const [asked, setAsked] = useState({ model: preferred?.name, memory: true });
-  return [asked, setAsked];
+  return useState({ model: preferred?.name, memory: true });
 }
 
 // A link may name a message (m) or a position (at): go there once it is known where that is.

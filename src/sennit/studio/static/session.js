@@ -5,6 +5,7 @@ import { CompareView } from './compare.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
+import { Menu } from './menu.js';
 import { go, pageLink, sessionLink } from './route.js';
 import { titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
@@ -15,7 +16,7 @@ import { html, useCallback, useEffect, useRef, useState } from './view.js';
 import { many } from './words.js';
 
 const VIEWS = [['chat', 'Chat'], ['tree', 'Tree'], ['compare', 'Compare']];
-const FORMATS = [['jsonl', 'Whole session (JSONL)'], ['openai', 'Training: chat messages'], ['sharegpt', 'Training: ShareGPT']];
+const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT']];
 
 export function SessionView({ route, models }) {
   const { session: id, view, params } = route;
@@ -32,7 +33,7 @@ export function SessionView({ route, models }) {
       ${branch && html`<${BranchPicker} session=${session} branch=${branch} view=${view} />
       <div class="tabs" role="tablist" aria-label="Views">${VIEWS.map(([key, words]) => html`
         <a key=${key} role="tab" id="tab-${key}" aria-selected=${view === key} href=${sessionLink(id, branch.id, { view: key })}>${words}</a>`)}</div>`}
-      <${SessionDeeds} session=${session} branch=${branch} />
+      <${SessionDeeds} session=${session} branch=${branch} refresh=${refresh} />
     </header>
     ${!branch && html`<${Begin} session=${session} refresh=${refresh} />`}
     ${branch && view === 'chat' && html`<${ChatView} key=${branch.id} session=${session} branch=${branch} params=${params} models=${models} onChange=${refresh} />`}
@@ -84,26 +85,34 @@ function Begin({ session, refresh }) {
   return html`<${Empty}>Beginning the first branch…<//>`;
 }
 
-function SessionDeeds({ session, branch }) {
+function SessionDeeds({ session, branch, refresh }) {
   const remember = () => attempt(async () => {
     const told = await post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true });
     const count = told.memories_extracted ?? 0;
     toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
     if (count) go(pageLink('memory'));
   });
-  const remove = async () => {
-    if (!await confirmed('Delete this session?', 'All its branches and messages are erased for good.', 'Delete')) return;
-    await attempt(async () => {
-      await del(path('sessions', session.id));
-      dispatchEvent(new Event('sessionschange'));
-      go('#/');
-    });
+  const remove = (words, warning, work) => async () => {
+    if (!await confirmed(words, warning, 'Delete')) return;
+    await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
   };
-  const save = (format) => attempt(() => download(path('sessions', session.id, 'export') + query({ format, branch: branch?.id }), `${session.key ?? session.id}.jsonl`));
+  const removeBranch = remove('Delete this branch?', 'Messages that other branches share stay with them.', async () => {
+    await del(path('sessions', session.id, 'branches', branch.id));
+    go(sessionLink(session.id));
+    await refresh();
+  });
+  const removeSession = remove('Delete this session?', 'All its branches and messages are erased for good.', async () => {
+    await del(path('sessions', session.id));
+    go('#/');
+  });
+  const save = (format) => attempt(() => download(path('sessions', session.id, 'export') + query({ format }), `${session.key ?? session.id}.jsonl`));
+  const entries = [
+    ...FORMATS.map(([format, words]) => [words, () => save(format)]), null,
+    ...(session.branches.length > 1 ? [['Delete this branch', removeBranch, 'bad']] : []),
+    ['Delete this session', removeSession, 'bad'],
+  ];
   return html`<div class="session-deeds">
     ${branch && html`<button class="button quiet" id="remember" title="Commit: keep what matters of this branch" onClick=${remember}><${Icon} name="memory" /><span>Remember</span></button>`}
-    <details class="menu"><summary class="icon-button" aria-label="Export" title="Export"><${Icon} name="download" /></summary>
-      <div class="menu-body" role="menu">${FORMATS.map(([format, words]) => html`<button key=${format} role="menuitem" onClick=${() => save(format)}>${words}</button>`)}</div></details>
-    <button class="icon-button" aria-label="Delete session" title="Delete session" onClick=${remove}><${Icon} name="trash" /></button>
+    <${Menu} label="More" icon="more" entries=${entries} />
   </div>`;
 }

@@ -58,10 +58,10 @@ async function look(words, signal, { setPage, setFound, setError }) {
 
 /** Make a session and go there. */
 export async function begin() {
-  const key = await asked('New session', 'Name (may be empty)', { action: 'Begin' });
-  if (key === null) return;
+  const given = await asked('New session', [['key', 'Name (may be empty)'], ['system', 'What the model is told first (may be empty)', 'long']], 'Begin');
+  if (given === null) return;
   await attempt(async () => {
-    const session = await post('/api/sessions', key ? { key } : {});
+    const session = await post('/api/sessions', Object.fromEntries(Object.entries(given).filter(([, text]) => text)));
     dispatchEvent(new Event('sessionschange'));
     go(sessionLink(session.id));
   });
