@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from sennit import ModelError, Tool
+from sennit import ModelError, Tool, iModel
 from sennit.server.tokens import add_token, new_token
 from sennit.testing import ScriptedModel
 from tests.serving import Running, serving
@@ -245,3 +246,22 @@ def test_with_tokens_the_page_asks_for_one(tmp_path: Path, open_studio: OpenStud
         studio.begin("mine")
         studio.page.reload()
         expect(studio.page.get_by_role("link", name="mine")).to_be_visible()
+
+
+def test_the_model_inside_answers_and_says_that_it_is_tiny(
+    tmp_path: Path, open_studio: OpenStudio
+) -> None:
+    with serving(tmp_path / "s.db", models=[iModel("local")]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        expect(studio.page.locator(".composer")).to_contain_text("tiny")
+        studio.say("Name a knot.")
+        expect(studio.answers.last.locator(".prose")).to_contain_text(
+            re.compile(r"\w+"), timeout=30_000
+        )
+        stop = studio.page.locator("#stop")
+        if stop.count():
+            stop.click()
+        studio.idle()
+        studio.page.reload()
+        expect(studio.answers.last.locator(".prose")).to_contain_text(re.compile(r"\w+"))

@@ -96,17 +96,18 @@ function useAsk(models) {
   return useState({ model: preferred?.name, memory: true });
 }
 
-// A link may name a message (m) or a position (at): go there once it is known where that is.
+// A link may name a message (m), which may stand on another branch, or a position (at).
 function useJump(transcript, list, { m, at }, setSelected, known) {
   useEffect(() => {
     if (!known || (!m && at === undefined)) return;
     attempt(async () => {
-      const index = m ? await transcript.find(m) : Math.min(Number(at), transcript.total - 1);
-      if (!(index >= 0)) return;
-      transcript.ensure(index - 20, index + 20);
+      const here = { branch_id: transcript.branch, index: Math.min(Number(at), transcript.total - 1) };
+      const { branch_id: branch, index } = m ? await transcript.find(m) : here;
+      if (branch !== transcript.branch) return go(sessionLink(transcript.session, branch, { m }), { replace: true });
+      if (!(index >= 0)) return undefined;
       list.current?.reveal(index);
-      const message = await transcript.message(index);
-      if (message) setSelected(message.id);
+      transcript.ensure(index - 20, index + 20);
+      return setSelected((await transcript.message(index))?.id);
     });
   }, [transcript, m, at, known]);
 }
@@ -132,7 +133,7 @@ function useChatKeys({ transcript, selected, setSelected, list, field, deeds, st
     const message = transcript.at(index);
     if (!message) return;
     setSelected(message.id);
-    list.current?.reveal(index);
+    list.current?.show(index);
   };
   const on = (kind, deed) => () => { const message = current(); if (message && (!kind || message.kind === kind)) deed(message); };
   const waits = (approve) => () => { const [call] = transcript.waiting.values(); if (call) deeds.decide(call, approve); };

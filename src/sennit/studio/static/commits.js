@@ -3,10 +3,11 @@ import { get, post } from './api.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { Decisions } from './memory.js';
+import { sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { html, useEffect, useState } from './view.js';
-import { fully, many } from './words.js';
+import { fully } from './words.js';
 
 export function Commits({ changed, version }) {
   const [commits, setCommits] = useState(null);
@@ -27,13 +28,15 @@ function Commit({ commit, changed }) {
       changed();
     });
   };
+  const { status, memories_extracted: count = 0, method } = commit.result;
   return html`<section class="commit">
-    <header><span class="badge ${commit.status === 'committed' ? 'good' : ''}">${commit.status}</span>
-      <b>${many(commit.memories_extracted ?? 0, 'memory').replace(/memorys$/, 'memories')}</b>
+    <header><span class="badge ${status === 'committed' ? 'good' : ''}">${status}</span>
+      <b>${count === 1 ? '1 memory' : `${count} memories`}</b>
       <time class="hint" datetime=${commit.created_at}>${fully(commit.created_at)}</time>
-      ${commit.method && html`<span class="hint">by ${commit.method}</span>`}
+      ${method && html`<span class="hint">by ${method}</span>`}
+      <a class="hint" href=${sessionLink(commit.session, commit.branch)}>the session</a>
       <span class="spring"></span>
-      ${commit.status !== 'undone' && html`<button class="button quiet undo" onClick=${undo}><${Icon} name="undo" />Undo</button>`}</header>
-    <${Decisions} decisions=${commit.decisions ?? []} />
+      ${status !== 'undone' && html`<button class="button quiet undo" onClick=${undo}><${Icon} name="undo" />Undo</button>`}</header>
+    <${Decisions} decisions=${commit.decisions} />
   </section>`;
 }

@@ -41,6 +41,13 @@ export class VirtualList extends Component {
     this.#settle();
   }
 
+  /** Bring a row into sight, unless all of it is. */
+  show(index) {
+    const { scrollTop, clientHeight } = this.box.current;
+    const whole = this.heights.before(index) >= scrollTop && this.heights.before(index + 1) <= scrollTop + clientHeight;
+    if (!whole) this.reveal(index);
+  }
+
   /** Go to the end, and stay there while it grows. */
   toEnd() {
     this.atEnd = true;

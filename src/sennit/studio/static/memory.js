@@ -61,17 +61,18 @@ function Memories({ category, chosen, version }) {
 
 async function memories(category, words, signal, before) {
   if (!words.trim()) return get('/api/memories' + query({ category, limit: PAGE, before }), { signal });
-  const { results } = await get('/api/find' + query({ q: words, limit: 40 }), { signal });
-  return { memories: results.filter((one) => one.category !== 'message' && (!category || one.category === category)), next: null };
+  const { matches } = await get('/api/find' + query({ q: words, category, limit: 50 }), { signal });
+  return { memories: matches.filter((one) => one.category && one.category !== 'message'), next: null };
 }
 
 function Item({ uri, category, version, changed }) {
-  const [item, setItem] = useState(null);
+  const [told, setTold] = useState(null);
   const [error, setError] = useState(null);
   const list = pageLink('memory', { category: category || undefined });
-  useEffect(() => { get('/api/memories/item' + query({ uri })).then(setItem, setError); }, [uri, version]);
+  useEffect(() => { get('/api/memories/item' + query({ uri })).then(setTold, setError); }, [uri, version]);
   if (error) return html`<article class="memory-item"><${Failed} error=${error} /></article>`;
-  if (!item) return html`<article class="memory-item"><${Empty}>Looking…<//></article>`;
+  if (!told) return html`<article class="memory-item"><${Empty}>Looking…<//></article>`;
+  const { memory, history, decisions } = told;
   const forget = async () => {
     if (!await confirmed('Forget this memory?', 'It is erased with its history, and will not be found again.', 'Forget')) return;
     await attempt(async () => {
@@ -82,23 +83,23 @@ function Item({ uri, category, version, changed }) {
     });
   };
   return html`<article class="memory-item" aria-label="Memory">
-    <header class="item-head"><span class="badge">${item.category}</span><code class="uri">${item.uri}</code>
+    <header class="item-head"><span class="badge">${memory.category}</span><code class="uri">${memory.uri}</code>
       <a class="icon-button" href=${list} aria-label="Close"><${Icon} name="close" /></a></header>
-    <div class="item-text">${item.text}</div>
-    <${Validity} item=${item} />
-    <h2>Evidence</h2><${Evidence} evidence=${item.evidence ?? []} />
-    <h2>History</h2><${History} history=${item.history ?? []} />
-    ${item.decisions?.length > 0 && html`<h2>What its commit decided</h2><${Decisions} decisions=${item.decisions} uri=${uri} />`}
+    <div class="item-text">${memory.text}</div>
+    <${Validity} memory=${memory} />
+    <h2>Evidence</h2><${Evidence} evidence=${memory.evidence} />
+    <h2>History</h2><${History} history=${history} />
+    ${decisions.length > 0 && html`<h2>What its commit decided</h2><${Decisions} decisions=${decisions} />`}
     <div class="item-deeds"><button class="button danger" id="forget" onClick=${forget}>Forget</button></div>
   </article>`;
 }
 
-function Validity({ item }) {
+function Validity({ memory }) {
   return html`<dl class="facts">
-    <div><dt>Learnt</dt><dd>${fully(item.learnt_at)}</dd></div>
-    <div><dt>Holds from</dt><dd>${fully(item.valid_from)}</dd></div>
-    <div><dt>Until</dt><dd>${item.valid_to ? fully(item.valid_to) : 'now'}</dd></div>
-    <div><dt>Used</dt><dd>${many(item.active_count ?? 0, 'time')}</dd></div>
+    <div><dt>Learnt</dt><dd>${fully(memory.learnt_at)}</dd></div>
+    <div><dt>Holds from</dt><dd>${fully(memory.valid_from)}</dd></div>
+    <div><dt>Until</dt><dd>${memory.valid_to ? fully(memory.valid_to) : 'now'}</dd></div>
+    <div><dt>Used</dt><dd>${many(memory.active_count, 'time')}</dd></div>
   </dl>`;
 }
 
@@ -106,8 +107,8 @@ function Evidence({ evidence }) {
   if (!evidence.length) return html`<p class="hint">Written by hand: no message stands behind it.</p>`;
   return html`<ul class="evidence">${evidence.map((one) => html`<li key=${one.message}>
     <blockquote>${one.text ?? 'The message is no longer kept.'}</blockquote>
-    <a class="to-message" href=${sessionLink(one.session_id ?? one.session, one.branch_id ?? null, { m: one.message })}>Show the message</a>
-    ${one.said_at && html`<time class="hint" datetime=${one.said_at}>${one.role} · ${fully(one.said_at)}</time>`}</li>`)}</ul>`;
+    ${one.text !== null && html`<span class="evidence-about"><a class="to-message" href=${sessionLink(one.session, null, { m: one.message })}>Show the message</a>
+      <time class="hint" datetime=${one.said_at}>${one.role} · ${fully(one.said_at)}</time></span>`}</li>`)}</ul>`;
 }
 
 function History({ history }) {
@@ -116,9 +117,9 @@ function History({ history }) {
     <time class="hint" datetime=${one.learnt_at}>${fully(one.learnt_at)}</time></li>`)}</ol>`;
 }
 
-export function Decisions({ decisions, uri }) {
-  return html`<ul class="decisions">${decisions.map((one, index) => html`<li key=${index} class=${classes(one.uri === uri && 'here')}>
-    <span class="badge">${one.decision ?? one.did ?? one.action}</span>
-    ${one.uri ? html`<a href=${pageLink('memory', { uri: one.uri })}>${line(one.text ?? one.abstract ?? one.uri, 160)}</a>` : html`<span>${line(one.text ?? one.abstract ?? '', 160)}</span>`}
+export function Decisions({ decisions }) {
+  return html`<ul class="decisions">${decisions.map((one, index) => html`<li key=${index}>
+    <span class="badge">${one.did}</span><span class="badge">${one.category}</span>
+    <a href=${pageLink('memory', { uri: one.uri.split('#')[0] })}>${one.uri.split('/').slice(-1)[0]}</a>
     ${one.reason && html`<span class="hint">${one.reason}</span>`}</li>`)}</ul>`;
 }

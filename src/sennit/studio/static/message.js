@@ -13,7 +13,7 @@ export function MessageRow({ message, selected, editing, deeds, waiting, working
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
   return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft')} data-message=${message.id}
-      aria-label=${WHO[kind]} onClick=${() => deeds.select(message)}>
+      aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
     ${kind === 'call' && html`<${ToolCall} message=${message} waiting=${waiting} working=${working} decide=${deeds.decide} />`}
     ${kind === 'result' && html`<${ToolResult} message=${message} />`}
     ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} />`}

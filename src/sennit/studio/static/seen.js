@@ -54,6 +54,6 @@ function Part({ part, most }) {
       <span class="tokens">${number(part.tokens)}</span>
       <span class="meter"><span style=${{ width: `${(100 * part.tokens) / most}%` }}></span></span></summary>
     ${part.uri && html`<p><a href=${pageLink('memory', { uri: part.uri })}>${part.uri}</a></p>`}
-    <pre>${part.text}</pre>
+    <pre>${part.text ?? 'It was erased since.'}</pre>
   </details></li>`;
 }

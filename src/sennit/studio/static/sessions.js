@@ -49,7 +49,7 @@ export function Sessions({ current, version }) {
 async function look(words, signal, { setPage, setFound, setError }) {
   try {
     setPage(await get('/api/sessions' + query({ contains: words, limit: PAGE }), { signal }));
-    setFound(words.trim() ? (await get('/api/find' + query({ q: words, limit: 12 }), { signal })).results : null);
+    setFound(words.trim() ? (await get('/api/find' + query({ q: words, limit: 12 }), { signal })).matches : null);
     setError(null);
   } catch (error) {
     if (error.name !== 'AbortError' && error.status !== 401) setError(error);
@@ -83,6 +83,6 @@ function Found({ found }) {
     ${!found.length && html`<p class="hint">Nothing was found.</p>`}`;
 }
 
-function linkTo({ session, message, branch, uri }) {
-  return message && session ? sessionLink(session, branch ?? null, { m: message }) : pageLink('memory', { uri });
+function linkTo({ session, message, uri }) {
+  return message ? sessionLink(session, null, { m: message }) : pageLink('memory', { uri });
 }

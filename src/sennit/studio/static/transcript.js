@@ -50,11 +50,10 @@ export class Transcript {
   /** The position of a message that was loaded, or -1. */
   indexOf(id) { return this.#places.get(id) ?? -1; }
 
-  /** The position of any message of the branch; -1 if it stands on another. */
+  /** Where a message stands, {branch_id, index}: on this branch if it does. */
   async find(id) {
-    if (this.indexOf(id) >= 0) return this.indexOf(id);
-    const place = await get(path('sessions', this.session, 'messages', id) + query({ branch: this.branch }));
-    return place.branch_id === this.branch ? place.index : -1;
+    if (this.indexOf(id) >= 0) return { branch_id: this.branch, index: this.indexOf(id) };
+    return get(path('sessions', this.session, 'messages', id) + query({ branch: this.branch }));
   }
 
   /** The message at a position, loaded if need be. */

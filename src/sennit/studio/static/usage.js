@@ -14,7 +14,7 @@ export function UsagePage() {
   const [error, setError] = useState(null);
   useEffect(() => { get('/api/usage' + query({ days })).then(setUsage, setError); }, [days]);
   return html`<div class="page">
-    <header class="page-head"><h1>Usage</h1><p>Tokens and cost of every run, by day, model and session.</p></header>
+    <header class="page-head"><h1>Usage</h1><p>Tokens and cost of all answers, by day, model and session.</p></header>
     <nav class="filters" aria-label="Time">${SPANS.map(([count, words]) => html`<button key=${count} class=${classes('filter', count === days && 'here')}
       aria-pressed=${count === days} onClick=${() => setDays(count)}>${words}</button>`)}</nav>
     ${error && html`<${Failed} error=${error} />`}
@@ -24,11 +24,11 @@ export function UsagePage() {
 }
 
 function Report({ usage, days }) {
-  const sum = (field) => usage.days.reduce((total, day) => total + (day[field] ?? 0), 0);
+  const sum = (field) => usage.days.reduce((total, day) => total + day[field], 0);
   const spent = sum('cost');
   return html`<div class="usage">
     <dl class="tiles">
-      <div><dt>Runs</dt><dd>${short(sum('runs'))}</dd></div>
+      <div><dt>Answers</dt><dd>${short(sum('turns'))}</dd></div>
       <div><dt>Tokens in</dt><dd>${short(sum('input_tokens'))}</dd></div>
       <div><dt>Tokens out</dt><dd>${short(sum('output_tokens'))}</dd></div>
       <div><dt>Cost</dt><dd>${cost(spent)}</dd></div>
@@ -36,12 +36,12 @@ function Report({ usage, days }) {
     <section class="chart-card"><h2>Tokens per day</h2>
       <${DayChart} days=${days} rows=${usage.days} value=${(row) => row.input_tokens + row.output_tokens} shown=${short} /></section>
     ${spent > 0 && html`<section class="chart-card"><h2>Cost per day</h2>
-      <${DayChart} days=${days} rows=${usage.days} value=${(row) => row.cost ?? 0} shown=${cost} /></section>`}
+      <${DayChart} days=${days} rows=${usage.days} value=${(row) => row.cost} shown=${cost} /></section>`}
     <section class="chart-card"><h2>By session</h2>
-      <div class="table-scroll"><table class="table"><thead><tr><th>Session</th><th>Runs</th><th>Tokens in</th><th>Tokens out</th><th>Cost</th></tr></thead>
+      <div class="table-scroll"><table class="table"><thead><tr><th>Session</th><th>Answers</th><th>Tokens in</th><th>Tokens out</th><th>Cost</th></tr></thead>
       <tbody>${usage.sessions.map((one) => html`<tr key=${one.id}>
-        <td><a href=${sessionLink(one.id)}>${line(one.title || one.key || 'Untitled', 60)}</a></td>
-        <td>${number(one.runs)}</td><td>${number(one.input_tokens)}</td><td>${number(one.output_tokens)}</td><td>${cost(one.cost)}</td></tr>`)}</tbody></table></div>
-      ${!usage.sessions.length && html`<p class="hint">No runs in this time.</p>`}</section>
+        <td><a href=${sessionLink(one.id)}>${line(one.key ?? 'Untitled', 60)}</a></td>
+        <td>${number(one.turns)}</td><td>${number(one.input_tokens)}</td><td>${number(one.output_tokens)}</td><td>${cost(one.cost)}</td></tr>`)}</tbody></table></div>
+      ${!usage.sessions.length && html`<p class="hint">No answers in this time.</p>`}</section>
   </div>`;
 }
