@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Locator, Page, Request, Route, expect
+from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 
 # Whatever would run because of a text sets this, or opens a dialog, or breaks the page's policy.
 _WATCH = """
@@ -29,9 +29,7 @@ class Studio:
         self._refused: list[str] = []
         page.set_default_timeout(15_000)
         page.add_init_script(_WATCH)
-        page.on(
-            "dialog", lambda dialog: (self._complain("dialog", dialog.message), dialog.dismiss())
-        )
+        page.on("dialog", self._opened)
         page.on("pageerror", lambda error: self._complain("error", str(error)))
         page.on("console", self._heard)
         page.on("request", self._asked)
@@ -39,6 +37,10 @@ class Studio:
 
     def _complain(self, kind: str, text: str) -> None:
         self.complaints.append(f"{kind}: {text[:300]}")
+
+    def _opened(self, dialog: Dialog) -> None:
+        self._complain("dialog", dialog.message)
+        dialog.dismiss()
 
     def _heard(self, message: Any) -> None:
         # A refused request is no fault of the page; which ones there were is counted apart.

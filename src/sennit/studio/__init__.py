@@ -1,8 +1,8 @@
 """The studio: a web page for everything a person does with sessions, served as plain files.
 
-Nothing is built: what stands in `static` is what a browser runs, and what is not ours there is listed
-with its source and licence in `static/vendor/VENDORED.md`. This module says which files there are; it
-imports nothing, so that a server can serve them without knowing the page.
+Nothing is built: what stands in `static` is what a browser runs, and what is not ours there is
+listed with its source and licence in `static/vendor/VENDORED.md`. This module says which files
+there are; it imports nothing of ours, so that a server can serve them without knowing the page.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
 import { classes, html, useEffect, useRef, useState } from './view.js';
-import { fully, when } from './words.js';
+import { fully, line, when } from './words.js';
 
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', call: 'Tool call', result: 'Tool result' };
 
@@ -25,6 +25,7 @@ function Said({ message, editing, deeds }) {
   return html`
     <header class="message-head">
       <span class="who">${sender}</span>
+      ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(message.metadata.model, 40)}</span>`}
       ${message.created_at && html`<time datetime=${message.created_at} title=${fully(message.created_at)}>${when(message.created_at)}</time>`}
       <${Versions} message=${message} turn=${deeds.turn} />
       ${!message.draft && html`<${Deeds} message=${message} deeds=${deeds} />`}
