@@ -201,3 +201,22 @@ def all_events(server: Running, path: str, last: int | None = None) -> list[Told
     """The events at a path until the stream ends."""
     with following(server, path, last) as events:
         return list(events)
+
+
+PLAIN = {"coalesce_tokens": False}
+
+
+def new_branch(server: Running) -> str:
+    """The path of a new session's branch."""
+    session = server.post("/api/sessions", {"system": "Be brief."}).json()["id"]
+    return f"/api/sessions/{session}/branches/main"
+
+
+def run(server: Running, branch: str, text: str | None = "Hello", **more: Any) -> dict[str, Any]:
+    answer = server.post(f"{branch}/runs", {"text": text, "streaming": PLAIN, **more})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def texts(server: Running, branch: str) -> list[str]:
+    return [one["text"] for one in server.get(f"{branch}/messages").json()["messages"]]

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sennit import Tool
 from sennit.testing import ScriptedModel, ToolCall
-from tests.serving import Gate, Running, Talker, Told, all_events, following, serving
+from tests.serving import (
+    Gate,
+    Talker,
+    Told,
+    all_events,
+    following,
+    new_branch,
+    run,
+    serving,
+    texts,
+)
 from tests.talking import add
-
-PLAIN = {"coalesce_tokens": False}
-
-
-def new_branch(server: Running) -> str:
-    """The path of a new session's branch."""
-    session = server.post("/api/sessions", {"system": "Be brief."}).json()["id"]
-    return f"/api/sessions/{session}/branches/main"
-
-
-def run(server: Running, branch: str, text: str | None = "Hello", **more: Any) -> dict[str, Any]:
-    answer = server.post(f"{branch}/runs", {"text": text, "streaming": PLAIN, **more})
-    assert answer.status_code == 202, answer.text
-    return answer.json()
-
-
-def texts(server: Running, branch: str) -> list[str]:
-    return [one["text"] for one in server.get(f"{branch}/messages").json()["messages"]]
 
 
 def kinds(events: list[Told]) -> list[str]:

@@ -26,7 +26,14 @@ from sennit.memory.history import Memories
 from sennit.memory.plan import Searched, plan, plan_by_rules, search
 from sennit.memory.prompts import PROMPTS, Prompts
 from sennit.memory.realm import Realm
-from sennit.memory.result import CommitResult, failed, nothing_done, result_of
+from sennit.memory.result import (
+    CommitResult,
+    Committed,
+    committed,
+    failed,
+    nothing_done,
+    result_of,
+)
 from sennit.memory.used import uses
 from sennit.memory.values import Digest
 from sennit.memory.vectors import Vectors
@@ -155,6 +162,16 @@ class Memory(Memories):
         with self._one:
             self._finishing.reopen(uid)
         return self.finish(uid)
+
+    def commits(self, session: SessionCore) -> list[Committed]:
+        """The commits of a session, the newest first, each with what it decided."""
+        found = self.realm.store.commits(self.realm.user, session.id).commits
+        return [committed(session.id, one) for one in reversed(found)]
+
+    def committed(self, task_id: str | UUID) -> Committed:
+        """One commit, with what it decided; raises NotFoundError."""
+        session, record = self._finishing.found(commit_id(task_id))
+        return committed(session, record)
 
     def undo(self, task_id: str | UUID) -> Undone:
         """Take back what a commit has written; see `Client.undo_commit`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
+from sennit import clock
 from sennit.messages.codec import loads
 from sennit.stores.commits import CommitRecord
 
@@ -56,6 +59,26 @@ def failed(commit: CommitRecord, reason: str) -> CommitResult:
     found = result_of(commit)
     found.update(status="failed", reasons=[reason])
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A commit as it stands: where it was made, what became of it, and each of its decisions."""
+
+    id: UUID
+    session: UUID
+    branch: UUID
+    created_at: datetime
+    result: CommitResult
+    decisions: tuple[dict[str, Any], ...]
+    """As `memory_diff.json` has them: did, category, uri, version, reason."""
+
+
+def committed(session: UUID, commit: CommitRecord) -> Committed:
+    """A commit of a session as the store has it."""
+    decisions = tuple(loads(commit.body).get("diff", ()))
+    made = clock.to_datetime(commit.created)
+    return Committed(commit.id, session, commit.branch, made, result_of(commit), decisions)
 
 
 def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitResult:

@@ -9,19 +9,49 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.types import ASGIApp
 
-from sennit.server import branches, messages, places, runs, service, sessions, studio_files
+from sennit.server import (
+    branches,
+    files,
+    finding,
+    learning,
+    memories,
+    messages,
+    openapi,
+    places,
+    runs,
+    seen,
+    service,
+    sessions,
+    studio_files,
+    usage,
+)
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
-_ROOMS = (service, sessions, branches, messages, places, runs)
+_ROOMS = (
+    service,
+    sessions,
+    branches,
+    messages,
+    places,
+    runs,
+    seen,
+    learning,
+    memories,
+    files,
+    finding,
+    usage,
+)
 
 
 def endpoints() -> list[Endpoint]:
     """All endpoints there are: the table of routes."""
-    return [one for room in _ROOMS for one in room.endpoints()]
+    table = [one for room in _ROOMS for one in room.endpoints()]
+    table.append(openapi.endpoint(table))
+    return table
 
 
 def create_app(settings: ServerSettings) -> Starlette:

@@ -361,11 +361,15 @@ async def _resume(call: Call, branch: Branch, ask: RunAsk) -> Started:
 
 
 async def _as_before(call: Call, branch: Branch, ask: RunAsk) -> _Plan:
-    """The last run again, with the model it had if that is still here."""
+    """The last run again, with the model and the tools it had as far as they are still here."""
     last = await to_thread(BranchRuns(branch).last)
-    had = "" if last is None else loads(last.body).get("model", "")
-    if ask.model is None and had in call.server.models:
-        ask = msgspec.structs.replace(ask, model=had)
+    notes: dict[str, Any] = {} if last is None else loads(last.body)
+    server = call.server
+    if ask.model is None and notes.get("model") in server.models:
+        ask = msgspec.structs.replace(ask, model=notes["model"])
+    if ask.tools is UNSET:
+        had = [name for name in notes.get("tools", ()) if name in server.tools]
+        ask = msgspec.structs.replace(ask, tools=had)
     return _plan(call, ask)
 
 

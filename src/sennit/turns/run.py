@@ -183,6 +183,8 @@ class Run:
             "model": self.request.model_name,
             "after": self._after,
         }
+        if self.request.tools:
+            body["tools"] = list(self.request.tools)
         if state == "running":
             body["holder"] = self.holder
         if self.progress.greets:

@@ -1,0 +1,178 @@
+"""The virtual file system: listed, read, searched, written."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from typing import Any, Literal
+
+from sennit.errors import ValidationError
+from sennit.memory.entry import Entry
+from sennit.memory.files import FileSystem
+from sennit.memory.uri import SCHEME
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.shapes import iso
+
+_PATH = "/api/files"
+
+
+class FileShape(Shape):
+    """A file or folder."""
+
+    uri: str
+    name: str
+    is_folder: bool
+    size: int
+    created_at: str | None
+    updated_at: str | None
+    category: str | None
+    abstract: str
+    version: int
+    active_count: int
+
+
+class Line(Shape):
+    """A line that was found."""
+
+    uri: str
+    number: int
+    line: str
+
+
+class FilesAnswer(Shape, omit_defaults=True):
+    """What was asked for: one of these."""
+
+    entries: list[FileShape] | None = None
+    entry: FileShape | None = None
+    text: str | None = None
+    uris: list[str] | None = None
+    lines: list[Line] | None = None
+
+
+class FilesQuery(Ask):
+    """What to do where."""
+
+    uri: str = SCHEME
+    op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
+    pattern: str | None = None
+
+
+class WriteQuery(Ask):
+    """Where to write."""
+
+    uri: str
+
+
+class WriteAsk(Ask):
+    """What to write."""
+
+    text: str
+
+
+class RemoveQuery(Ask):
+    """What to erase, and whether a folder goes with all that is in it."""
+
+    uri: str
+    recursive: bool = False
+
+
+class Removed(Shape):
+    """How many files are gone."""
+
+    removed: int
+
+
+async def look(call: Call) -> FilesAnswer:
+    """List, read or search files."""
+    query: FilesQuery = call.query
+    return await to_thread(_look, call.caller.client.fs, query)
+
+
+def _look(fs: FileSystem, query: FilesQuery) -> FilesAnswer:
+    uri = query.uri
+    match query.op:
+        case "ls":
+            return FilesAnswer(entries=[_entry(one) for one in fs.ls(uri)])
+        case "stat":
+            return FilesAnswer(entry=_entry(fs.stat(uri)))
+        case "glob":
+            below = None if uri == SCHEME else uri
+            return FilesAnswer(uris=fs.glob(_pattern(query), below))
+        case "grep":
+            return FilesAnswer(lines=_found(fs, query))
+        case "tree" | "read" | "abstract" | "overview" as op:
+            say: Any = getattr(fs, op)
+            return FilesAnswer(text=say(uri))
+
+
+def _found(fs: FileSystem, query: FilesQuery) -> list[Line]:
+    found = fs.grep(_pattern(query), query.uri)
+    return [Line(uri=one.uri, number=one.number, line=one.line) for one in found]
+
+
+def _pattern(query: FilesQuery) -> str:
+    if not query.pattern:
+        raise ValidationError(f"{query.op} needs a pattern.")
+    return query.pattern
+
+
+def _entry(one: Entry) -> FileShape:
+    return FileShape(
+        uri=one.uri,
+        name=one.name,
+        is_folder=one.is_folder,
+        size=one.size,
+        created_at=None if one.created_at is None else iso(one.created_at),
+        updated_at=None if one.updated_at is None else iso(one.updated_at),
+        category=one.category,
+        abstract=one.abstract,
+        version=one.version,
+        active_count=one.active_count,
+    )
+
+
+async def write(call: Call) -> FileShape:
+    """Let a file say something; what it said before stays in its history."""
+    query: WriteQuery = call.query
+    ask: WriteAsk = call.body
+    return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
+
+
+async def remove(call: Call) -> Removed:
+    """Erase a file with its history, or a folder."""
+    query: RemoveQuery = call.query
+    gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
+    return Removed(removed=gone)
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path=_PATH,
+            handle=look,
+            scope="read",
+            summary="List, read or search sessions, memories, skills and resources as files",
+            query=FilesQuery,
+            answer=FilesAnswer,
+        ),
+        Endpoint(
+            method="PUT",
+            path=_PATH,
+            handle=write,
+            scope="write",
+            summary="Write a file; every version is kept",
+            query=WriteQuery,
+            body=WriteAsk,
+            answer=FileShape,
+        ),
+        Endpoint(
+            method="DELETE",
+            path=_PATH,
+            handle=remove,
+            scope="write",
+            summary="Erase a file with its history",
+            query=RemoveQuery,
+            answer=Removed,
+        ),
+    ]

@@ -1,0 +1,160 @@
+"""For learning: labels on messages, and sessions as training data."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncGenerator, Iterator
+from itertools import islice
+from typing import Literal
+from uuid import UUID
+
+from msgspec import UNSET, UnsetType
+from starlette.responses import StreamingResponse
+
+from sennit.api.session import Session
+from sennit.errors import ValidationError
+from sennit.learning.export import ExportOptions, rows
+from sennit.messages.codec import dumps
+from sennit.server.branches import ONE
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.problems import Problem
+from sennit.server.shapes import iso
+
+_LABEL = ONE + "/messages/{message}/label"
+_LINES = "application/jsonl"
+_AT_ONCE = 100
+
+
+class LabelAsk(Ask):
+    """A judgement: a score or a thumb."""
+
+    score: float | UnsetType = UNSET
+    thumb: Literal["up", "down"] | UnsetType = UNSET
+    by: str = "user"
+
+
+class LabelQuery(Ask):
+    """Whose judgement."""
+
+    by: str = "user"
+
+
+class LabelShape(Shape):
+    """A judgement of a message."""
+
+    message: UUID
+    score: float
+    by: str
+    created_at: str
+
+
+class ExportQuery(Ask):
+    """In which form: messages as they are ("jsonl"), or as training tools read them."""
+
+    format: str = "jsonl"
+
+
+async def label(call: Call) -> LabelShape:
+    """Judge a message; judging again replaces it."""
+    ask: LabelAsk = call.body
+    if (ask.score is UNSET) == (ask.thumb is UNSET):
+        raise ValidationError("A label is a score or a thumb, one of them.")
+    session, uid = await _message(call)
+    score = None if ask.score is UNSET else ask.score
+    thumb = None if ask.thumb is UNSET else ask.thumb
+    made = await to_thread(lambda: session.label(uid, score, thumb=thumb, by=ask.by))
+    return LabelShape(
+        message=made.message, score=made.score, by=made.by, created_at=iso(made.created_at)
+    )
+
+
+async def unlabel(call: Call) -> None:
+    """Take a judgement back."""
+    query: LabelQuery = call.query
+    session, uid = await _message(call)
+    await to_thread(lambda: session.unlabel(uid, by=query.by))
+
+
+async def _message(call: Call) -> tuple[Session, UUID]:
+    """The session and the message that are meant, which must stand on the branch."""
+    session = await call.caller.session(call.path["session"])
+    branch = session.get_branch(call.path["branch"])
+    return session, branch[branch.index(message_id(call.path["message"]))]
+
+
+def message_id(given: str) -> UUID:
+    """The id of a message; raises Problem 404 for what can be none."""
+    try:
+        return UUID(given)
+    except ValueError:
+        raise Problem(404, "not_found", f"There is no message {given[:100]!r}.") from None
+
+
+async def export(call: Call) -> StreamingResponse:
+    """A session as lines of JSON, sent as they are made."""
+    query: ExportQuery = call.query
+    session = await call.caller.session(call.path["session"])
+    lines = _messages(session) if query.format == "jsonl" else _rows(session, query.format)
+    name = f"session-{session.id}.{query.format}.jsonl"
+    disposition = {"content-disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(_pieces(lines), headers=disposition, media_type=_LINES)
+
+
+def _messages(session: Session) -> Iterator[bytes]:
+    """Every message once, branch by branch, with the branches it stands on."""
+    seen: set[UUID] = set()
+    for branch in session.branches:
+        for message in branch.messages:
+            if message.id not in seen:
+                seen.add(message.id)
+                told = {"branch": branch.name, **message.to_dict()}
+                yield dumps(told) + b"\n"
+
+
+def _rows(session: Session, format: str) -> Iterator[bytes]:
+    options = ExportOptions(format=format)
+    return (dumps(row) + b"\n" for row in rows(session, options) if row is not None)
+
+
+async def _pieces(lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
+    """Lines, some at a time, made where they hold nobody up."""
+
+    def some() -> bytes:
+        return b"".join(islice(lines, _AT_ONCE))
+
+    while piece := await to_thread(some):
+        yield piece
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path=_LABEL,
+            handle=label,
+            scope="write",
+            summary="Judge a message by a score or a thumb",
+            body=LabelAsk,
+            answer=LabelShape,
+            status=201,
+        ),
+        Endpoint(
+            method="DELETE",
+            path=_LABEL,
+            handle=unlabel,
+            scope="write",
+            summary="Take a judgement back",
+            query=LabelQuery,
+            status=204,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/export",
+            handle=export,
+            scope="read",
+            summary="A session as lines of JSON: as it is, or for training",
+            query=ExportQuery,
+            media=_LINES,
+        ),
+    ]

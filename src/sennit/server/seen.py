@@ -1,0 +1,192 @@
+"""What a model saw when it gave an answer, put together again from what is kept.
+
+The history up to the answer stands on the branch; what was added to the prompt is named in the
+journal of the run, by address; and every version of a memory is kept, so the one that held then can
+be shown. What was erased since is named without its text.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+from sennit.api.client import Client
+from sennit.errors import NotFoundError, ValidationError
+from sennit.messages.codec import loads
+from sennit.messages.content import MessageRole, SystemContent
+from sennit.messages.message import Message
+from sennit.server.branches import ONE
+from sennit.server.endpoint import Call, Endpoint, Shape
+from sennit.server.learning import message_id
+from sennit.server.problems import Problem
+from sennit.services.tools import Tool
+from sennit.services.usage import letters_in, tokens_in
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
+from sennit.stores.records import EventRecord
+from sennit.turns.context import REPLACED
+from sennit.turns.returns import SPECIAL
+
+PartKind: TypeAlias = Literal[
+    "system", "memory", "profile", "summary", "message", "tools", "replaced"
+]
+
+
+class SeenPart(Shape):
+    """A part of a prompt."""
+
+    kind: PartKind
+    text: str | None
+    """None if it was erased since."""
+    tokens: int
+    """About how many it took."""
+    uri: str | None = None
+    message_id: UUID | None = None
+
+
+class Seen(Shape):
+    """What a model was shown for an answer."""
+
+    model: str
+    parts: list[SeenPart]
+    tokens: int
+    """About how many tokens all of it took."""
+    counted: int | None
+    """How many the provider counted, if it did."""
+
+
+async def seen(call: Call) -> Seen:
+    """What the model saw for an answer; raises Problem 422 for what is none."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    uid = message_id(call.path["message"])
+    return await to_thread(_seen, call.caller.client, branch, uid, call.server.tools)
+
+
+def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> Seen:
+    messages = branch.messages
+    place = branch.index(uid)
+    answer = messages[place]
+    if answer.role is not MessageRole.ASSISTANT:
+        told = f"Message {uid} is the {answer.role.value}'s; only a model has seen something."
+        raise Problem(422, "invalid", told, param="message")
+    first, end = _turn(messages, place)
+    notes, added = _journal(branch, uid)
+    parts = [_said(one) for one in messages[:first]]
+    parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
+    if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
+        parts.insert(0, _offered(offered))
+    used: dict[str, Any] = end.metadata.get("usage", {})
+    return Seen(
+        model=end.metadata.get("model") or notes.get("model") or str(answer.sender or ""),
+        parts=parts,
+        tokens=sum(part.tokens for part in parts),
+        counted=used.get("input_tokens"),
+    )
+
+
+def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
+    """Where the turn of the model begins in which something was said, and its last message."""
+    first = last = place
+    while first > 0 and _same_turn(messages[first - 1]):
+        first -= 1
+    while (
+        last + 1 < len(messages)
+        and _same_turn(messages[last])
+        and _said_by_model(messages[last + 1])
+    ):
+        last += 1
+    return first, messages[last]
+
+
+def _said_by_model(message: Message) -> bool:
+    return message.role is MessageRole.ASSISTANT and SPECIAL not in message.metadata
+
+
+def _same_turn(message: Message) -> bool:
+    """Whether what follows a message belongs to the same turn: the last of one notes its usage."""
+    return _said_by_model(message) and "usage" not in message.metadata
+
+
+def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
+    """What the run noted that said a message, and what it had added to the prompt by then."""
+    for runs in _journals(branch):
+        context: dict[UUID, EventRecord] = {}
+        for event in runs.all_events():
+            if event.body.startswith(b'["context"'):
+                context[event.run] = event
+            elif event.message == uid:
+                noted = next((one for one in runs.runs() if one.id == event.run), None)
+                told = context.get(event.run)
+                return {} if noted is None else loads(noted.body), _added(told)
+    return {}, []
+
+
+def _added(event: EventRecord | None) -> list[tuple[str | None, int]]:
+    items: list[tuple[str, str | None, int]] = [] if event is None else loads(event.body)[1]
+    return [(uri, tokens) for _, uri, tokens in items]
+
+
+def _journals(branch: Branch) -> Iterator[BranchRuns]:
+    """The journals of a branch and of those it was forked from: one of them has the run."""
+    yield BranchRuns(branch)
+    for origin in branch.lineage():
+        found = branch.session.get_branch(origin.branch_id, None)
+        if found is not None:
+            yield BranchRuns(found)
+
+
+def _said(message: Message) -> SeenPart:
+    kind: PartKind = "message"
+    if isinstance(message.content, SystemContent):
+        kind = "system"
+    elif REPLACED in message.metadata:
+        kind = "replaced"
+    rendered = message.rendered
+    text = rendered if isinstance(rendered, str) else message.content.words
+    tokens = tokens_in(letters_in(rendered))
+    return SeenPart(kind=kind, text=text, tokens=tokens, message_id=message.id)
+
+
+def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
+    place = uri or ""
+    kind: PartKind = "memory"
+    if place.endswith("/profile.md"):
+        kind = "profile"
+    elif place.endswith("/.abstract.md"):
+        kind = "summary"
+    return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
+
+
+def _text_at(client: Client, uri: str, at: datetime) -> str | None:
+    """What a file said then; of what is no memory, what it says now."""
+    try:
+        if not uri.startswith("viking://session"):
+            versions = [one for one in client.memory.history(uri) if one.learnt_at <= at]
+            return versions[-1].text if versions else None
+        return client.fs.abstract(uri.partition("#")[0])
+    except (NotFoundError, ValidationError):
+        return None
+
+
+def _offered(tools: list[Tool]) -> SeenPart:
+    schemas = [tool.schema for tool in tools]
+    letters = sum(letters_in((one.name, one.description, one.parameters)) for one in schemas)
+    text = "\n".join(f"{one.name}: {one.description}" for one in schemas)
+    return SeenPart(kind="tools", text=text, tokens=tokens_in(letters))
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="GET",
+            path=ONE + "/messages/{message}/seen",
+            handle=seen,
+            scope="read",
+            summary="What the model saw when it gave this answer",
+            answer=Seen,
+        ),
+    ]
