@@ -82,35 +82,55 @@ def _braid(session: Session, count: int) -> UUID:
     return session.id
 
 
-def test_every_message_of_a_long_session_is_reached_with_few_nodes(
+_WALK = """async ({ from, to, by }) => {
+  const box = document.querySelector('.list');
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const seen = new Set();
+  let [most, gaps, top] = [0, 0, from * box.scrollHeight];
+  for (;;) {
+    box.scrollTop = top;
+    do { await frame(); await frame(); } while (document.querySelector('.message.loading'));
+    const rows = [...document.querySelectorAll('.row')];
+    const { top: above, bottom: below } = box.getBoundingClientRect();
+    const covered = rows[0].getBoundingClientRect().top <= above + 1
+      && rows.at(-1).getBoundingClientRect().bottom >= below - 1;
+    const places = rows.map((row) => Number(row.dataset.index));
+    if (!covered || places.some((place, nth) => place !== places[0] + nth)) gaps += 1;
+    places.forEach((place) => seen.add(place));
+    most = Math.max(most, document.querySelectorAll('.list *').length);
+    const end = box.scrollTop + box.clientHeight >= box.scrollHeight - 2;
+    if (end || box.scrollTop > to * box.scrollHeight) return { seen: [...seen], most, gaps };
+    top = box.scrollTop + by * (by < 1 ? box.scrollHeight : 1);
+  }
+}"""
+
+
+def test_any_place_of_a_long_session_is_reached_with_few_nodes(
     scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
 ) -> None:
-    studio = open_studio(scene.server, scene.link("long"), height=6000)
+    studio = open_studio(scene.server, scene.link("long"))
     studio.sees(f"Message {LONG - 1}.")
-    told = studio.page.evaluate(
-        """async () => {
-          const box = document.querySelector('.list');
-          const seen = new Set();
-          let most = 0;
-          const frame = () => new Promise((done) => requestAnimationFrame(done));
-          const loading = () => document.querySelector('.message.loading');
-          box.scrollTop = 0;
-          for (let steps = 0; steps < 20000; steps += 1) {
-            await frame(); await frame();
-            if (loading()) continue;
-            for (const row of document.querySelectorAll('.row')) {
-              if (row.querySelector('.body')) seen.add(Number(row.dataset.index));
-            }
-            most = Math.max(most, document.querySelectorAll('.list *').length);
-            if (box.scrollTop + box.clientHeight >= box.scrollHeight - 2) break;
-            box.scrollTop += box.clientHeight;
-          }
-          return { seen: seen.size, most };
-        }"""
-    )
-    record_property("counted", ["a long session in the studio", {"nodes at most": told["most"]}])
-    assert told["seen"] == LONG
-    assert told["most"] < 2500
+    leaps = studio.page.evaluate(_WALK, {"from": 0, "to": 1, "by": 0.04})
+    assert leaps["gaps"] == 0
+    assert {0, LONG - 1} <= set(leaps["seen"])
+    steps = studio.page.evaluate(_WALK, {"from": 0.5, "to": 0.53, "by": 900})
+    assert steps["gaps"] == 0
+    assert len(steps["seen"]) > LONG * 0.03
+    assert sorted(steps["seen"]) == list(range(min(steps["seen"]), max(steps["seen"]) + 1))
+    most = max(leaps["most"], steps["most"])
+    record_property("counted", ["a long session in the studio", {"nodes at most": most}])
+    assert most < 1500
+
+
+@pytest.mark.slow
+def test_every_message_of_a_long_session_is_seen_on_the_way(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long"))
+    studio.sees(f"Message {LONG - 1}.")
+    walked = studio.page.evaluate(_WALK, {"from": 0, "to": 1, "by": 1200})
+    assert walked["gaps"] == 0
+    assert len(walked["seen"]) == LONG
 
 
 def test_scrolling_up_keeps_what_is_read_in_its_place(

@@ -61,11 +61,11 @@ def test_an_answer_shows_the_memories_the_model_was_told(
     studio.idle()
     studio.do("Noted.", "What the model saw")
     panel = studio.page.get_by_role("complementary", name="What the model saw")
-    memory = panel.locator(".part.kind-memory, .part.kind-profile")
-    expect(memory.first).to_contain_text("green tea")
+    expect(panel.locator(".part.kind-profile")).to_contain_text("Ann Lee")
+    memory = panel.locator(".part.kind-memory", has_text="green tea").first
+    memory.locator("summary").click()
     studio.shot("seen")
-    memory.first.locator("summary").click()
-    memory.first.get_by_role("link").click()
+    memory.get_by_role("link").click()
     expect(studio.page.get_by_role("article", name="Memory")).to_contain_text("green tea")
 
 

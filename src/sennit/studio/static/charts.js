@@ -17,13 +17,14 @@ export function DayChart({ days, rows, value, shown }) {
     return () => { removeEventListener('themechange', changed); system.removeEventListener('change', changed); };
   }, []);
   useEffect(() => {
+    const place = box.current;
     let plot = null;
     let gone = false;
-    const sizes = new ResizeObserver(() => plot?.setSize({ width: box.current.clientWidth, height: HEIGHT }));
+    const sizes = new ResizeObserver(() => plot?.setSize({ width: place.clientWidth, height: HEIGHT }));
     import('./vendor/uPlot.mjs').then(({ default: Plot }) => {
       if (gone) return;
-      plot = drawn(Plot, box.current, { models, stacks: stacked(days, rows, models, value), shown });
-      sizes.observe(box.current);
+      plot = drawn(Plot, place, { models, stacks: stacked(days, rows, models, value), shown });
+      sizes.observe(place);
     });
     return () => { gone = true; sizes.disconnect(); plot?.destroy(); };
   }, [rows, days, theme]);

@@ -1,6 +1,6 @@
 // All shortcuts in one table: what the help shows is what works. A letter typed into a field is text.
 import { ask } from './dialog.js';
-import { html, useEffect } from './view.js';
+import { html, useEffect, useRef } from './view.js';
 
 export const SHORTCUTS = [
   ['/', 'Search sessions and messages'],
@@ -26,19 +26,21 @@ const handlers = [];
 
 /** While a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
 export function useKeys(table) {
+  const latest = useRef(table);
+  latest.current = table;
   useEffect(() => {
-    handlers.unshift(table);
-    return () => { handlers.splice(handlers.indexOf(table), 1); };
-  });
+    handlers.unshift(latest);
+    return () => { handlers.splice(handlers.indexOf(latest), 1); };
+  }, []);
 }
 
 export function listen() {
   addEventListener('keydown', (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
-    const table = handlers.find((one) => one[event.key]);
-    if (!table) return;
+    const deed = handlers.map(({ current }) => current[event.key]).find(Boolean);
+    if (!deed) return;
     event.preventDefault();
-    table[event.key]();
+    deed();
   });
 }
 

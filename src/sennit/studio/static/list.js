@@ -13,6 +13,7 @@ export class VirtualList extends Component {
   heights = new Heights(this.props.count, this.props.guess ?? 120);
   anchor = null;       // {index, offset}: the first row in sight, and how far it is scrolled out
   atEnd = true;
+  top = undefined;     // where the box was scrolled to when last looked at
   state = { from: 0, to: 0 };
 
   componentDidMount() {
@@ -36,6 +37,7 @@ export class VirtualList extends Component {
 
   /** Bring a row into sight, near the top; it is looked at once more when its height is known. */
   reveal(index) {
+    this.top = undefined;
     this.atEnd = false;
     this.anchor = { index, offset: -Math.min(80, this.box.current.clientHeight / 4) };
     this.#settle();
@@ -50,6 +52,7 @@ export class VirtualList extends Component {
 
   /** Go to the end, and stay there while it grows. */
   toEnd() {
+    this.top = undefined;
     this.atEnd = true;
     this.#settle();
   }
@@ -75,6 +78,7 @@ export class VirtualList extends Component {
   #settle() {
     const box = this.box.current;
     if (!box) return;
+    if (this.top !== undefined && box.scrollTop !== this.top) this.#note();
     this.rows.current.style.paddingTop = `${this.heights.before(this.state.from)}px`;
     this.rows.current.style.height = `${this.heights.total}px`;
     if (this.atEnd) box.scrollTop = box.scrollHeight;
@@ -82,18 +86,26 @@ export class VirtualList extends Component {
       const top = this.heights.before(this.anchor.index) + this.anchor.offset;
       if (Math.abs(box.scrollTop - top) >= 1) box.scrollTop = top;
     }
+    this.top = box.scrollTop;
     this.#draw();
   }
 
   #scrolled = () => {
+    this.#note();
+    this.#draw();
+  };
+
+  // Where the reader is now. Also asked before scrolling for them: their own scrolling may not have
+  // been told yet, and goes first.
+  #note() {
     const box = this.box.current;
+    this.top = box.scrollTop;
     const index = this.heights.at(box.scrollTop);
     this.anchor = { index, offset: box.scrollTop - this.heights.before(index) };
     const end = box.scrollHeight - box.scrollTop - box.clientHeight < AT_END;
     if (end !== this.atEnd) this.props.onEnd?.(end);
     this.atEnd = end;
-    this.#draw();
-  };
+  }
 
   #draw() {
     const { scrollTop, clientHeight } = this.box.current;
