@@ -9,6 +9,7 @@ UV := $(or $(shell uv --version >/dev/null 2>&1 && command -v uv),.uv/bin/uv)
 BIN := .venv/bin
 STAMP := .venv/.synced
 CHAT := .venv/.chat
+SERVE := .venv/.serve
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadscope --durations=5 --durations-min=1
 
 export UV_PYTHON_DOWNLOADS := never
@@ -26,11 +27,15 @@ setup: $(STAMP) ## Create .venv with all that checks and tests need
 chat: $(CHAT) ## Talk to a model, no key needed; ARGS="--model openai:gpt-5" passes options
 	@$(BIN)/sennit chat $(ARGS)
 
-# Only what a chat needs; what else is there already stays. All it says goes to stderr, because the
-# standard output of `make chat` belongs to the answers, and its input to the messages.
-$(CHAT): pyproject.toml uv.lock
+.PHONY: serve
+serve: $(SERVE) ## Serve sessions over HTTP on this machine; ARGS="--port 9000" passes options
+	@$(BIN)/sennit serve $(ARGS)
+
+# Only what a chat or a server needs; what else is there already stays. All it says goes to stderr,
+# because the standard output of `make chat` belongs to the answers, and its input to the messages.
+$(CHAT) $(SERVE): .venv/.%: pyproject.toml uv.lock
 	@$(GET_UV) </dev/null >&2
-	@$(UV) sync --frozen --inexact --no-default-groups --group chat $(WITH) </dev/null >&2
+	@$(UV) sync --frozen --inexact --no-default-groups --group $* $(WITH) </dev/null >&2
 	@touch $@
 
 # Some systems ship Python without what `venv` needs; there pip alone has to fetch uv.
@@ -47,7 +52,7 @@ WITH = --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')"
 $(STAMP): pyproject.toml uv.lock
 	@$(GET_UV)
 	$(UV) sync --frozen $(WITH)
-	@touch $@ $(CHAT)
+	@touch $@ $(CHAT) $(SERVE)
 
 .PHONY: check
 check: setup ## Lint, formatting, types and the layer contract

@@ -31,9 +31,16 @@ from sennit.testing import ScriptedModel
 class Running:
     """A server that runs, and how to ask it."""
 
-    def __init__(self, url: str, state: ServerState) -> None:
-        self.url, self.state = url, state
-        self.http = httpx.Client(base_url=url, timeout=30, trust_env=False)
+    def __init__(self, url: str, state: ServerState | None) -> None:
+        self.url, self._state = url, state
+        self._clients: list[httpx.Client] = []
+        self.http = self._client()
+
+    @property
+    def state(self) -> ServerState:
+        """What the server has; for one in this process."""
+        assert self._state is not None, "the server is in another process"
+        return self._state
 
     @property
     def port(self) -> int:
@@ -41,8 +48,18 @@ class Running:
 
     def as_holder(self, token: str) -> httpx.Client:
         """Ask as whoever holds a token."""
-        headers = {"authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, timeout=30, trust_env=False, headers=headers)
+        return self._client({"authorization": f"Bearer {token}"})
+
+    def _client(self, headers: dict[str, str] | None = None) -> httpx.Client:
+        made = httpx.Client(
+            base_url=self.url, timeout=30, trust_env=False, verify=False, headers=headers
+        )
+        self._clients.append(made)
+        return made
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
     def get(self, path: str, **more: Any) -> httpx.Response:
         return self.http.get(path, **more)
@@ -87,7 +104,7 @@ def serving(
         running.get("/api/health").raise_for_status()
         yield running
     finally:
-        running.http.close()
+        running.close()
         server.should_exit = True
         thread.join(30)
         assert not thread.is_alive(), "the server did not end"

@@ -198,12 +198,12 @@ def test_a_model_that_does_not_stream_answers_all_the_same(tmp_path: Path) -> No
 def test_a_stream_that_follows_tells_the_next_run_too(tmp_path: Path) -> None:
     with serving(tmp_path / "s.db", models=[Talker()]) as server:
         branch = new_branch(server)
-        run(server, branch)
-        with following(server, f"{branch}/events?after=0&follow=true") as events:
-            assert next(one for one in events if one.kind == "end")
-            second = run(server, branch, "Again")
-            end = next(one for one in events if one.kind == "end")
-            assert end.data["run_id"] == second["run"]["id"]
+        last = all_events(server, run(server, branch)["events"])[-1].seq
+        with following(server, f"{branch}/events?after={last}&follow=true") as events:
+            for text in ("Again", "And again"):
+                started = run(server, branch, text)
+                end = next(one for one in events if one.kind == "end")
+                assert end.data["run_id"] == started["run"]["id"]
 
 
 def test_stopping_the_server_suspends_the_run_and_another_goes_on_with_it(tmp_path: Path) -> None:

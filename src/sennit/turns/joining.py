@@ -169,12 +169,12 @@ class Joined:
         if heard and heard[0].seq <= self._after + 1:
             self._take(heard)
             return
-        under_way = await self._look(
-            lambda: is_under_way(self._runs)
-        )  # before reading, so that nothing is missed
+        # before reading, so that nothing is missed
+        self._under_way = await self._look(lambda: is_under_way(self._runs))
         self._take([*await self._look(self._read), *heard])
         self._waiting = True
-        self._over = self._over or not (self._ready or under_way)
+        if not self._follow:
+            self._over = self._over or not (self._ready or self._under_way)
 
     def _take(self, events: list[AnyEvent]) -> None:
         last = self._after

@@ -1,0 +1,80 @@
+"""Joining a run: late, slowly, or for longer than one run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.joining import Joined
+from tests.talking import PLAIN, Talk
+
+
+def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None:
+    talk = Talk("x" * 2000, chunk=1)
+
+    async def watch() -> list[int]:
+        async with Joined(BranchRuns(talk.branch), 0) as joined:
+            async with talk.conversation().events(None, PLAIN) as events:
+                await anext(events)
+                first = [await anext(joined)]
+                async for _ in events:
+                    pass
+            return [one.seq for one in [*first, *[one async for one in joined]]]
+
+    heard = asyncio.run(watch())
+    assert len(heard) > 2000
+    assert heard == list(range(1, len(heard) + 1))
+
+
+def test_events_come_in_batches_that_hold_all_of_them() -> None:
+    talk = Talk("one two three", chunk=3)
+    talk.run()
+
+    async def watch() -> list[int]:
+        heard: list[int] = []
+        async with Joined(BranchRuns(talk.branch), 0) as joined:
+            while batch := await joined.batch():
+                heard += [one.seq for one in batch]
+        return heard
+
+    heard = asyncio.run(watch())
+    assert heard == list(range(1, len(heard) + 1))
+
+
+def test_following_goes_on_with_the_next_run() -> None:
+    talk = Talk("first", "second")
+
+    async def watch() -> list[str]:
+        async with Joined(BranchRuns(talk.branch), 0, follow=True) as joined:
+            heard: list[str] = []
+            for _ in range(2):
+                task = asyncio.create_task(talk.conversation().say("Go on."))
+                while (event := await anext(joined)).kind != "end":
+                    heard += [event.kind]
+                await task
+            return heard
+
+    assert asyncio.run(watch()).count("start") == 2
+
+
+def test_a_suspended_run_is_gone_on_with() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: object) -> str:
+        await gate.wait()
+        return "never"
+
+    talk = Talk(wait, "Here I am.")
+
+    async def suspend() -> str | None:
+        conversation = talk.conversation()
+        async with conversation.events(None, PLAIN) as events:
+            async for event in events:
+                if event.kind == "turn":
+                    conversation.suspend()
+            return (await events.result).stop_reason
+
+    assert asyncio.run(suspend()) == "suspended"
+    result = asyncio.run(talk.conversation().resume())
+    assert (result.stop_reason, result.answer) == ("stable", "Here I am.")
+    assert talk.said == ["user Go.", "says Here I am."]
