@@ -3,7 +3,8 @@ import { html, useEffect, useRef, useState } from './view.js';
 
 const HEIGHT = 220;
 const DAY = 86_400;
-const PALETTE = [0, 1, 2, 3, 4, 5, 6, 7];
+const COLOURS = 8;
+const date = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short', timeZone: 'UTC' });
 
 export function DayChart({ days, rows, value, shown }) {
   const box = useRef(null);
@@ -30,7 +31,7 @@ export function DayChart({ days, rows, value, shown }) {
   }, [rows, days, theme]);
   return html`<figure class="chart">
     <div class="canvas" ref=${box} role="img" aria-label="Bars, one for each of the last ${days} days"></div>
-    <figcaption class="legend">${models.map((model, index) => html`<span key=${model} class="strand-${index % PALETTE.length}"><i class="dot"></i>${model}</span>`)}</figcaption>
+    <figcaption class="legend">${models.map((model, index) => html`<span key=${model} class="strand-${index % COLOURS}"><i class="dot"></i>${model}</span>`)}</figcaption>
   </figure>`;
 }
 
@@ -57,12 +58,12 @@ function drawn(Plot, box, { models, stacks, shown }) {
   const grid = { stroke: colour(box, 'var(--line)'), width: 1 };
   const axis = { stroke: ink, grid, ticks: { show: false }, font: '12px system-ui' };
   // The tallest stack is drawn first, so that each model's part stays in sight.
-  const series = models.map((label, index) => ({ label, paths: bars, points: { show: false }, width: 0, fill: colour(box, `var(--strand)`, `strand-${index % PALETTE.length}`) })).reverse();
+  const series = models.map((label, index) => ({ label, paths: bars, points: { show: false }, width: 0, fill: colour(box, 'var(--strand)', `strand-${index % COLOURS}`) })).reverse();
   return new Plot({
     width: box.clientWidth, height: HEIGHT, legend: { show: false }, cursor: { show: false },
     tzDate: (seconds) => Plot.tzDate(new Date(seconds * 1000), 'Etc/UTC'),
-    scales: { x: { time: true }, y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
-    axes: [{ ...axis, grid: { show: false } }, { ...axis, size: 64, values: (_, ticks) => ticks.map(shown) }],
+    scales: { x: { time: true, range: (_, low, high) => [low - DAY / 2, high + DAY / 2] }, y: { range: (_, low, high) => [0, (high || 1) * 1.1] } },
+    axes: [{ ...axis, grid: { show: false }, space: 76, values: (_, ticks) => ticks.map((time) => date.format(time * 1000)) }, { ...axis, size: 64, values: (_, ticks) => ticks.map(shown) }],
     series: [{}, ...series],
   }, [times, ...tops.reverse()], box);
 }

@@ -1,10 +1,10 @@
 // Two branches side by side from the last message they share.
 import { get, path, query } from './api.js';
+import { colourOf } from './colours.js';
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { go, sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
-import { colourOf } from './strands.js';
 import { ToolCall, ToolResult } from './tools.js';
 import { html, useEffect, useState } from './view.js';
 import { line, many } from './words.js';

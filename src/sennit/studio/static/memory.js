@@ -4,11 +4,12 @@ import { get, post, query } from './api.js';
 import { Commits } from './commits.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
+import { Markdown } from './markdown.js';
 import { go, pageLink, sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { classes, html, useEffect, useState } from './view.js';
-import { fully, line, many, when } from './words.js';
+import { fully, gist, many, when } from './words.js';
 
 const CATEGORIES = [['', 'All'], ['profile', 'Profile'], ['preferences', 'Preferences'], ['entities', 'Entities'],
   ['events', 'Events'], ['cases', 'Cases'], ['patterns', 'Patterns'], ['commits', 'Commits']];
@@ -52,7 +53,7 @@ function Memories({ category, chosen, version }) {
       ${!words && html`<p class="hint">Open a session and press Remember.</p>`}<//>`}
     ${page?.memories.map((one) => html`<a key=${one.uri} class=${classes('memory-entry', one.uri === chosen && 'here')}
         href=${pageLink('memory', { category: category || undefined, uri: one.uri })} aria-current=${one.uri === chosen ? 'true' : undefined}>
-      <span class="memory-text">${line(one.text ?? one.abstract, 200)}</span>
+      <span class="memory-text">${gist(one.text ?? one.abstract)}</span>
       <span class="memory-about"><span class="badge">${one.category}</span>${one.learnt_at && html`<time datetime=${one.learnt_at}>${when(one.learnt_at)}</time>`}
         ${one.valid_to && html`<span class="badge bad">until ${when(one.valid_to)}</span>`}</span></a>`)}
     ${page?.next && html`<button class="button wide" onClick=${more}>More</button>`}
@@ -85,12 +86,12 @@ function Item({ uri, category, version, changed }) {
   return html`<article class="memory-item" aria-label="Memory">
     <header class="item-head"><span class="badge">${memory.category}</span><code class="uri">${memory.uri}</code>
       <a class="icon-button" href=${list} aria-label="Close"><${Icon} name="close" /></a></header>
-    <div class="item-text">${memory.text}</div>
+    <div class="item-text"><${Markdown} text=${memory.text} /></div>
     <${Validity} memory=${memory} />
     <h2>Evidence</h2><${Evidence} evidence=${memory.evidence} />
     <h2>History</h2><${History} history=${history} />
     ${decisions.length > 0 && html`<h2>What its commit decided</h2><${Decisions} decisions=${decisions} />`}
-    <div class="item-deeds"><button class="button danger" id="forget" onClick=${forget}>Forget</button></div>
+    <div class="item-deeds"><button class="button quiet bad" id="forget" onClick=${forget}>Forget</button></div>
   </article>`;
 }
 
@@ -113,13 +114,13 @@ function Evidence({ evidence }) {
 
 function History({ history }) {
   return html`<ol class="history">${history.map((one) => html`<li key=${one.version}>
-    <span class="badge">${one.did}</span><span class="history-text">${line(one.text, 300)}</span>
+    <span class="badge">${one.did}</span><span class="history-text">${gist(one.text, 300)}</span>
     <time class="hint" datetime=${one.learnt_at}>${fully(one.learnt_at)}</time></li>`)}</ol>`;
 }
 
 export function Decisions({ decisions }) {
   return html`<ul class="decisions">${decisions.map((one, index) => html`<li key=${index}>
     <span class="badge">${one.did}</span><span class="badge">${one.category}</span>
-    <a href=${pageLink('memory', { uri: one.uri.split('#')[0] })}>${one.uri.split('/').slice(-1)[0]}</a>
+    <a href=${pageLink('memory', { uri: one.uri.split('#')[0] })}>${one.uri.split('#')[0].split('/').at(-1)}</a>
     ${one.reason && html`<span class="hint">${one.reason}</span>`}</li>`)}</ul>`;
 }

@@ -5,7 +5,7 @@ import { Icon } from './icons.js';
 import { pageLink } from './route.js';
 import { Empty, Failed } from './states.js';
 import { html, useEffect, useState } from './view.js';
-import { line, many, number } from './words.js';
+import { gist, many, number } from './words.js';
 
 const KINDS = {
   system: 'System', memory: 'Memory', profile: 'Profile', summary: 'Summary', message: 'Message',
@@ -32,8 +32,7 @@ export function SeenPanel({ transcript, message, close }) {
 function Parts({ seen }) {
   const most = Math.max(1, ...seen.parts.map(({ tokens }) => tokens));
   return html`<div class="panel-body">
-    <p class="seen-sum"><b>${number(seen.counted ?? seen.tokens)}</b> tokens ${seen.counted ? 'counted by the model' : 'as estimated'}
-      · ${many(seen.parts.length, 'part')}${seen.model && html` · <span class="tool-name">${seen.model}</span>`}</p>
+    <p class="seen-sum"><b>${number(seen.counted ?? seen.tokens)}</b> tokens, ${seen.counted ? 'as counted by the model' : 'estimated'} · ${many(seen.parts.length, 'part')}${seen.model && html` · <span class="tool-name">${seen.model}</span>`}</p>
     <${Shares} seen=${seen} />
     <ol class="parts">${seen.parts.map((part, index) => html`<${Part} key=${index} part=${part} most=${most} />`)}</ol>
   </div>`;
@@ -50,7 +49,7 @@ function Shares({ seen }) {
 function Part({ part, most }) {
   return html`<li><details class="part kind-${part.kind}">
     <summary><span class="part-kind">${KINDS[part.kind] ?? part.kind}</span>
-      <span class="peek">${line(part.text, 60)}</span>
+      <span class="peek">${gist(part.text, 60)}</span>
       <span class="tokens">${number(part.tokens)}</span>
       <span class="meter"><span style=${{ width: `${(100 * part.tokens) / most}%` }}></span></span></summary>
     ${part.uri && html`<p><a href=${pageLink('memory', { uri: part.uri })}>${part.uri}</a></p>`}

@@ -1,6 +1,7 @@
 // One session: its name, its branches, and the three ways to look at them.
 import { del, download, get, path, post, query } from './api.js';
 import { ChatView } from './chat.js';
+import { colourOf, deal } from './colours.js';
 import { CompareView } from './compare.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
@@ -9,7 +10,6 @@ import { Menu } from './menu.js';
 import { go, pageLink, sessionLink } from './route.js';
 import { titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
-import { colourOf } from './strands.js';
 import { attempt, toast } from './toasts.js';
 import { TreeView } from './tree.js';
 import { html, useCallback, useEffect, useRef, useState } from './view.js';
@@ -49,6 +49,7 @@ function useSession(id) {
   const refresh = useCallback(async () => {
     try {
       const session = await get(path('sessions', id));
+      deal(session.branches);
       if (wanted.current === id) setState((was) => ({ session, version: was.version + 1 }));
     } catch (error) {
       if (wanted.current === id) setState((was) => ({ ...was, error }));

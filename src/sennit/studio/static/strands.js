@@ -7,7 +7,6 @@ const ROW = 44;
 const NEAREST = 44;
 const PER_DOUBLING = 24;
 const BEND = 64;
-const COLOURS = 8;
 
 /** {points, links, width, height} of the branches under `roots`; `own` marks what leads to branch `here`. */
 export function layout(roots, here) {
@@ -25,13 +24,6 @@ export function layout(roots, here) {
     .map((node) => ({ branch: node.data.branch, own: node.own, line: curve(place(node.parent), place(node)) }));
   const most = (field) => points.reduce((largest, point) => Math.max(largest, point[field]), 0);
   return { points, links, width: most('x'), height: most('y') };
-}
-
-/** A colour for a branch, the same wherever it is drawn. */
-export function colourOf(id) {
-  let sum = 0;
-  for (const letter of id) sum = (sum * 31 + letter.charCodeAt(0)) >>> 0;
-  return `strand-${sum % COLOURS}`;
 }
 
 function gap(messages) {

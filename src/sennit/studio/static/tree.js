@@ -1,8 +1,9 @@
 // The braid of a session as a picture: click a head to go to that branch, a fork point to go to the
 // message where the strands part. Names are links, so the picture works with a keyboard too.
 import { get, path } from './api.js';
+import { colourOf } from './colours.js';
 import { sessionLink } from './route.js';
-import { colourOf, layout } from './strands.js';
+import { layout } from './strands.js';
 import { Empty, Failed } from './states.js';
 import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './view.js';
 import { line, many } from './words.js';

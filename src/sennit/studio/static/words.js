@@ -35,6 +35,13 @@ export function plainly(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
+/** What a text in Markdown is about, in a line: headings are left out unless there is nothing else. */
+export function gist(text, limit = 200) {
+  const lines = (text ?? '').split('\n').filter((one) => one.trim());
+  const said = lines.filter((one) => !one.startsWith('#')).map((one) => one.replace(/^[-*] |~~|\*\*|`/g, ''));
+  return line((said.length ? said : lines).join(' · '), limit);
+}
+
 /** The first line of a text, not longer than `limit`. */
 export function line(text, limit = 80) {
   const first = (text ?? '').trim().split('\n', 1)[0];
