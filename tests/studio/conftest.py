@@ -8,19 +8,14 @@ looking.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from tests.browsers import ARTIFACTS, CHROMIUM, MISSING
 from tests.serving import Running
 from tests.studio.pages import Studio
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), None)
-ARTIFACTS = Path(__file__).parents[2] / ".artifacts" / "studio"
 
 OpenStudio = Callable[..., Studio]
 
@@ -28,10 +23,7 @@ OpenStudio = Callable[..., Studio]
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
-        pytest.skip(
-            "the studio was NOT tested in a browser: no Chromium on PATH "
-            "(Debian: apt-get install chromium; others: install Chrome)"
-        )
+        pytest.skip(MISSING)
     # Chromium's own sandbox does not work for root, which containers run as.
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
