@@ -290,3 +290,47 @@ def test_the_first_paint_does_not_wait_for_the_data(scene: Scene, open_studio: O
         "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
     )
     assert paint < max(1000, 3 * floor)
+
+
+_NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, textarea, [role]')]
+  .filter((one) => one.checkVisibility() && !one.closest('[aria-hidden="true"]'))
+  .filter((one) => !['list', 'listitem', 'status', 'none'].includes(one.getAttribute('role')))
+  .filter((one) => !(one.ariaLabel || one.textContent.trim() || one.labels?.length))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+
+# The least contrast of text with what is behind it, over all texts in sight.
+_CONTRAST = """() => {
+  const part = (value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const light = (rgb) => rgb.map((value) => part(value / 255))
+    .reduce((sum, value, nth) => sum + value * [0.2126, 0.7152, 0.0722][nth], 0);
+  const read = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const behind = (one) => {
+    const [r, g, b, a = 1] = read(getComputedStyle(one).backgroundColor);
+    return a > 0.9 || !one.parentElement ? [r, g, b] : behind(one.parentElement);
+  };
+  const found = [...document.querySelectorAll('body *')]
+    .filter((one) => one.checkVisibility({ opacityProperty: true }) && !one.closest(':disabled'))
+    .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .filter((one) => !one.closest('svg'))
+    .map((one) => {
+      const [a, b] = [light(read(getComputedStyle(one).color).slice(0, 3)), light(behind(one))];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      return [ratio, `${one.className} ${one.textContent.trim().slice(0, 40)}`];
+    });
+  return found.sort(([a], [b]) => a - b)[0];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(
+    scene: Scene, open_studio: OpenStudio, scheme: str
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer"), color_scheme=scheme)
+    studio.sees("The slip knot.")
+    for where in ("chat", "tree", "compare", "memory", "usage"):
+        known = {"memory": "#/memory", "usage": "#/usage"}
+        studio.go(known.get(where, scene.link("knots", "softer", where)))
+        studio.page.wait_for_load_state("networkidle")
+        assert studio.page.evaluate(_NAMELESS) == []
+        ratio, text = studio.page.evaluate(_CONTRAST)
+        assert ratio >= 4.5, (where, text, ratio)

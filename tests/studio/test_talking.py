@@ -103,6 +103,50 @@ def test_a_dropped_connection_misses_nothing(scene: Scene, open_studio: OpenStud
     expect(studio.page.locator(".notice")).to_have_count(0)
 
 
+def test_a_connection_that_breaks_in_mid_answer_goes_on_where_it_was(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    studio.drop_connections()
+    for stream in list(scene.server.state.streams):
+        stream.stop()
+    expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
+    scene.model.say(" and the hitch")
+    studio.mend_connections()
+    studio.sees("The bowline and the hitch")
+    scene.model.finish()
+    studio.idle()
+    expect(studio.messages).to_have_count(2)
+
+
+def test_an_answer_that_a_restart_interrupted_is_gone_on_with(
+    tmp_path: Path, open_studio: OpenStudio
+) -> None:
+    model = SteppedModel()
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        studio.say("Name knots")
+        model.say("The bowline")
+        studio.sees("The bowline")
+        where = studio.page.url.partition("/#")[2]
+        studio.page.goto("about:blank")
+    model.forget()
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        studio = open_studio(server, f"#{where}")
+        studio.sees("Name knots")
+        studio.page.locator("#resume").click()
+        model.say("The hitch.")
+        model.finish()
+        studio.sees("The hitch.")
+        studio.idle()
+        expect(studio.page.locator("#resume")).to_have_count(0)
+
+
 def test_editing_a_message_answers_it_on_a_new_branch(
     scene: Scene, open_studio: OpenStudio
 ) -> None:

@@ -6,6 +6,7 @@ import { ToolCall, ToolResult } from './tools.js';
 import { classes, html, useEffect, useRef, useState } from './view.js';
 import { fully, line, when } from './words.js';
 
+const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', call: 'Tool call', result: 'Tool result' };
 
 /** `deeds`: what the chat can do with a message: edit, retry, fork, seen, turn, decide. */
@@ -37,11 +38,22 @@ function Said({ message, editing, deeds }) {
 
 function Body({ message }) {
   const images = message.images ?? [];
+  const [done, growing] = message.draft ? halves(message.text) : ['', message.text];
   return html`<div class="body">
-    ${message.text ? html`<${Markdown} text=${message.text} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
+    ${done && html`<${Markdown} text=${done} />`}
+    ${message.text ? html`<${Markdown} text=${growing} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
     ${images.map((image) => html`<p class="picture-link">🖼 ${typeof image === 'string' ? image : image.url}</p>`)}
     ${message.draft && message.text && html`<span class="caret" aria-hidden="true"></span>`}
   </div>`;
+}
+
+// A long text that is still being said is drawn anew from its last paragraph on only.
+function halves(text) {
+  for (let cut = text.length > LONG ? text.lastIndexOf('\n\n') : -1; cut > 0; cut = text.lastIndexOf('\n\n', cut - 1)) {
+    const done = text.slice(0, cut);
+    if (done.split('```').length % 2) return [done, text.slice(cut)];  // not inside of code
+  }
+  return ['', text];
 }
 
 /** ‹ 2 / 3 › where branches hold other messages at the same place. */

@@ -8,7 +8,7 @@ import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { Menu } from './menu.js';
 import { go, pageLink, sessionLink } from './route.js';
-import { titleOf } from './sessions.js';
+import { beginBranch, titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { TreeView } from './tree.js';
@@ -79,11 +79,10 @@ function BranchPicker({ session, branch, view }) {
 
 function Begin({ session, refresh }) {
   const begin = () => attempt(async () => {
-    await post(path('sessions', session.id, 'branches'), { name: 'main' });
+    await beginBranch(session.id);
     await refresh();
   });
-  useEffect(() => { if (!session.branches.length) begin(); }, [session.id]);
-  return html`<${Empty}>Beginning the first branch…<//>`;
+  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" onClick=${begin}>Begin one</button><//>`;
 }
 
 function SessionDeeds({ session, branch, refresh }) {

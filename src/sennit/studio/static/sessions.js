@@ -1,6 +1,6 @@
 // The side bar: all sessions, newest first, and one field that searches them by name and everything
 // ever said or remembered by words.
-import { get, post, query } from './api.js';
+import { get, path, post, query } from './api.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
@@ -62,10 +62,13 @@ export async function begin() {
   if (given === null) return;
   await attempt(async () => {
     const session = await post('/api/sessions', Object.fromEntries(Object.entries(given).filter(([, text]) => text)));
+    if (!given.system) await beginBranch(session.id);  // with a system message there is one already
     dispatchEvent(new Event('sessionschange'));
     go(sessionLink(session.id));
   });
 }
+
+export const beginBranch = (session) => post(path('sessions', session, 'branches'), { name: 'main' });
 
 export const titleOf = (session) => session.title || session.key || 'Untitled';
 

@@ -171,6 +171,8 @@ export class Transcript {
     } catch (error) {
       this.#fail(error);
     }
+    if (this.#life.signal.aborted) return;
+    await this.refresh().catch((error) => this.#fail(error));
     this.running = false;
     this.#drafts.clear();
     this.started.clear();
