@@ -13,6 +13,7 @@ from benchmarks import (
     local,
     operations,
     postgres,
+    server,
     services,
     stores,
     turns,
@@ -25,7 +26,18 @@ OUTPUT = Path(__file__).parent / "results" / "latest.json"
 def main() -> int:
     """Measure; the exit code says whether all bars were held."""
     results: list[Result] = []
-    rooms = (foundation, stores, postgres, services, operations, turns, learning, local, find)
+    rooms = (
+        foundation,
+        stores,
+        postgres,
+        services,
+        operations,
+        turns,
+        learning,
+        local,
+        find,
+        server,
+    )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)
         print(f"  {result.name}: {result.ratio:.2f} × {result.floor_name}", file=sys.stderr)

@@ -24,7 +24,7 @@ def run() -> Iterator[Result]:
     if missing:
         print(f"  PostgreSQL was not measured: no {', '.join(missing)} here.", file=sys.stderr)
         return
-    from tests.server import running
+    from tests.postgres_server import running
 
     with running(fsync=True) as server:
         yield append(server.address(server.create()))

@@ -11,7 +11,7 @@ from collections.abc import Generator
 import pytest
 
 from sennit.stores.postgres import PostgresStore
-from tests.server import OwnServer, Server, running
+from tests.postgres_server import OwnServer, Server, running
 
 TABLES = ", ".join(
     f"sennit.{name}"

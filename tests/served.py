@@ -45,7 +45,7 @@ class Served(Running):
 
 
 @contextmanager
-def served(store: Path, words: int = 0) -> Generator[Served]:
+def served(store: str | Path, words: int = 0) -> Generator[Served]:
     """Start a server; if the test has not ended it, it is killed."""
     command = [sys.executable, "-m", "tests.served", str(store), str(words)]
     root = Path(__file__).parent.parent

@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
+import pytest
+from typer.testing import CliRunner
+
+from sennit.cli.app import app
 
 
-def sennit(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sennit", *arguments],
-        capture_output=True,
-        check=False,
-        text=True,
-        env={**os.environ, "XDG_DATA_HOME": str(folder)},
-    )
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
 
 
-def test_a_token_is_made_listed_and_revoked(tmp_path: Path) -> None:
-    made = sennit("token", "create", "--user", "ada", "--scope", "read", folder=tmp_path)
-    assert made.returncode == 0, made.stderr
+def sennit(*arguments: str) -> Any:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_a_token_is_made_listed_and_revoked() -> None:
+    made = sennit("token", "create", "--user", "ada", "--scope", "read")
+    assert made.exit_code == 0, made.output
     secret = made.stdout.strip()
     assert secret.startswith("snt_")
-    [listed] = json.loads(sennit("token", "ls", "--json", folder=tmp_path).stdout)
+    [listed] = json.loads(sennit("token", "ls", "--json").stdout)
     assert (listed["user"], listed["scopes"]) == ("ada", ["read"])
     assert listed["id"] in secret
     assert "hash" not in listed
-    gone = sennit("token", "revoke", listed["id"], folder=tmp_path)
-    assert gone.returncode == 0
-    again = sennit("token", "revoke", listed["id"], folder=tmp_path)
-    assert again.returncode == 1
+    line = sennit("token", "ls").stdout
+    assert "default/ada  read" in line
+    assert secret.rpartition("_")[2] not in line
+    assert sennit("token", "revoke", listed["id"]).exit_code == 0
+    again = sennit("token", "revoke", listed["id"])
+    assert again.exit_code == 1
     assert "sennit token ls" in again.stderr
 
 
-def test_a_server_for_others_without_tokens_is_refused(tmp_path: Path) -> None:
-    refused = sennit("serve", "--host", "0.0.0.0", "--model", "openai:x", folder=tmp_path)
-    assert refused.returncode == 1
+def test_a_scope_there_is_not_makes_no_token() -> None:
+    refused = sennit("token", "create", "--scope", "everything")
+    assert refused.exit_code == 1
+    assert "read, write, run, admin" in refused.stderr
+    assert json.loads(sennit("token", "ls", "--json").stdout) == []
+
+
+def test_a_server_for_others_without_tokens_is_refused() -> None:
+    refused = sennit("serve", "--host", "0.0.0.0", "--model", "openai:x")
+    assert refused.exit_code == 1
     assert refused.stderr.startswith("sennit: ")
     assert "sennit token create" in refused.stderr
 
@@ -50,8 +62,7 @@ def test_a_server_starts_answers_and_ends(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     options = ["--port", "0", "--store", str(store), "--model", "openai:x", "--tool", "time"]
     command = [sys.executable, "-m", "sennit", "serve", *options]
-    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             line = process.stderr.readline()

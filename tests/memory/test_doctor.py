@@ -16,7 +16,7 @@ from sennit.stores.sqlite import SQLiteStore
 from tests.memory.remembering import TALK, memories, talk
 
 if TYPE_CHECKING:
-    from tests.server import Server
+    from tests.postgres_server import Server
 
 pytest_plugins = ("tests.postgres",)
 

@@ -299,3 +299,10 @@ def test_a_person_edits_the_profile_line_by_line() -> None:
     assert "~~I live in Porto.~~" in profile
     assert "Lisbon" not in profile
     assert len(client.memory.history(uri)) == 3
+
+
+def test_many_stars_in_a_row_say_what_one_says_and_take_no_longer(client: Client) -> None:
+    client.fs.write(NOTE, "A bowline does not slip.\n")
+    stars = "/".join(["**"] * 200)
+    assert client.fs.glob(f"viking://user/{stars}/knots.md") == [NOTE]
+    assert client.fs.glob(f"viking://user/{stars}/none.md") == []

@@ -112,7 +112,8 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(
         ("/api/files", {"uri": "viking://user/../../etc"}),
         ("/api/files", {"uri": "file:///etc/passwd"}),
         ("/api/files", {"uri": "viking://user/%2e%2e/x"}),
-        ("/api/files", {"op": "grep", "pattern": "("}),
+        ("/api/files", {"op": "grep"}),
+        ("/api/files", {"op": "grep", "pattern": "x" * 501}),
         ("/api/files", {"op": "burn"}),
     ],
 )

@@ -110,8 +110,8 @@ def ask(client: httpx.Client, one: Endpoint, things: dict[str, str]) -> httpx.Re
     path = re.sub(r"{(\w+)}", lambda found: things[found[1]], one.path)
     body = next((it for end, it in BODIES.items() if one.path.endswith(end)), {})
     query = next((it for end, it in QUERIES.items() if one.path.endswith(end)), {})
-    sent = {"json": body} if one.body is not None else {}
-    return client.request(one.method, path, params=query, **sent)
+    sent = body if one.body is not None else None
+    return client.request(one.method, path, params=query, json=sent)
 
 
 @pytest.mark.parametrize("one", GUARDED, ids=name_of)

@@ -216,6 +216,8 @@ def test_stopping_the_server_suspends_the_run_and_another_goes_on_with_it(tmp_pa
         before = all_events(server, started["events"])
         assert before[-1].data["result"]["stop_reason"] == "suspended"
         assert server.get(branch).json()["interrupted"] is True
+        [left] = server.get("/api/interrupted").json()["branches"]
+        assert (left["session"], left["name"]) == (branch.split("/")[3], "main")
         answer = server.post(f"{branch}/resume")
         assert answer.status_code == 202, answer.text
         rest = all_events(server, started["events"], last=before[-1].seq)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from sennit.server.serving import listen
+from sennit.server.settings import Limits, ServerSettings
 from tests.serving import Gate, Running, Talker, new_branch, run, serving
 
 FEW = 40
@@ -107,3 +109,23 @@ def test_whoever_does_not_read_holds_nobody_up_and_misses_nothing(tmp_path: Path
         seen = [json.loads(one)["seq"] for one in data if one.endswith(b"}")]
         assert seen == quick[: len(seen)]
         assert len(seen) >= len(quick) - 1
+
+
+def test_a_head_request_does_not_wait_for_the_stream(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        path = f"{new_branch(server)}/events?follow=true"
+        assert server.http.head(path).status_code == 200
+
+
+def test_answers_are_sent_at_once(tmp_path: Path) -> None:
+    with listen(ServerSettings(port=0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP  # which has asyncio turn Nagle's delay off
+
+
+def test_a_quiet_stream_shows_that_it_is_alive(tmp_path: Path) -> None:
+    limits = Limits(heartbeat=0.01)
+    with serving(tmp_path / "s.db", limits=limits) as server:
+        path = f"{new_branch(server)}/events?follow=true"
+        with server.http.stream("GET", path) as answer:
+            lines = answer.iter_lines()
+            assert next(line for line in lines if line.startswith(":")) == ": alive"

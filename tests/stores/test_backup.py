@@ -22,7 +22,7 @@ from tests.noting import note_something
 from tests.stores.test_portable import ask, fill
 
 if TYPE_CHECKING:
-    from tests.server import Server
+    from tests.postgres_server import Server
 
 pytest_plugins = ("tests.postgres",)
 

@@ -39,7 +39,7 @@ from sennit.testing import conformance
 from tests.sessions.test_session import assistant, said, system, user
 
 if TYPE_CHECKING:
-    from tests.server import OwnServer, Server
+    from tests.postgres_server import OwnServer, Server
 
 pytest_plugins = ("tests.postgres",)
 

@@ -21,7 +21,7 @@ from tests.sessions.test_session import said
 from tests.stores.test_postgres import run_all
 
 if TYPE_CHECKING:
-    from tests.server import Server
+    from tests.postgres_server import Server
 
 pytest_plugins = ("tests.postgres",)
 

@@ -101,7 +101,7 @@ def opening(kind: str, folder: Path) -> Generator[Callable[[], Client]]:
         yield lambda: sennit.open(folder / "sennit.db")
         return
     from sennit.stores.postgres import PostgresStore
-    from tests.server import running
+    from tests.postgres_server import running
 
     with running() as server:
         address = server.address(server.create_in(folder))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from uuid import UUID
@@ -153,7 +154,9 @@ class FileSystem:
         whole = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
         if not whole.startswith(SCHEME):
             raise ValidationError(f"A pattern begins with {SCHEME!r}, got {shown(pattern)}.")
-        names = whole[len(SCHEME) :].split("/")
+        # One "**" says as much as several, which would be tried in every combination.
+        pieces = whole[len(SCHEME) :].split("/")
+        names = [one for one, after in pairwise([*pieces, ""]) if not one == after == "**"]
         fixed = next((n for n, name in enumerate(names) if _MAGIC.search(name)), len(names))
         if fixed == len(names):
             return [self.stat(whole).uri] if self.exists(whole) else []

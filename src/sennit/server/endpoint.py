@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import msgspec
 from starlette.responses import Response
 
-from sennit.server.problems import JSON, Problem
+from sennit.server.problems import JSON, PRIVATE, Problem
 from sennit.server.tokens import Scope
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Endpoint:
 
 def ok(value: Any, status: int = 200) -> Response:
     """A value as JSON."""
-    return Response(_encoder.encode(value), status, media_type=JSON)
+    return Response(_encoder.encode(value), status, PRIVATE, JSON)
 
 
 def read_json(data: bytes, kind: type[_T]) -> _T:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from asyncio import to_thread
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from sennit.errors import ValidationError
 from sennit.memory.entry import Entry
@@ -53,7 +56,8 @@ class FilesQuery(Ask):
 
     uri: str = SCHEME
     op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
-    pattern: str | None = None
+    pattern: Annotated[str, Meta(max_length=500)] | None = None
+    """For glob as a shell has it, for grep the very words."""
 
 
 class WriteQuery(Ask):
@@ -105,7 +109,8 @@ def _look(fs: FileSystem, query: FilesQuery) -> FilesAnswer:
 
 
 def _found(fs: FileSystem, query: FilesQuery) -> list[Line]:
-    found = fs.grep(_pattern(query), query.uri)
+    # Words and no expression: one that takes for ever would take the whole server with it.
+    found = fs.grep(re.escape(_pattern(query)), query.uri, ignore_case=True)
     return [Line(uri=one.uri, number=one.number, line=one.line) for one in found]
 
 

@@ -29,6 +29,8 @@ from sennit.errors import (
 from sennit.messages.codec import dumps
 
 JSON = "application/json"
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""What goes with every answer: it is for whoever asked, and it is what it says it is."""
 
 _TYPES = {
     401: "authentication_error",
@@ -67,7 +69,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(message)
         self.status, self.code, self.message, self.param = status, code, message, param
-        self.headers = dict(headers or {})
+        self.headers = {**PRIVATE, **(headers or {})}
 
     @property
     def type(self) -> str:

@@ -6,6 +6,7 @@ from asyncio import to_thread
 from functools import cache
 from importlib.metadata import version
 
+from sennit.errors import ModelError
 from sennit.server.endpoint import Call, Endpoint, Shape
 from sennit.server.tokens import SCOPES
 from sennit.services.model import Model
@@ -90,7 +91,10 @@ async def models(call: Call) -> Models:
 
 
 def _window(model: Model) -> int | None:
-    return model.window
+    try:
+        return model.window
+    except ModelError:  # it cannot be reached now; whoever asks it is told why
+        return None
 
 
 def endpoints() -> list[Endpoint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from contextlib import suppress
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from sennit.sessions.client import SessionInfo
 from sennit.sessions.tree import BranchNode
 
 _TITLE = 80
+_RECENT = 100
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
@@ -64,6 +66,18 @@ class NewSession(Ask):
     key: str | None = None
     system: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+class InterruptedBranch(BranchShape):
+    """A branch whose last run was cut off."""
+
+    session: UUID
+
+
+class Interrupted(Shape):
+    """What can be gone on with."""
+
+    branches: list[InterruptedBranch]
 
 
 class Node(BranchShape):
@@ -191,6 +205,22 @@ async def delete_session(call: Call) -> None:
     await call.caller.client.adelete_session(session.id)
 
 
+async def interrupted(call: Call) -> Interrupted:
+    """The branches whose last run was cut off, in the sessions changed last."""
+    return await to_thread(_interrupted, call.caller.client)
+
+
+def _interrupted(client: Client) -> Interrupted:
+    found: list[InterruptedBranch] = []
+    for info in client.sessions(limit=_RECENT):
+        with suppress(NotFoundError):  # deleted meanwhile
+            session = client.session(info.id, create=False)
+            shapes = (branch_shape(one) for one in session.branches)
+            cut_off = (fields_of(one) for one in shapes if one.interrupted)
+            found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
+    return Interrupted(branches=found)
+
+
 async def tree(call: Call) -> Tree:
     """The branches as a tree of forks."""
     session = await call.caller.session(call.path["session"])
@@ -245,6 +275,14 @@ def endpoints() -> list[Endpoint]:
             scope="write",
             summary="Erase a session and all that is in it",
             status=204,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/interrupted",
+            handle=interrupted,
+            scope="read",
+            summary="Branches whose last run was cut off, in the sessions changed last",
+            answer=Interrupted,
         ),
         Endpoint(
             method="GET",

@@ -58,7 +58,10 @@ class EventStream(Response):
         self._branch, self._limits, self._streams = branch, limits, streams
         self._joined = Joined(BranchRuns(branch), after, follow=follow)
 
-    async def __call__(self, _scope: HttpScope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":
+            await super().__call__(scope, receive, send)
+            return
         self._gone = gone = create_task(_gone(receive))
         self._streams.add(self)
         try:

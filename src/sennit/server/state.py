@@ -7,8 +7,9 @@ store is closed last.
 
 from __future__ import annotations
 
-from asyncio import to_thread
+from asyncio import get_running_loop, to_thread
 from collections.abc import AsyncGenerator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from sennit.api.address import store_at
@@ -23,6 +24,7 @@ from sennit.services.model import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
 
+_THREADS = 32
 _PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found as after a crash
 
 
@@ -48,6 +50,9 @@ class ServerState:
     async def running(self) -> AsyncGenerator[None]:
         """Open what the server needs, and close it at the end."""
         async with AsyncExitStack() as stack:
+            # What waits for the store, or is long to read, must not hold up what is quick.
+            threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sennit")
+            get_running_loop().set_default_executor(threads)
             services = ServiceRegistry()
             await self._register(services, stack)
             store = await to_thread(store_at, self.settings.url)
