@@ -63,7 +63,9 @@ def test_the_whole_path_of_a_person(tmp_path: Path, open_studio: OpenStudio) -> 
         model.say("640 ")
         studio.sees("640")
         studio.page.reload()  # in mid-answer
+        studio.sees("640")
         answered("grams.")
+        studio.sees("640 grams.")
         studio.do("grams.", "Retry on a new branch")
         answered("Not much.")
         studio.page.locator("#tab-compare").click()

@@ -1,34 +1,35 @@
 // Events of a branch as they happen, over fetch so that a token can stand in a header (EventSource
 // cannot send one). A dropped connection goes on after the last event seen; none is missed or
 // seen twice.
-import { ApiError, open } from './api.js';
+import { open } from './api.js';
 
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 8_000;
 
 /**
- * Follow `address` from after event `after` until its run has ended or `signal` is aborted.
- * `onEvent` gets {seq, kind, data}; `onLink` is told whether the connection stands.
+ * Follow `address` from after event `after` until nothing is under way, or `signal` is aborted. A run may
+ * end, wait for a person and go on, so its end is the end only if the server then closes the stream.
+ * `onEvent` gets {seq, kind, data}; `onLink` is told whether the connection stands; `underWay` is asked
+ * whether to come back when the stream was closed without an end.
  */
-export async function follow(address, { after, signal, onEvent, onLink = () => {} }) {
-  let last = after;
+export async function follow(address, { after, signal, onEvent, onLink, underWay }) {
+  let last = { seq: after };
   let wait = FIRST_WAIT;
   while (!signal.aborted) {
     try {
-      const headers = { Accept: 'text/event-stream', 'Last-Event-ID': String(last) };
+      const headers = { Accept: 'text/event-stream', 'Last-Event-ID': String(last.seq) };
       const response = await open('GET', address, { headers, signal });
       onLink(true);
       for await (const event of parsed(response.body)) {
+        if (event.seq <= last.seq) continue;
         wait = FIRST_WAIT;
-        if (event.seq <= last) continue;
-        last = event.seq;
+        last = event;
         onEvent(event);
-        if (event.kind === 'end') return;
       }
-      if (signal.aborted) return;
+      if (last.kind === 'end' || !await underWay()) return;
     } catch (error) {
-      if (signal.aborted || error.name === 'AbortError') return;
-      if (error instanceof ApiError && error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+      if (signal.aborted) return;
+      if (error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
     }
     onLink(false);
     await pause(wait, signal);

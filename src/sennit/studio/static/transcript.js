@@ -67,14 +67,13 @@ export class Transcript {
   /** Load the end of the branch, and go on with the answer that is under way, if one is. */
   async load() {
     try {
-      const { signal } = this.#life;
-      const [page, branch] = await Promise.all([
-        get(this.url('messages') + query({ limit: PAGE }), { signal }), get(this.url(), { signal })]);
-      this.#take(page);
+      // The branch first: what it says is under way or waits stands in the messages by then.
+      const branch = await this.#branch();
+      this.#take(await get(this.url('messages') + query({ limit: PAGE }), { signal: this.#life.signal }));
       this.loaded = true;
       this.interrupted = branch.interrupted;
       if (branch.waiting) await this.#loadWaiting();
-      if (branch.running) this.#follow(await this.#beginning(page.seq));
+      if (branch.running) this.#follow(await this.#beginning());
     } catch (error) {
       if (error.name === 'AbortError') return;
       this.error = error;
@@ -118,10 +117,12 @@ export class Transcript {
     this.#places.set(message.id, index);
   }
 
+  #branch() { return get(this.url(), { signal: this.#life.signal }); }
+
   // What was said so far of the answer under way stands in its run's events, so they are read from the first.
-  async #beginning(last) {
+  async #beginning() {
     const { runs } = await get(this.url('runs') + query({ limit: 1 }), { signal: this.#life.signal });
-    return runs[0]?.state === 'running' ? runs[0].after : last;
+    return runs[0].after;
   }
 
   async #loadWaiting() {
@@ -167,6 +168,7 @@ export class Transcript {
         after, signal: this.#life.signal,
         onEvent: (event) => this.#apply(event),
         onLink: (linked) => { this.linked = linked; this.#changed(); },
+        underWay: async () => (await this.#branch()).running,
       });
     } catch (error) {
       this.#fail(error);
@@ -188,6 +190,7 @@ export class Transcript {
     else if (kind === 'run') this.started.add(callId(message));
     else if (kind === 'ask') this.waiting.set(callId(message), message);
     else if (kind === 'decided') this.waiting.delete(callId(message));
+    else if (kind === 'start') this.notices = [];
     else if (kind === 'warn') this.notices.push(data.notice);
     else if (kind === 'end') this.notices.push(...data.result.notices);
     else if (message) this.#stand(message);
