@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,23 @@ def test_a_server_for_others_without_tokens_is_refused() -> None:
     assert refused.exit_code == 1
     assert refused.stderr.startswith("sennit: ")
     assert "sennit token create" in refused.stderr
+
+
+def test_a_store_that_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
+    taken = tmp_path / "a folder"
+    taken.mkdir()
+    refused = sennit("serve", "--port", "0", "--model", "openai:x", "--store", str(taken))
+    assert refused.exit_code == 1
+    assert "a folder" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_port_that_is_taken_is_told_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        refused = sennit("serve", "--port", port, "--model", "openai:x")
+    assert refused.exit_code == 1
+    assert "choose another with --port" in refused.stderr
 
 
 def test_a_server_starts_answers_and_ends(tmp_path: Path) -> None:

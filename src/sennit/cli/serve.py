@@ -54,10 +54,12 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="A name it is reached by besides loopback's."),
     ] = None,
-    rate: Annotated[float | None, typer.Option(min=0, help="Requests per second and token.")] = 100,
+    rate: Annotated[
+        float | None, typer.Option(min=0, help="Requests per second and token; 0 for any.")
+    ] = 100,
     store: StoreOption = None,
 ) -> None:
-    """Serve sessions over HTTP: REST, event streams, OpenAI's form, and the studio."""
+    """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
     from sennit.server.serving import listen
     from sennit.server.serving import serve as run
     from sennit.server.settings import Limits, ServerSettings

@@ -51,6 +51,11 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._state = app.state.server
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open what the app needs first, so that whoever started it hears what is wrong."""
+        await self._state.open()
+        await super().startup(sockets)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End: the app first, then the connections."""
         await self._state.drain()
@@ -90,4 +95,5 @@ def listen(settings: ServerSettings) -> socket.socket:
 
 def serve(settings: ServerSettings, listener: socket.socket) -> None:
     """Serve until a signal says that it is enough."""
-    Server(create_app(settings), settings).run(sockets=[listener])
+    with listener:
+        Server(create_app(settings), settings).run(sockets=[listener])

@@ -39,6 +39,7 @@ class ServerState:
         self.tokens = TokenFile(settings.tokens)
         self.runs = UnderWay()
         self.streams: set[EventStream] = set()
+        self._stack, self._open = AsyncExitStack(), False
         self.draining = False
         """Whether the server is about to stop."""
         self.models: dict[str, Model] = {}
@@ -48,7 +49,17 @@ class ServerState:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Open what the server needs, and close it at the end."""
+        """Open what the server needs unless that is done, and close it at the end."""
+        await self.open()
+        try:
+            yield
+        finally:
+            await self._stack.aclose()
+
+    async def open(self) -> None:
+        """Open what the server needs, once; raises what keeps it from that."""
+        if self._open:
+            return
         async with AsyncExitStack() as stack:
             # What waits for the store, or is long to read, must not hold up what is quick.
             threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sennit")
@@ -60,7 +71,7 @@ class ServerState:
             stack.push_async_callback(to_thread, self.clients.close)
             self.owners = Owners(self.clients)
             stack.push_async_callback(self.drain)
-            yield
+            self._stack, self._open = stack.pop_all(), True
 
     async def drain(self) -> None:
         """Take nothing new in, and bring what is under way to where it can be gone on with."""

@@ -6,6 +6,7 @@ there. When the server ends, each run is suspended, and any server can go on wit
 
 from __future__ import annotations
 
+import logging
 from asyncio import Future, Task, create_task, get_running_loop, shield, to_thread, wait
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,8 @@ from sennit.server.problems import Problem
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
+
+_log = logging.getLogger(__name__)
 
 # What a run that was not begun says of why, and which status that is.
 _REFUSED = {"busy": 409, "access": 403}
@@ -72,9 +75,10 @@ class UnderWay:
                             self._by_branch[branch] = conversation
                         began.set_result(event)
         except Exception as error:
-            if began.done():
-                raise
-            began.set_exception(error)
+            if not began.done():
+                began.set_exception(error)
+            else:  # nobody waits for it; the run is found as after a crash
+                _log.error("A run broke off: %s", type(error).__name__, exc_info=error)
         finally:
             if self._by_branch.get(branch) is conversation:
                 del self._by_branch[branch]
