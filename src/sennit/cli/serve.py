@@ -85,5 +85,5 @@ def serve(
     where = f"[{host}]" if ":" in host else host
     typer.echo(f"Sennit listens at http://{where}:{listener.getsockname()[1]}", err=True)
     if names == ["local"]:
-        typer.echo(f"{TINY} {BETTER}", err=True)
+        typer.echo(f"{TINY} {BETTER.replace('make chat', 'make serve')}", err=True)
     run(settings, listener)
