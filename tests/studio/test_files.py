@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
 from sennit.studio import STATIC, files
 
+ROOT = Path(__file__).parents[2]
 VENDOR = STATIC / "vendor"
 SCRIPTS = [name for name in files() if name.endswith((".js", ".mjs"))]
 OURS = [name for name in SCRIPTS if not name.startswith("vendor/")]
@@ -70,6 +72,16 @@ def test_only_the_markdown_module_makes_html_from_text(name: str) -> None:
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text, re.I
     )
     assert not makes or name == "markdown.js"
+
+
+def test_the_page_about_the_studio_lists_every_shortcut() -> None:
+    keys = (STATIC / "keys.js").read_text(encoding="utf-8")
+    table = keys[keys.index("const SHORTCUTS") : keys.index("];")]
+    shown = [key for row in re.findall(r"\['([^']+)',", table) for key in row.split(" / ")]
+    page = (ROOT / "docs" / "studio.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| (`.+?`) \|", page, re.MULTILINE)
+    assert len(shown) > 15
+    assert sorted(shown) == sorted(key for row in listed for key in re.findall("`(.+?)`", row))
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -5,7 +5,7 @@ const KEEP = 'sennit.token';
 const waiting = new Set();
 let token = sessionStorage.getItem(KEEP);
 
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(message, status, code) {
     super(message);
     this.status = status;
@@ -25,8 +25,6 @@ export function login(given) {
   if (given) sessionStorage.setItem(KEEP, given);
   else sessionStorage.removeItem(KEEP);
 }
-
-export const loggedIn = () => Boolean(token);
 
 /** An address under /api from parts that may hold any character. */
 export function path(...parts) {

@@ -36,7 +36,7 @@ export function DayChart({ days, rows, value, shown }) {
 }
 
 /** [times, then for each model the height up to its top], days without runs included. */
-export function stacked(days, rows, models, value) {
+function stacked(days, rows, models, value) {
   const today = Math.floor(Date.now() / 1000 / DAY) * DAY;
   const times = Array.from({ length: days }, (_, index) => today - (days - 1 - index) * DAY);
   const place = new Map(times.map((time, index) => [time, index]));

@@ -2,7 +2,7 @@
 import { ask } from './dialog.js';
 import { html, useEffect, useRef } from './view.js';
 
-export const SHORTCUTS = [
+const SHORTCUTS = [
   ['/', 'Search sessions and messages'],
   ['n', 'New session'],
   ['i', 'Write a message'],

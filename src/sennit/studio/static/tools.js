@@ -43,7 +43,7 @@ export function ToolResult({ message }) {
   </details>`;
 }
 
-export function Value({ value }) {
+function Value({ value }) {
   const [whole, setWhole] = useState(false);
   const text = plainly(value);
   const cut = text.length > LONG && !whole;

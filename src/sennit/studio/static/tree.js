@@ -29,7 +29,7 @@ export function TreeView({ session, branch, version }) {
   </section>`;
 }
 
-export function Picture({ roots, session, branch, fit }) {
+function Picture({ roots, session, branch, fit }) {
   const began = performance.now();
   const box = useRef(null);
   const drawn = useMemo(() => layout(roots, branch?.id), [roots, branch?.id]);
