@@ -342,12 +342,21 @@ _CONTRAST = """() => {
 def test_everything_has_a_name_and_can_be_read(
     scene: Scene, open_studio: OpenStudio, scheme: str
 ) -> None:
-    studio = open_studio(scene.server, scene.link("knots", "softer"), color_scheme=scheme)
-    studio.sees("The slip knot.")
-    for where in ("chat", "tree", "compare", "memory", "usage"):
-        known = {"memory": "#/memory", "usage": "#/usage"}
-        studio.go(known.get(where, scene.link("knots", "softer", where)))
-        studio.page.wait_for_load_state("networkidle")
+    studio = open_studio(scene.server, color_scheme=scheme)
+    shown = {
+        scene.link("knots", "softer"): ".message.answer",
+        # Each branch has a colour of its own, in turn: there are eight.
+        **{
+            scene.link("few", f"idea {number}", "compare"): f".column[aria-label='idea {number}']"
+            for number in range(8)
+        },
+        scene.link("knots", "softer", "tree"): "svg a.head",
+        "#/memory": ".memory-list .empty",
+        "#/usage": ".chart-card",
+    }
+    for where, sign in shown.items():
+        studio.go(where)
+        studio.page.locator(sign).first.wait_for()
         assert studio.page.evaluate(_NAMELESS) == []
         ratio, text = studio.page.evaluate(_CONTRAST)
         assert ratio >= 4.5, (where, text, ratio)
