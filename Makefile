@@ -74,6 +74,11 @@ test: check ## Check everything, then run the tests
 test-full: check ## The same, with the slow tests
 	$(PYTEST)
 
+.PHONY: docs
+docs: setup ## Write docs/cli.md and docs/reference.md from the code
+	$(BIN)/python -m scripts.cli_page
+	$(BIN)/python -m scripts.reference
+
 .PHONY: torture
 torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture
@@ -85,6 +90,10 @@ bench: setup ## Run the benchmarks
 .PHONY: bench-retrieval
 bench-retrieval: setup ## Ask what is in six long conversations, and count what is found
 	$(BIN)/python -m benchmarks.retrieval
+
+.PHONY: bench-export
+bench-export: setup ## Export a million messages as training data; takes some minutes
+	$(BIN)/python -m benchmarks.million
 
 .PHONY: bench-peers
 bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard benchmarks/peers/*.txt)) ## Run other session stores and turn loops beside ours

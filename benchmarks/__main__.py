@@ -7,10 +7,12 @@ from itertools import chain
 from pathlib import Path
 
 from benchmarks import (
+    completions,
     find,
     foundation,
     learning,
     local,
+    memory,
     operations,
     postgres,
     server,
@@ -37,6 +39,8 @@ def main() -> int:
         local,
         find,
         server,
+        memory,
+        completions,
     )
     for result in chain.from_iterable(room.run() for room in rooms):
         results.append(result)

@@ -21,8 +21,8 @@ from sennit.learning.dspy import Session
 SHORT, LONG, MANY = 10, 1_000, 2_000
 CALLS = 20
 _MEGABYTES = 8.0
-_QUESTION = "What holds better in wet rope, and why would a sailor choose it?"
-_ANSWER = "A bowline holds well when wet and can still be untied after a heavy load. " * 4
+QUESTION = "What holds better in wet rope, and why would a sailor choose it?"
+ANSWER = "A bowline holds well when wet and can still be untied after a heavy load. " * 4
 
 
 class Instant(dspy.Module):
@@ -33,7 +33,7 @@ class Instant(dspy.Module):
         self.gen = dspy.Predict("question -> answer")
 
     def forward(self, question: str) -> Any:  # noqa: ARG002 - the same to all
-        return dspy.Prediction(answer=_ANSWER)
+        return dspy.Prediction(answer=ANSWER)
 
 
 def run() -> Iterator[Result]:
@@ -74,7 +74,7 @@ def memory() -> Result:
     tracemalloc.start()
     session = Session(Instant())
     for _ in range(MANY):
-        session(question=_QUESTION)
+        session(question=QUESTION)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     name = f"memory of a DSPy session, {MANY:,} turns"
@@ -85,7 +85,7 @@ def _talked(size: int) -> Callable[[], Session]:
     def prepare() -> Session:
         session = Session(Instant())
         for _ in range(size):
-            session.add_turn({"question": _QUESTION}, {"answer": _ANSWER})
+            session.add_turn({"question": QUESTION}, {"answer": ANSWER})
         return session
 
     return prepare
@@ -93,7 +93,7 @@ def _talked(size: int) -> Callable[[], Session]:
 
 def _ask(session: Session) -> None:
     for _ in range(CALLS):
-        session(question=_QUESTION)
+        session(question=QUESTION)
 
 
 def export(folder: Path) -> Result:
@@ -135,8 +135,8 @@ def _filled(folder: Path, *, sessions: int) -> tuple[Path, int]:
 
 def _said(at: int) -> Message:
     if at % 2:
-        return Message(AssistantResponseContent(assistant_response=_ANSWER))
-    return Message(InstructionContent(instruction=f"{_QUESTION} {at}"))
+        return Message(AssistantResponseContent(assistant_response=ANSWER))
+    return Message(InstructionContent(instruction=f"{QUESTION} {at}"))
 
 
 def _exported(path: Path, target: Path) -> None:

@@ -18,7 +18,7 @@ TABLES = ", ".join(
     for name in (
         "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases",
         "journals", "runs", "events", "receipts", "files", "versions", "evidence", "commits",
-        "archived", "uses", "labels",
+        "archived", "uses", "labels", "procrastinate_jobs", "procrastinate_workers",
     )
 )  # fmt: skip
 

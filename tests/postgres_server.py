@@ -9,10 +9,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, LiteralString, cast
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.sql import SQL, Identifier
 
 
@@ -33,8 +34,9 @@ class Server:
             return cursor.fetchall() if cursor.description else []
 
     def address(self, database: str) -> str:
-        """How to reach a database."""
-        return make_conninfo(self.url, dbname=database)
+        """How to reach a database, as an address that `sennit.open` takes."""
+        parts = {**conninfo_to_dict(self.url), "dbname": database}
+        return f"postgresql://?{urlencode(parts)}"
 
     def create(self) -> str:
         """A new empty database."""

@@ -12,6 +12,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.util._once import Once
 
+from scripts import reference
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"^(`{3,})(\w+)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
@@ -55,3 +57,7 @@ def test_there_are_examples_to_run() -> None:
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_lists_what_is_there() -> None:
+    assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs`"

@@ -25,7 +25,7 @@ PROMISED = {
     *{"ConversationSession", "ConversationObserver", "Request", "Return", "Notice", "Metrics"},
     *{"SessionOptions", "StreamingOptions", "Budget"},
     *{"Event", "RunStarted", "TurnStarted", "TextAdded", "ReasoningAdded", "DraftDropped"},
-    *{"MessageCompleted", "ToolCalled", "ToolStarted", "ToolFinished"},
+    *{"MessageCompleted", "ToolCalled", "ToolStarted", "ToolReturned", "ToolFinished", "Steered"},
     *{"ApprovalNeeded", "ApprovalGiven", "Warned", "RunEnded"},
     *{"Interjected", "HistoryReplaced", "ContextAdded", "Injection"},
     *{"SpecialTurn", "PersistenceStrategy", "InteractionFilter", "GreetingSpecialTurn"},

@@ -1,5 +1,5 @@
 """The OpenAI Agents SDK: an Agent with a model of our own, run by its Runner, nothing stored."""
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
 
@@ -21,12 +21,16 @@ from benchmarks.peers.turning import ANSWER, ARGUMENTS, FOUND, QUESTION, TOOL, T
 class Instant(Model):
     """Asks for the tool, then answers, and so on."""
 
-    async def get_response(self, **given: Any) -> ModelResponse:
+    async def get_response(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, **given: Any
+    ) -> ModelResponse:
         answered = isinstance(given["input"], list) and "output" in given["input"][-1]
         said = _text() if answered else _call()
         return ModelResponse(output=[said], usage=Usage(), response_id=None)
 
-    def stream_response(self, **given: Any) -> Any:
+    def stream_response(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, **given: Any
+    ) -> Any:
         raise NotImplementedError
 
 

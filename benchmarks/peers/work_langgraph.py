@@ -1,5 +1,5 @@
 """LangGraph's SQLite checkpointers, below a graph on `plain` MessagesState or a `delta` channel."""
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportArgumentType=false
 
 from __future__ import annotations
 

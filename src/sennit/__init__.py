@@ -50,13 +50,13 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
 from sennit.messages.unset import Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
     from sennit.messages.native import to_model_messages
+    from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
     from sennit.messages.prepare import prepare_messages_for_chat
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
@@ -81,9 +81,11 @@ if TYPE_CHECKING:
         ReasoningAdded,
         RunEnded,
         RunStarted,
+        Steered,
         TextAdded,
         ToolCalled,
         ToolFinished,
+        ToolReturned,
         ToolStarted,
         TurnStarted,
         Warned,
@@ -170,6 +172,7 @@ __all__ = [
     "Session",
     "SessionOptions",
     "SpecialTurn",
+    "Steered",
     "StoreError",
     "StreamingOptions",
     "SystemContent",
@@ -181,6 +184,7 @@ __all__ = [
     "ToolError",
     "ToolFinished",
     "ToolPart",
+    "ToolReturned",
     "ToolStarted",
     "TurnStarted",
     "Unset",
@@ -199,6 +203,9 @@ __all__ = [
 _LATE = {
     "Client": "api.client",
     "to_model_messages": "messages.native",
+    **dict.fromkeys(
+        ("ContextPart", "ImagePart", "MessageGroup", "TextPart", "ToolPart"), "messages.parts"
+    ),
     "prepare_messages_for_chat": "messages.prepare",
     "OperationContext": "operations.context",
     "IPU": "operations.ipu",
@@ -217,9 +224,11 @@ _LATE = {
     "ReasoningAdded": "turns.events",
     "RunEnded": "turns.events",
     "RunStarted": "turns.events",
+    "Steered": "turns.events",
     "TextAdded": "turns.events",
     "ToolCalled": "turns.events",
     "ToolFinished": "turns.events",
+    "ToolReturned": "turns.events",
     "ToolStarted": "turns.events",
     "TurnStarted": "turns.events",
     "Warned": "turns.events",

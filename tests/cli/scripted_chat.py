@@ -1,10 +1,11 @@
 """`sennit chat` with a model that says what the test wants; run as a program by the tests.
 
-    python scripted_chat.py [--session NAME] [--commit] [--no-memory] STORE [REPLY …]
+    python scripted_chat.py [--session NAME] [--commit] [--no-memory] [--held PIPE] STORE [REPLY …]
 
 A reply that ends in "…" is never finished: the model says it and then hangs. One that begins with
 "→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes. The reply
-"what you said" repeats what the model was asked last, contexts and all.
+"what you said" repeats what the model was asked last, contexts and all. Commits take until somebody
+opens the named pipe PIPE.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import sennit
@@ -22,7 +24,7 @@ from sennit.cli.chat import start
 from sennit.cli.talk import Partner
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
-from sennit.testing import ScriptedModel, ToolCall
+from sennit.testing import ScriptedModel, ToolCall, faults
 
 
 class Hanging:
@@ -61,6 +63,7 @@ if __name__ == "__main__":
     parser.add_argument("--session", default="chat")
     parser.add_argument("--commit", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--held")
     parser.add_argument("store")
     parser.add_argument("replies", nargs="*")
     given = parser.parse_args()
@@ -73,7 +76,11 @@ if __name__ == "__main__":
             file.write(f"{text}\n")
         return "written"
 
-    with sennit.open(store) as client:
+    def wait(_: str) -> None:
+        if given.held is not None:
+            Path(given.held).read_bytes()
+
+    with faults.arm("memory.commit: thought", wait), sennit.open(store) as client:
         partner = Partner(model=model, tools=(Tool(note, needs_approval=True),))
         memory = not given.no_memory
         sys.exit(start(client, partner, name=given.session, memory=memory, commit=given.commit))

@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 
 import sennit
-from sennit.cli.commands import Answer, Next, take
+from sennit.cli.commands import Answer, Next, Remember, take
+from sennit.cli.commits import Commits
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Partner, Talk
 from sennit.testing import ScriptedModel
@@ -35,7 +36,12 @@ class Desk:
         following = take(self.talk, self.screen, line)
         if isinstance(following, Answer):
             asyncio.run(self.talk.answer(self.screen.event))
+        if isinstance(following, Remember):
+            asyncio.run(self._remember())
         return following
+
+    async def _remember(self) -> None:
+        await Commits(self.talk, self.screen).make(asyncio.Event())
 
     def shown(self) -> str:
         """What the screen shows since the last time."""

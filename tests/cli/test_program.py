@@ -228,6 +228,16 @@ def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) ->
     assert run("import", archive, "--store", other).stdout == "1 session: 0 new, 0 new messages\n"
 
 
+def test_what_an_export_leaves_out_is_told_with_the_reason(store: str, tmp_path: Path) -> None:
+    options = ["--format", "openai", "--min-score", "0.5", "--store", store]
+    ran = run("export", str(tmp_path / "a.jsonl"), *options)
+    assert ran.stderr == (
+        "left out: 1, as what they came from has no answer that is scored high enough\n"
+    )
+    written = told("export", str(tmp_path / "b.jsonl"), *options)
+    assert written["left_out"] == {"has no answer that is scored high enough": 1}
+
+
 def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     ran = run("export", str(path), "--format", "openai", "--split", "a=1", "--store", store)
@@ -301,3 +311,44 @@ def test_scoring_that_fails_says_why_and_keeps_nothing(
     assert expected in ran.stderr
     with sennit.open(store) as client:
         assert [example.labels for example in client.session("rope").to_examples()] == [()]
+
+
+def test_the_last_answer_is_judged_shown_and_judged_again(store: str) -> None:
+    ran = run("label", "rope", "up", "--store", store)
+    assert ran.stdout == "1 by user: A bowline.\n"
+    given = told("label", "rope", "0.25", "--by", "ann", "--store", store)
+    assert (given["score"], given["by"], given["said"]) == (0.25, "ann", "A bowline.")
+    told("label", "rope", "down", "--store", store)
+    listed = told("label", "rope", "--store", store)
+    assert [(one["by"], one["score"]) for one in listed] == [("ann", 0.25), ("user", 0)]
+    assert told("label", "rope", "--by", "ann", "--store", store) == [given]
+    assert run("label", "rope", "--by", "ann", "--store", store).stdout == "0.25  ann  A bowline.\n"
+    assert told("label", "rope", "none", "--by", "ann", "--store", store) is None
+    assert [one["by"] for one in told("label", "rope", "--store", store)] == ["user"]
+
+
+def test_another_message_is_judged_by_its_id(store: str) -> None:
+    question = told("show", "rope", "--store", store)["messages"][0]
+    options = ["--message", question["id"], "--store", store, "--json"]
+    given = json.loads(run("label", "rope", *options, "--", "-2").stdout)
+    assert (given["message"], given["score"]) == (question["id"], -2)
+    assert told("label", "rope", "--message", question["id"], "--store", store) == [given]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["rope", "good"], "got 'good'"),
+        (["rope", "nan"], "finite number"),
+        (["rope", "up", "--message", "7"], "There is no message '7' here"),
+        (["rope", "up", "--message", "0" * 32], "There is no message '000"),
+        (["rop", "up"], "Did you mean rope?"),
+    ],
+)
+def test_a_label_that_makes_no_sense_says_why_and_is_not_kept(
+    store: str, arguments: list[str], expected: str
+) -> None:
+    ran = run("label", *arguments, "--store", store)
+    assert ran.exit_code == 1
+    assert expected in ran.stderr
+    assert told("label", "rope", "--store", store) == []

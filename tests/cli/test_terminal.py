@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -264,3 +265,26 @@ def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_i
         chat.expect("later (new)")
         chat.say("Hello!", "- My name is Ada.")
         quit_(chat)
+
+
+def test_a_commit_that_takes_long_is_left_to_the_background_and_ends_before_the_program(
+    tmp_path: Path,
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    held = [PROGRAM, "--held", str(pipe), *program(tmp_path, "Nice to meet you.", "Fine.")[1:]]
+    with terminal(held, tmp_path) as chat:
+        chat.say("My name is Ada.", "Nice to meet you.")
+        chat.say("/commit", "Remembering…")
+        chat.type(CTRL_C)
+        chat.expect("it goes on in the background")
+        chat.say("How are you?", "Fine.")
+        chat.expect("›")
+        chat.type(CTRL_D)
+        chat.expect("Remembering…")
+        pipe.write_bytes(b"")
+        chat.expect("committed: 1 created, by rules (archive_001)")
+        assert chat.end() == 0
+    with sennit.open(tmp_path / "chat.db") as client:
+        assert [one.text for one in client.memory.all()] == ["# Profile\n\n- My name is Ada.\n"]
+        assert len(client.session("chat").current()) == 2

@@ -13,7 +13,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import dspy
 import pytest
@@ -109,6 +109,30 @@ def test_it_works_across_adapters(adapter: Any) -> None:
     assert "first" in prompt(lm)
 
 
+def test_it_works_with_an_adapter_in_two_steps() -> None:
+    """003 · Overview"""
+    lm = DummyLM([{"answer": "A free answer."}] * 3)
+    with dspy.context(lm=lm, adapter=dspy.TwoStepAdapter(DummyLM([{"answer": "knot"}] * 3))):
+        session = talk(Session(qa()), "first", "second")
+    assert said(session) == [("first", "knot"), ("second", "knot")]
+    assert "first" in prompt(lm)
+
+
+def test_it_works_with_an_adapter_of_ones_own() -> None:
+    """003 · Overview"""
+
+    class Template(dspy.ChatAdapter):
+        def format(self, *args: Any, **kwargs: Any) -> Any:
+            made: Any = super().format(*args, **kwargs)
+            return [*made[:1], {"role": "user", "content": "From the template."}, *made[1:]]
+
+    lm = DummyLM([{"answer": "knot"}] * 3)
+    with dspy.context(lm=lm, adapter=Template()):
+        talk(Session(qa()), "first", "second")
+    assert "From the template." in prompt(lm)
+    assert "first" in prompt(lm)
+
+
 def test_the_history_is_a_field_of_the_patched_signatures() -> None:
     """003 · Core Design Principles · 1) History is a Signature-level concern"""
     module: Any = Program()
@@ -124,6 +148,22 @@ def test_the_history_is_a_field_of_the_patched_signatures() -> None:
 def test_a_signature_that_has_a_history_keeps_its_own(lm: Any) -> None:
     """003 · Core Design Principles · 1) History is a Signature-level concern"""
     session: Any = Session(dspy.Predict("past: dspy.History, question -> answer"))
+    talk(session, "q0", "q1")
+
+    assert list(session.predictors()[0].signature.input_fields) == ["past", "question"]
+    assert "q0" in prompt(lm)
+
+
+class OwnHistory(dspy.History):
+    """A kind of history of one's own."""
+
+
+@pytest.mark.parametrize("kind", [dspy.History | None, Optional[dspy.History], OwnHistory])  # noqa: UP045
+def test_a_history_that_is_annotated_in_other_words_is_heard_too(lm: Any, kind: Any) -> None:
+    """003 · Review-driven Decisions"""
+    plain: Any = qa().signature
+    signature = plain.prepend("past", dspy.InputField(), kind)
+    session: Any = Session(dspy.Predict(signature), strict_history_annotation=True)
     talk(session, "q0", "q1")
 
     assert list(session.predictors()[0].signature.input_fields) == ["past", "question"]

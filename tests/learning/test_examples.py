@@ -193,6 +193,7 @@ def test_judging_again_replaces_and_unlabel_takes_back():
         ({"score": 1, "thumb": "up"}, "one of them"),
         ({"thumb": "sideways"}, "'sideways'"),
         ({"score": float("nan")}, "nan"),
+        ({"score": 10**400}, "finite"),
         ({"score": "good"}, "'good'"),
         ({"score": 1, "by": ""}, "who judged"),
     ],
@@ -258,6 +259,8 @@ def test_a_regenerated_answer_that_is_liked_better_is_chosen():
     ]
     assert [m.content.words for m in pairs[0].prompt] == ["Hi"]
     assert len(session.to_preferences(min_margin=0.7)) == 1
+    with pytest.raises(ValidationError, match="min_margin"):
+        session.to_preferences(min_margin=-1)
 
 
 def test_answers_to_different_prompts_are_never_paired():

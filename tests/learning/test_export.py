@@ -1,6 +1,7 @@
 """Training files: what is written, checked against the forms that are published for them."""
 
 import json
+import tracemalloc
 from uuid import UUID
 
 import pytest
@@ -288,8 +289,26 @@ def test_options_that_make_no_sense_are_refused():
         ExportOptions(format="csv")
     with pytest.raises(ValidationError, match="above 0"):
         ExportOptions(split={"train": 0})
+    for share in (float("inf"), float("nan")):
+        with pytest.raises(ValidationError, match="above 0"):
+            ExportOptions(split={"train": share})
+    for name in ("", "a/b", "..\\b", "a\0"):
+        with pytest.raises(ValidationError, match="name of a part"):
+            ExportOptions(split={name: 1})
     with pytest.raises(ValidationError, match="min_score"):
         Filter(strict_trajectory=True)
+    with pytest.raises(ValidationError, match="not pairs"):
+        ExportOptions(format="dpo", keep=Filter(min_score=1, strict_trajectory=True))
+
+
+def test_a_pair_is_kept_if_what_was_chosen_is_good_enough(client, tmp_path):
+    session, main, again = chatted(client)
+    session.label(main[-1], 0.2)
+    session.label(again[-1], 0.6)
+    _, rows = export(client, tmp_path / "a.jsonl", format="dpo", keep=Filter(min_score=0.6))
+    assert len(rows) == 1
+    summary, rows = export(client, tmp_path / "b.jsonl", format="dpo", keep=Filter(min_score=0.7))
+    assert (rows, summary.skipped) == ([], 1)
 
 
 def test_images_and_structured_context_reach_the_file(client, tmp_path):
@@ -300,7 +319,8 @@ def test_images_and_structured_context_reach_the_file(client, tmp_path):
     _, [row] = export(client, tmp_path / "a.jsonl")
     assert row["messages"][0]["content"][1]["type"] == "image_url"
     _, [row] = export(client, tmp_path / "b.jsonl", format="sharegpt")
-    assert "https://example.org/a.png" in row["conversations"][0]["value"]
+    assert row["conversations"][0]["value"] == "What is this?\n\n<image>"
+    assert row["images"] == ["https://example.org/a.png"]
 
 
 def test_the_id_of_a_session_decides_its_split():
@@ -308,3 +328,23 @@ def test_the_id_of_a_session_decides_its_split():
 
     drawn = [_share_of(UUID(int=n), {"a": 1, "b": 1}) for n in range(1000)]
     assert 400 < drawn.count("a") < 600
+
+
+def most_memory(client, path):
+    tracemalloc.start()
+    client.export_training(path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return most
+
+
+def test_what_an_export_holds_does_not_grow_with_the_store(tmp_path):
+    with sennit.open(tmp_path / "a.db", durability="normal") as client:
+        for n in range(30):
+            chatted(client, f"s{n}")
+        most_memory(client, tmp_path / "first.jsonl")  # what is made once is made now
+        few = most_memory(client, tmp_path / "few.jsonl")
+        for n in range(30, 150):
+            chatted(client, f"s{n}")
+        many = most_memory(client, tmp_path / "many.jsonl")
+    assert many < 1.5 * few

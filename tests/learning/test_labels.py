@@ -34,6 +34,21 @@ def test_labels_are_there_when_a_store_is_opened_again(tmp_path: Path) -> None:
         assert scores(client) == {"ann": 0.25, "bob": 1.0}
 
 
+def test_labels_are_read_of_one_message_or_all_by_one_judge_or_all(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client:
+        answer = judged(client)
+        session = client.session("rope")
+        question = session.get_branch("main")[0]
+        session.label(question, 3, by="ann")
+        assert [(one.by, one.score) for one in session.labels(answer)] == [
+            ("ann", 0.25),
+            ("bob", 1),
+        ]
+        assert [one.score for one in session.labels(by="ann")] == [0.25, 3]
+        session.unlabel(answer, by="bob")
+        assert len(session.labels()) == 2
+
+
 def test_what_another_process_thinks_is_seen_at_once(tmp_path: Path) -> None:
     with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "a.db") as other:
         answer = judged(one)

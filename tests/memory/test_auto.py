@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Client, ValidationError
+from sennit import Client, ValidationError, clock
 from sennit.memory.auto import AutoCommit
 from sennit.memory.worker import Worker
 from sennit.stores.memory import MemoryStore
@@ -75,6 +76,42 @@ def test_a_pause_commits(tmp_path: Path) -> None:
 
 def test_a_pause_that_is_not_over_when_the_client_closes_commits_nothing(tmp_path: Path) -> None:
     assert committed(tmp_path / "a.db", AutoCommit(idle=3600), lambda c: say(c, 1)) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"), [(AutoCommit(messages=4), "hello"), (AutoCommit(tokens=40), "a rope " * 5)]
+)
+def test_a_count_goes_on_where_the_program_before_stopped(
+    tmp_path: Path, policy: AutoCommit, text: str
+) -> None:
+    for number in range(1, 4):
+        assert committed(tmp_path / "a.db", policy, lambda c: say(c, 1, text)) == [], number
+    assert committed(tmp_path / "a.db", policy, lambda c: say(c, 1, text)) == ["archive_001"]
+    assert committed(tmp_path / "a.db", policy, lambda c: say(c, 1, text)) == ["archive_001"]
+
+
+def test_what_was_left_current_is_not_counted_again_by_the_next_program(tmp_path: Path) -> None:
+    policy = AutoCommit(messages=4, keep_recent=3)
+    assert committed(tmp_path / "a.db", policy, lambda c: say(c, 4)) == ["archive_001"]
+    for _ in range(3):
+        assert committed(tmp_path / "a.db", policy, lambda c: say(c, 1)) == ["archive_001"]
+    found = committed(tmp_path / "a.db", policy, lambda c: say(c, 1))
+    assert found == ["archive_001", "archive_002"]
+
+
+def test_a_pause_whose_end_no_program_saw_is_made_up_for_by_the_next(tmp_path: Path) -> None:
+    assert committed(tmp_path / "a.db", AutoCommit(idle=3600), lambda c: say(c, 1)) == []
+    done = Event()
+    with (
+        clock.using(lambda: time.time_ns() + 3601 * 10**9),
+        clock.ticking(lambda: 1000 * time.monotonic()),
+        faults.arm("memory.commit: finished", lambda _: done.set()),
+        sennit.open(tmp_path / "a.db") as client,
+    ):
+        client.memory.auto(AutoCommit(idle=10))
+        assert done.wait(30)
+    with sennit.open(tmp_path / "a.db") as client:
+        assert archives(client)[0] == "archive_001"
 
 
 def test_a_session_deleted_meanwhile_is_no_trouble() -> None:

@@ -25,10 +25,14 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
+from sennit.ids import new_id
 from sennit.memory.result import CommitResult
 from sennit.stores.base import Store
+from sennit.stores.files import PutFile, VersionRecord
 from sennit.stores.memory import MemoryStore
 from sennit.stores.postgres import PostgresStore
+from sennit.stores.records import Owner
+from sennit.stores.sqlite import SQLiteStore
 from tests.memory.remembering import TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
@@ -416,3 +420,41 @@ def test_async_callers_commit_too(client: Client) -> None:
         assert await client.aget_task(result.task_id or "") == result
 
     asyncio.run(commit())
+
+
+def _steps_of_a_commit(path: Path, remembered: int) -> int:
+    """How many hundreds of steps SQLite takes for a commit where so much is remembered."""
+    store = SQLiteStore(path, durability="normal")
+    client = Client(store, user="ada", agent="helper")
+    store.change_files([_preference(number) for number in range(remembered)])
+    session = client.session("chat")
+    talk(session, *(f"I like {word}." for word in ("gouda", "brie", "sort7")))
+    session.commit()  # opens what connections it needs
+    talk(session, *(f"I like {word} now." for word in ("cheddar", "feta", "sort9")))
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    for connection in store._connections:
+        connection.set_progress_handler(step, 100)
+    assert session.commit()["status"] == "committed"
+    for connection in store._connections:
+        connection.set_progress_handler(None, 0)
+    store.close()
+    return steps
+
+
+def _preference(number: int) -> PutFile:
+    text, owner = f"I like sort{number}.", Owner(Client(MemoryStore()).tenant, "user", "ada")
+    version = VersionRecord(number=1, written=1, valid_from=1, body=text.encode())
+    path = f"memories/preferences/sort{number}.md"
+    return PutFile(owner, new_id(), path, "preferences", version)
+
+
+def test_a_commit_costs_what_its_matches_cost_not_what_is_remembered(tmp_path: Path) -> None:
+    few = _steps_of_a_commit(tmp_path / "few.db", 100)
+    many = _steps_of_a_commit(tmp_path / "many.db", 5_000)
+    assert 0 < many < 3 * few

@@ -30,7 +30,7 @@ class CutOffError(BaseException):
     """The process ends here, as far as the program can tell."""
 
 
-def begun(path: Path) -> None:
+def begun(path: Path | str) -> None:
     """A session with something to commit, and something used."""
     with sennit.open(path) as client:
         client.fs.write("viking://resources/guide.md", "How to tie a bowline.")

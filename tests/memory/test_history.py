@@ -11,9 +11,11 @@ import pytest
 
 import sennit
 from sennit import AccessError, Client, NotFoundError, ValidationError, clock
+from sennit.memory.context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.stores.records import Owner
+from sennit.testing import ScriptedModel
 from tests.memory.remembering import TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
@@ -196,29 +198,83 @@ def test_a_deleted_session_leaves_its_memories(client: Client) -> None:
     assert memories(client) == {}
 
 
-@pytest.mark.parametrize("how", ["session", "user", "uri"])
+def _turn(client: Client, key: str, say: str, *, echoes: bool) -> None:
+    """A turn with memory, journalled, and committed."""
+    session = client.session(key)
+    model = ScriptedModel([lambda asked: str(asked.messages) if echoes else "I see."])
+    session.add_message("user", say)
+    session.default_branch.grant(resources={model.name})
+    contexts = [MemoryContext(client.memory)]
+    session.conversation(session.default_branch, model=model, contexts=contexts).run()
+    session.commit()
+
+
+def _traces(folder: Path) -> list[str]:
+    """The files in which the word is found."""
+    return [file.name for file in folder.iterdir() if b"ylophon" in file.read_bytes().lower()]
+
+
+@pytest.mark.parametrize("how", ["session", "user", "uri", "folder"])
 def test_forgetting_leaves_no_trace_in_the_file(tmp_path: Path, how: str) -> None:
-    path = tmp_path / "chat.db"
-    with sennit.open(path, user="ada") as client:
+    """Not of what was said, learnt, used, journalled, archived, indexed or written by hand."""
+    with sennit.open(tmp_path / "chat.db", user="ada") as client:
         talk(client.session("other"), "I like knots.", *(f"Knot number {n}" for n in range(50)))
         client.session("other").commit()
-        session = client.session("secret")
-        talk(session, "My name is Xylophonia.", "I prefer xylophones to trumpets.")
-        session.used(skill={"uri": "viking://agent/skills/xylophone", "input": "xylophone"})
-        session.commit()
-        client.search_messages("xylophone")
-        client.fs.write("viking://user/notes/xylophone.md", "a xylophone")
-        traces = [file for file in tmp_path.iterdir() if b"ylophon" in file.read_bytes()]
-        assert traces
-        if how == "user":
-            client.forget(user="ada")
+        notes = "viking://user/notes/xylophone.md"
+        if how in ("session", "user"):
+            secret = client.session("secret")
+            talk(secret, "My name is Xylophonia.", "I prefer xylophones to trumpets.")
+            secret.used(skill={"uri": "viking://agent/skills/xylophone", "input": "xylophone"})
+            _turn(client, "secret", "Which xylophone do I prefer?", echoes=True)
+            secret.default_branch.edit(0, "My name is Xylophonius.")
+            secret.label(secret.default_branch[0], 1.0, by="xylophonist")
         else:
-            client.forget(session="secret")
-            client.forget(uri="viking://user/notes")
-        for file in tmp_path.iterdir():  # while it is open, with the log beside it
-            assert b"ylophon" not in file.read_bytes().lower(), file
-    for file in tmp_path.iterdir():
-        assert b"ylophon" not in file.read_bytes().lower()
+            client.fs.write(notes, "a xylophone")
+            client.session("other").used(contexts=[notes])
+            client.fs.mv(notes, f"{notes[:-3]}s.md")
+            client.fs.mv(f"{notes[:-3]}s.md", notes)
+            talk(client.session("other"), "Noted.")
+            client.session("other").commit()
+        client.search_messages("xylophone")
+        client.find("xylophone")
+        assert _traces(tmp_path)
+        match how:
+            case "user":
+                client.forget(user="ada")
+            case "session":
+                client.forget(session="secret")
+            case "uri":
+                client.forget(uri=notes)
+            case _:
+                client.forget(uri="viking://user/notes")
+        assert _traces(tmp_path) == []  # while it is open, with the log beside it
+    assert _traces(tmp_path) == []
+
+
+def test_a_forgotten_memory_is_named_nowhere_by_those_who_have_used_it(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "chat.db", user="ada") as client:
+        talk(client.session("secret"), "I prefer xylophones to trumpets.")
+        client.session("secret").commit()
+        uses = client.session("uses")
+        uses.used(contexts=[one.uri for one in client.memory.all()])
+        _turn(client, "uses", "What do I prefer to trumpets?", echoes=False)
+        uses.used(contexts=[one.uri for one in client.memory.all()])  # by no commit yet
+        client.forget(session="secret")
+        assert client.memory.all() == []
+        assert _traces(tmp_path) == []
+        uses.add_message("user", "Still there?")
+        assert uses.commit()["status"] == "committed"
+
+
+def test_what_a_changed_memory_once_said_is_quoted_nowhere(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "chat.db", user="ada") as client:
+        talk(client.session("secret"), "My favourite instrument is the xylophone.")
+        client.session("secret").commit()
+        talk(client.session("later"), "My favourite instrument is the drum now.")
+        assert client.session("later").commit()["counts"]["updated"] == 1
+        client.forget(session="secret")
+        assert "drum" in str(memories(client))
+        assert _traces(tmp_path) == []
 
 
 def test_a_commit_that_was_forgotten_meanwhile_is_not_found() -> None:

@@ -129,3 +129,55 @@ def test_evidence_is_what_was_said(client: Client) -> None:
     assert (said.session, said.role) == ("before", "user")
     client.delete_session("before")
     assert client.memory.evidence([profile]) == {}
+
+
+QUESTIONS = ("Who am I, and what is my parrot called?", "What did I buy, how large is my kiln?")
+
+
+def test_what_is_recalled_over_and_over_makes_no_new_memories(client: Client) -> None:
+    """The model repeats all it is told about the user, session after session."""
+
+    def echo(request: Any) -> str:
+        return request.messages[-1]["content"].replace("  - ", "")
+
+    known(client)
+    before = memories(client)
+    for number in range(5):
+        session = client.session(f"again_{number}")
+        talk = turn(session, QUESTIONS[0], echo, echo)
+        ask(client, talk)
+        talk.say(QUESTIONS[1])
+        ask(client, talk)
+        assert "Nora" in prompt(talk)
+        assert session.commit(branch=talk.branch)["status"] == "committed"
+        assert memories(client) == before
+    assert all(one.version == 1 for one in client.memory.all())
+
+
+def test_what_a_program_pastes_into_what_the_user_says_makes_no_new_memories(
+    client: Client,
+) -> None:
+    known(client)
+    client.session("before").add_message("user", "A kiln is loud. My cousin Grace owns one kiln.")
+    before = memories(client)
+    for number in range(5):
+        session = client.session(f"again_{number}")
+        for question in (*QUESTIONS, "Which cousin owns one loud kiln?"):
+            pasted = session.context(query=question).text
+            assert "Nora" in pasted
+            session.add_message("user", f"Context:\n{pasted}\n\n{question}")
+            session.add_message("assistant", "I see.")
+        assert "Grace" in str([message.rendered for message in session.current()])
+        session.commit()
+        assert memories(client) == before
+
+
+def test_abstracts_that_are_pasted_are_not_learnt(client: Client) -> None:
+    session = client.session("chat")
+    talk(session, "I like green tea. My build fails with error 137.")
+    session.commit()
+    before = memories(client)
+    (piece,) = session.context(query="tea").of("summary")
+    session.add_message("user", f"{piece}\n\nWhat next?")
+    session.commit()
+    assert memories(client) == before

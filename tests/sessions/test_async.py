@@ -147,3 +147,44 @@ def test_a_loop_that_ends_before_its_write_is_made_takes_no_other_loop_with_it(
         run(leave())
     run(session.aadd_message("user", "next"))
     assert said(session.default_branch) == ["first", "left behind", "next"]
+
+
+def test_a_session_begins_in_one_step_with_many_others(tmp_path: Path) -> None:
+    async def work() -> None:
+        client = sennit.open(tmp_path / "sennit.db")
+        begun = await asyncio.gather(
+            *(client.abegin(f"chat {number}", system=system("Be kind.")) for number in range(20))
+        )
+        assert all(branch is not None and branch.system is not None for branch in begun)
+        assert begun[3] is not None
+        assert client.session("chat 3") is begun[3].session
+        assert await client.abegin("chat 3") is None
+        other = sennit.Client(client._store)
+        assert await other.abegin("chat 4") is None  # there, though not open here
+        assert len(other.session("chat 4").default_branch) == 1
+        await client.aclose()
+
+    run(work())
+
+
+def test_forks_at_once_share_a_wait_and_have_names_of_their_own(tmp_path: Path) -> None:
+    async def work() -> None:
+        client = sennit.open(tmp_path / "sennit.db")
+        session = client.session("chat")
+        main = session.default_branch
+        session.add_message(user("one"), branches=main)
+        session.add_message(user("two"), branches=main)
+        stranger = sennit.Client(client._store).session("chat")
+        stranger.fork("main", name="main_fork_1")  # another process was faster
+        forks = await asyncio.gather(
+            *(session.afork_history(main, 1, system=None) for _ in range(8)),
+            *(session.arefresh() for _ in range(8)),
+        )
+        made = [one for one in forks if one is not None]
+        assert len({one.name for one in made}) == 8
+        assert all(session.get_branch(one) is one for one in made)
+        assert all(said(one) == ["one"] for one in made)
+        assert len(sennit.Client(client._store).session("chat").branches) == 10
+        await client.aclose()
+
+    run(work())

@@ -14,6 +14,7 @@ from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.keys import session_id
 from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres_database import migrate
 from sennit.stores.records import Owner
 from sennit.stores.sql import postgres as sql
 from tests.noting import note_something
@@ -110,10 +111,7 @@ def written(url: str) -> str:
 def older(written: str, request: pytest.FixtureRequest) -> str:
     """The same as each older version has left it."""
     with psycopg.connect(written) as connection:
-        for number in range(2, request.param + 1):
-            script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
-            connection.execute(script.read_bytes())
-        connection.execute(sql.SET_VERSION, (request.param,))
+        migrate(connection, 1, request.param)
     return written
 
 

@@ -183,3 +183,15 @@ def test_indexing_catches_up_in_batches_and_after_deletes(
     session.add_message("user", "needle again")
     assert len(client.search_messages("needle", limit=50)) == 10
     assert client.search_messages("again")[0].snippet == "needle again"
+
+
+@pytest.mark.parametrize("query", [sql.ALL_ENTRIES, sql.ENTRIES_OF_MESSAGE])
+def test_a_session_is_read_without_looking_at_the_others(query: str, tmp_path: Path) -> None:
+    SQLiteStore(tmp_path / "sennit.db").close()
+    connection = sqlite3.connect(tmp_path / "sennit.db")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (1,) * query.count("?")).fetchall()
+    connection.close()
+    steps = [step for *_, step in plan]
+    assert "(owner=? AND session=?)" in steps[0]
+    assert "(owner=? AND segment=?)" in steps[1]
+    assert len(steps) == 2

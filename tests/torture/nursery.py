@@ -27,12 +27,15 @@ Say: TypeAlias = Callable[[str], None]
 
 
 class Nursery:
-    """The process that forks, seen from outside."""
+    """The process that forks, seen from outside; it imports these modules of ours beforehand."""
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules or ("crashes", "turns", "commits")
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="sennit-nursery-")  # who is killed tidies nothing
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.nursery"],
+            [sys.executable, "-m", "tests.torture.nursery", *self._modules],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": self._folder.name},
             stdin=subprocess.PIPE,
@@ -106,7 +109,7 @@ def _live(job: Job, writing: int) -> int:
 
 
 def main() -> None:
-    for name in ("crashes", "turns"):  # before the first fork, so only once
+    for name in sys.argv[1:]:  # before the first fork, so only once
         import_module(f"tests.torture.{name}")
     for line in sys.stdin:
         print(json.dumps(_raise_all(json.loads(line))), flush=True)

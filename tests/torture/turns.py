@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ from tests.torture.nursery import Nursery, Say
 PLAIN = StreamingOptions(coalesce_tokens=False)
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 LOOK, BOOK, PAY = (ToolCall(name, {}, f"c_{name}") for name in ("look", "book", "pay"))
-ERASE = ToolCall("erase", {}, "c_erase")
+ERASE, LINGER = (ToolCall(name, {}, f"c_{name}") for name in ("erase", "linger"))
+STEERED = "journal.after: steer"
 WINDOW = 2_000
 BESIDE = {"Greet": "Welcome!", "Summarise": "It was about rope.", "Title": "Knots."}
 TITLE = SpecialTurn(
@@ -53,6 +55,8 @@ class Scenario:
     """What was said and answered before."""
     aside: SpecialTurn | None = None
     """What is asked beside the conversation, before the run."""
+    steer: str = ""
+    """What is said to the run when its first tool is called."""
 
     def reply(self, request: ModelRequest) -> Scripted:
         """What is said next."""
@@ -74,6 +78,10 @@ SCENARIOS = {
         (["All three.", LOOK, PAY, BOOK], "?", "?", "Done."),
         SessionOptions(allow_parallel_tools=True),
     ),
+    "a call that is done behind a slower one": Scenario(
+        (["Both.", LINGER, BOOK], "?", "Done."), SessionOptions(allow_parallel_tools=True)
+    ),
+    "something said meanwhile": Scenario((["I look.", LOOK], "Seen."), steer="Quickly."),
     "a call that is no JSON": Scenario(([ToolCall("look", '{"a', "c1")], "Sorry.")),
     "a call cut off": Scenario((Reply((Call("c1", "pay", "{}"),), "length"), "Too long.")),
     "no turn to spare": Scenario(
@@ -100,7 +108,9 @@ class World:
             Tool(self._book, "book", replay="never"),
             Tool(self._pay, "pay", replay="safe"),
             Tool(self._pay, "erase", replay="safe", needs_approval=True),
+            Tool(self._linger, "linger", replay="safe"),
         ]
+        self._booked = asyncio.Event()
         self.conversation: ConversationSession = self.session.conversation(
             self.branch, model=model, tools=tools, **scenario.given
         )
@@ -108,7 +118,14 @@ class World:
     async def _book(self) -> str:
         """Book a table."""
         self._note("book")
+        asyncio.get_running_loop().call_later(0.05, self._booked.set)
         return "booked"
+
+    async def _linger(self) -> str:
+        """Wait until a table was booked, and that was noted; if it was cut off, for nothing."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._booked.wait(), 0 if "book" in self.done else 0.5)
+        return "waited"
 
     async def _pay(self, context: ToolContext) -> str:
         """Pay, once for each key."""
@@ -129,8 +146,9 @@ class World:
         """Run to the end, and allow what waits."""
         await self._ask_aside()
         async with self.conversation.events(self.scenario.options, PLAIN) as events:
-            async for _ in events:
-                pass
+            async for event in events:
+                if event.kind == "run" and self.scenario.steer:
+                    self.conversation.steer(self.scenario.steer)
             return await self._allowed(await events.result)
 
     async def _ask_aside(self) -> None:
@@ -202,7 +220,10 @@ def rehearse(address: str, folder: Path, name: str) -> Rehearsal:
         world = _world(client, name, folder)
         result = asyncio.run(world.begin())
         passed = [one for one in reached if one.startswith(("journal.", "tool."))]
-        return Rehearsal(name, numbered(passed), world.transcript, _end(result), len(world.done))
+        points = numbered(passed)
+        if world.scenario.steer:  # what was not kept yet, nobody will say again
+            points = points[passed.index(STEERED) :]
+        return Rehearsal(name, points, world.transcript, _end(result), len(world.done))
 
 
 def _end(result: Return) -> tuple[Any, ...]:
@@ -265,18 +286,24 @@ class Killing:
         """Run a scenario in a child that dies at a point, go on here, and compare."""
         where = f"{rehearsal.name}, {point}"
         with opened(self.address) as client:
-            world = _world(client, rehearsal.name, self.folder)
-            job = {"do": "turns.work", "address": self.address, "key": world.session.key}
-            job |= {"scenario": rehearsal.name, "effects": str(world.effects)}
-            code, said = self.nursery.run({**job, "point": point[0], "at": point[1]})
-            if code != -9:
-                # Pieces that were written together have fewer points: then it came to its end.
-                if (code, said) != (0, ["done"]):
-                    self.tally.note("sick", where, (code, said))
-                return
+            world = self.left_at(client, rehearsal, point)
+            if world is not None:
+                self._judge(rehearsal, where, world, asyncio.run(world.go_on()))
+
+    def left_at(self, client: Client, rehearsal: Rehearsal, point: Point) -> World | None:
+        """What is left of a scenario when a child that runs it has died at a point, if it did."""
+        world = _world(client, rehearsal.name, self.folder)
+        job = {"do": "turns.work", "address": self.address, "key": world.session.key}
+        job |= {"scenario": rehearsal.name, "effects": str(world.effects)}
+        code, said = self.nursery.run({**job, "point": point[0], "at": point[1]})
+        if code == -9:
             self.tally.killed += 1
             world.session.refresh()
-            self._judge(rehearsal, where, world, asyncio.run(world.go_on()))
+            return world
+        # Pieces that were written together have fewer points: then it came to its end.
+        if (code, said) != (0, ["done"]):
+            self.tally.note("sick", f"{rehearsal.name}, {point}", (code, said))
+        return None
 
     def _judge(self, rehearsal: Rehearsal, where: str, world: World, result: Return) -> None:
         wanted, found = rehearsal.transcript, world.transcript

@@ -5,6 +5,7 @@ Here at a share of the points; `make torture` takes all of them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TypeAlias
@@ -12,6 +13,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.torture.crashes import share
+from tests.torture.ground import opened
 from tests.torture.nursery import Nursery
 from tests.torture.turns import SCENARIOS, Killing, rehearse
 
@@ -50,6 +52,19 @@ def test_a_run_that_is_killed_comes_to_the_same_end_on_postgresql(
     killing = Killing(emptied, tmp_path, nursery)
     kill_some(killing, scenario, every=10)
     record_property("counted", ["conversations killed on PostgreSQL", killing.tally.counts])
+
+
+def test_a_call_that_was_done_behind_a_slower_one_keeps_its_result(
+    tmp_path: Path, nursery: Nursery
+) -> None:
+    killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    rehearsal = rehearse(killing.address, tmp_path, "a call that is done behind a slower one")
+    with opened(killing.address) as client:
+        world = killing.left_at(client, rehearsal, ("journal.after: returned", 1))
+        assert world is not None
+        assert asyncio.run(world.go_on()).success
+        assert world.transcript == rehearsal.transcript
+        assert world.done == ["book"]
 
 
 def test_another_end_than_the_rehearsed_one_would_be_noticed(

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
-from sennit.testing import ToolCall
+import sennit
+from sennit import Steered, Tool
+from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk
+
+
+def ask_first() -> str:
+    """Do it."""
+    return "done"
 
 
 async def steered_at(talk: Talk, kind: str, options: SessionOptions | None = None) -> Return:
@@ -52,6 +60,50 @@ def test_without_a_run_it_is_said_at_once() -> None:
     talk = Talk()
     talk.conversation().steer("Hello.")
     assert talk.said == ["user Go.", "user Hello."]
+
+
+def test_another_thread_waits_until_it_is_kept(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as client, sennit.open(tmp_path / "a.db") as other:
+        said: list[str] = []
+
+        def look() -> str:
+            conversation.steer("In feet, please.")
+            theirs = other.session("a").conversation("main", model=ScriptedModel([]))
+            said.extend(one.text for one in theirs.history() if isinstance(one, Steered))
+            return "seen"
+
+        session = client.session("a", resources="*")
+        other.session("a", resources="*")
+        session.add_message("user", "Go.")
+        model = ScriptedModel([[ToolCall("look", {})], "Three feet."])
+        conversation = session.conversation("main", model=model, tools=[look])
+        conversation.run().raise_for_error()
+        assert said == ["In feet, please."]
+        assert [one.content.words for one in session.default_branch.messages][-2:] == [
+            "In feet, please.", "Three feet."
+        ]  # fmt: skip
+
+
+def test_what_is_said_to_a_run_that_waits_is_taken_in_when_it_goes_on() -> None:
+    async def look() -> str:
+        """Look around, while somebody speaks."""
+        conversation.steer("In feet, please.")
+        return "seen"
+
+    asked = [ToolCall("look", {}), ToolCall("ask_first", {}, "c2")]
+    talk = Talk(asked, "Done.", tools=[look, Tool(ask_first, needs_approval=True)])
+    conversation = talk.conversation()
+
+    async def work() -> Return | None:
+        result = await conversation.run_to_stable_result()
+        assert result.stop_reason == "suspended"
+        assert talk.said[-1] == "result seen"
+        return await conversation.approve("c2")
+
+    result = asyncio.run(work())
+    assert result is not None
+    assert result.success
+    assert talk.said[-3:] == ["result done", "user In feet, please.", "says Done."]
 
 
 def test_a_cancel_that_came_to_nothing_does_not_reach_the_next_run() -> None:

@@ -6,7 +6,7 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
@@ -28,7 +28,7 @@ from sennit.stores.group import GroupWriter
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
-    from sennit.learning.export import Exported, ExportOptions
+    from sennit.learning.export import Exported, ExportOptions, Source
     from sennit.memory.embed import Embedder
     from sennit.memory.files import FileSystem
     from sennit.memory.find import Match
@@ -96,7 +96,8 @@ class Client(ClientCore[Session]):
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
-        return Memory(Realm(self._store, self._owner, self.agent), self._embedder)
+        realm = Realm(self._store, self._owner, self.agent)
+        return Memory(realm, self._embedder, partial(self.session, create=False))
 
     @cached_property
     def fs(self) -> FileSystem:
@@ -190,7 +191,29 @@ class Client(ClientCore[Session]):
         else:
             wanted = [self.session(one, create=False).id for one in sessions]
         chosen = options or ExportOptions()
-        return export(wanted, partial(self.session, create=False), Path(path), chosen, progress)
+        return export(wanted, self._training_source(), Path(path), chosen, progress)
+
+    def training_lines(
+        self, session: str | UUID, options: ExportOptions | None = None
+    ) -> Iterator[bytes]:
+        """One session as lines of training data in JSON, made as they are asked for.
+
+        Raises NotFoundError if it is not here.
+        """
+        from sennit.learning.export import ExportOptions, lines
+
+        uid = self.session(session, create=False).id
+        return lines(uid, self._training_source(), options or ExportOptions())
+
+    def _training_source(self) -> Source:
+        from sennit.learning.export import Source
+
+        return Source(
+            kept=partial(self._store.load, self._owner),
+            labels=partial(self._store.labels, self._owner),
+            opened=partial(self.session, create=False),
+            services=self.services,
+        )
 
     def backup(self, path: str | PathLike[str]) -> None:
         """Copy the whole store, of all users, to a new SQLite file while others go on using it.

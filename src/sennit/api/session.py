@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -213,6 +214,19 @@ class Session(SessionCore):
         if self._memory.made is not None:
             self._memory.made.noticed(self, messages, branches)
 
+    def remove_message(self, message: Ref) -> Message:
+        """Take a message off all branches and out of the session, with what was learnt from it.
+
+        What was said elsewhere too is remembered on. Raises NotFoundError.
+        """
+        erase = partial(super().remove_message, message)
+        if self.keeper is None:  # nothing is learnt where nothing is kept
+            return erase()
+        with self.lock:
+            return self.memory.remove_message(self, self.messages.get(message), erase)
+
+    aremove_message = async_twin(remove_message)
+
     def used(
         self,
         contexts: Iterable[str] | None = None,
@@ -287,6 +301,12 @@ class Session(SessionCore):
         from sennit.learning.labels import unlabel
 
         unlabel(self, message, by=by)
+
+    def labels(self, message: Ref | None = None, *, by: str | None = None) -> list[Label]:
+        """What was thought of a message, or of all, the oldest first; only by one judge if told."""
+        from sennit.learning.labels import labels
+
+        return labels(self, message, by=by)
 
     def to_examples(
         self,

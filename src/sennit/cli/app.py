@@ -14,11 +14,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sennit.cli import doctor, files, memory, models, moving, scoring, sessions, token
+from sennit.cli import (
+    branching,
+    doctor,
+    files,
+    labelling,
+    memory,
+    models,
+    moving,
+    scoring,
+    sessions,
+    token,
+)
 from sennit.cli.chat import chat
 from sennit.cli.find import find
+from sennit.cli.mcp import mcp
 from sennit.cli.serve import serve
 from sennit.cli.words import clean
+from sennit.cli.worker import worker
 from sennit.errors import SennitError
 
 INTERRUPTED = 130
@@ -45,26 +58,31 @@ class _Program(TyperGroup):
 
 app = typer.Typer(
     cls=_Program,
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+# In the order in which one meets them: talk, look, branch, remember, move, serve, look after.
 app.command()(chat)
-app.command()(serve)
 app.command("ls")(sessions.ls)
 app.command("show")(sessions.show)
 app.command("tree")(sessions.tree)
-app.command("export")(moving.export)
-app.command("import")(moving.import_)
-app.command("score")(scoring.score)
+app.command("fork")(branching.fork)
+app.command("diff")(branching.diff)
 app.command("find")(find)
 app.command("commit")(memory.commit)
-app.command("doctor")(doctor.doctor)
 app.add_typer(memory.app, name="memory")
 app.add_typer(files.app, name="fs")
-app.add_typer(models.app, name="models")
+app.command("export")(moving.export)
+app.command("import")(moving.import_)
+app.command("label")(labelling.label)
+app.command("score")(scoring.score)
+app.command()(serve)
+app.command("worker")(worker)
 app.add_typer(token.app, name="token")
+app.command("mcp")(mcp)
+app.add_typer(models.app, name="models")
+app.command("doctor")(doctor.doctor)
 
 
 def _version(asked: bool) -> None:
@@ -79,4 +97,20 @@ def program(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which it is.")
     ] = False,
 ) -> None:
-    """Conversations with language models that branch and last."""
+    """Conversations with language models that branch and last.
+
+    \b
+    sennit chat                         talk; tomorrow it goes on where you stopped
+    sennit ls                           the sessions you have
+    sennit show chat                    what was said
+    sennit fork chat --at 2 --name b    another way from the second message on
+    sennit tree chat                    the branches of a session
+    sennit diff chat main b             what two of them share, and what not
+    sennit commit chat                  remember what matters of it
+    sennit find "that knot"             search all that was said and is remembered
+    sennit serve                        the same in a browser, and for programs
+
+    Everything is in one store, a file of yours unless --store or SENNIT_URL names another. What
+    reads takes --json. sennit COMMAND --help tells more of each; sennit --install-completion
+    teaches your shell the names.
+    """

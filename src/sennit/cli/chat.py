@@ -19,6 +19,7 @@ from sennit.api.models import models_check
 from sennit.api.open import open as open_client
 from sennit.cli import piped, terminal
 from sennit.cli.commands import recall
+from sennit.cli.completing import branch_names, session_names
 from sennit.cli.memory import commit_lines
 from sennit.cli.opening import StoreOption
 from sennit.cli.screen import Screen
@@ -39,7 +40,10 @@ BETTER = (
 
 
 def chat(
-    session: Annotated[str, typer.Option(help="Its name; it goes on where it stopped.")] = "chat",
+    session: Annotated[
+        str,
+        typer.Option(help="Its name; it goes on where it stopped.", autocompletion=session_names),
+    ] = "chat",
     model: Annotated[
         str, typer.Option(help="local, local:FILE.gguf, or provider:model such as openai:gpt-5.")
     ] = "local",
@@ -47,7 +51,10 @@ def chat(
         str | None, typer.Option(help="The address of a server that speaks the provider's form.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="What the model is told first.")] = None,
-    branch: Annotated[str | None, typer.Option(help="Otherwise the one used last.")] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option(help="Otherwise the one used last.", autocompletion=branch_names),
+    ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(

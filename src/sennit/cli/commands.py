@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sennit.cli.memory import commit_lines, memory_lines
+from sennit.cli.memory import memory_lines
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
 from sennit.cli.words import counted, nearest, one_line, said
@@ -37,11 +37,16 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """Commit the branch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | Answer | Decide | Quit
+Next: TypeAlias = Prompt | Answer | Decide | Remember | Quit
 _Run: TypeAlias = Callable[[Talk, Screen, str], Next | None]
 
 
@@ -176,9 +181,8 @@ def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
 
 
 @_command("/commit", "archive what was said, and remember what matters of it")
-def _commit(talk: Talk, screen: Screen, _rest: str) -> None:
-    for line in commit_lines(talk.session.memory, talk.commit()):
-        screen.line(line)
+def _commit(_talk: Talk, _screen: Screen, _rest: str) -> Next:
+    return Remember()
 
 
 @_command("/memory", "show what is remembered of you, and what was said that it rests on")

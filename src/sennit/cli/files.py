@@ -94,6 +94,7 @@ def export(
     path: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that is not there yet.")],
     uri: FolderArgument = _TOP,
     store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write files to a folder on the disk, to read and edit them with any editor."""
     console = Console(stderr=True)
@@ -104,7 +105,10 @@ def export(
     ):
         task = bar.add_task("Writing files", total=None)
         count = client.fs.export(path, uri, lambda done: bar.update(task, completed=done))
-    typer.echo(f"{counted(count, 'file')} in {clean(str(path))}")
+    if as_json:
+        print_json({"path": str(path), "files": count})
+    else:
+        typer.echo(f"{counted(count, 'file')} in {clean(str(path))}")
 
 
 @app.command("import")
@@ -112,11 +116,15 @@ def import_(
     path: Annotated[Path, typer.Argument(metavar="FOLDER", help="As export has written it.")],
     uri: FolderArgument = _TOP,
     store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Take in a folder from the disk; what was edited becomes a new version."""
     with existing(store) as client, Console(stderr=True).status("Reading…"):
         done = asdict(client.fs.import_(path, uri))
-    typer.echo(", ".join(f"{number} {what}" for what, number in done.items()))
+    if as_json:
+        print_json(done)
+    else:
+        typer.echo(", ".join(f"{number} {what}" for what, number in done.items()))
 
 
 def _near(one: Entry, uri: str, depth: int | None) -> bool:

@@ -65,6 +65,7 @@ def pull(
     sha256: Annotated[
         str | None, typer.Option(help="The file's SHA-256; needed with an address.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Download the weights of a model; what is there already is not fetched again."""
     console = Console(stderr=True)
@@ -79,4 +80,7 @@ def pull(
         path = models_pull(model, sha256=sha256, progress=report)
     finally:
         bar.stop()
-    typer.echo(str(path))
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        typer.echo(str(path))

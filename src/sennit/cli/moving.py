@@ -59,18 +59,22 @@ def export(
                 raise ValidationError("An archive holds all; name a --format to choose answers.")
             archived = client.export(path, named, progress)
             files, counts = {"all": archived.path}, {"all": archived.messages}
-            told, what = archived.sessions, "message"
+            told, what, left_out = archived.sessions, "message", None
         else:
             keep = Filter(min_score=min_score, strict_trajectory=strict, by=by)
             options = ExportOptions(format=format, keep=keep, split=_shares(split))
             written = client.export_training(path, options, named, progress)
             files, counts, told, what = written.files, written.rows, written.sessions, "row"
+            left_out = written.left_out
     if as_json:
         listed = {name: {"path": str(files[name]), f"{what}s": counts[name]} for name in files}
-        print_json({"sessions": told, "files": listed})
+        more = {} if left_out is None else {"left_out": dict(left_out)}
+        print_json({"sessions": told, "files": listed, **more})
         return
     for name, file in files.items():
         typer.echo(f"{file}  {counted(counts[name], what)} of {counted(told, 'session')}")
+    for reason, count in (left_out or {}).items():
+        typer.echo(f"left out: {count}, as what they came from {reason}", err=True)
 
 
 def import_(

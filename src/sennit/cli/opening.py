@@ -54,6 +54,11 @@ def branch_named(session: Session, name: str) -> Branch:
     raise NotFoundError(f"There is no branch {name!r}.{nearest(name, known)} There are: {there}.")
 
 
+def chosen_branch(session: Session, name: str | None) -> Branch:
+    """The branch of that name, or else the one used last."""
+    return branch_named(session, name) if name else latest_branch(session)
+
+
 def latest_branch(session: Session) -> Branch:
     """The branch on which something was last said, or made last: where one stopped."""
     branches = list(session.branches)

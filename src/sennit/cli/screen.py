@@ -10,6 +10,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from sennit.cli.words import call_card, clean, result_card, said
@@ -55,6 +56,11 @@ class Screen:
     def error(self, text: str) -> None:
         """What went wrong, in one line."""
         self.line(" ".join(text.split()), "red")
+
+    def working(self, text: str) -> Status:
+        """Something that moves while something else is done, and is gone afterwards."""
+        self._close_line()
+        return self._console.status(text)
 
     def event(self, event: AnyEvent) -> None:
         """Show what happens in a run."""

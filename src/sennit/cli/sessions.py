@@ -7,19 +7,25 @@ from typing import Annotated, Any
 
 import typer
 
+from sennit.cli.completing import branch_names, session_names
 from sennit.cli.opening import (
     JsonOption,
     StoreOption,
-    branch_named,
+    chosen_branch,
     existing,
-    latest_branch,
     session_named,
 )
 from sennit.cli.words import clean, counted, said
 
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help="Its name or id.")]
+SessionArgument = Annotated[
+    str,
+    typer.Argument(metavar="SESSION", help="Its name or id.", autocompletion=session_names),
+]
 BranchOption = Annotated[
-    str | None, typer.Option("--branch", help="Its name; otherwise the one used last.")
+    str | None,
+    typer.Option(
+        "--branch", help="Its name; otherwise the one used last.", autocompletion=branch_names
+    ),
 ]
 
 
@@ -66,7 +72,7 @@ def show(
     """Print the messages of a branch."""
     with existing(store) as client:
         session = session_named(client, name)
-        found = branch_named(session, branch) if branch else latest_branch(session)
+        found = chosen_branch(session, branch)
         messages = found.messages
     if as_json:
         told = [message.to_dict() for message in messages]

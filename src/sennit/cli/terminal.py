@@ -26,7 +26,8 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from sennit import settings
-from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, take
+from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, Remember, take
+from sennit.cli.commits import Commits
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk, called
 from sennit.cli.words import call_text, clean
@@ -35,14 +36,17 @@ from sennit.errors import SennitError
 
 async def run(talk: Talk, screen: Screen) -> int:
     """Talk until the user has had enough; gives the exit code."""
-    lines = Lines(talk)
+    lines, commits = Lines(talk), Commits(talk, screen)
     fill = ""
     with get_app_session().input.raw_mode(), _ended_by_signals():
         await settle(talk, screen, lines)  # what waited when one stopped
         while (line := await lines.next(screen, fill)) is not None:
+            commits.report()
             match take(talk, screen, line):
                 case Prompt(fill):
                     continue
+                case Remember():
+                    await remember(commits)
                 case Answer():
                     await answer(talk, screen, lines)
                 case Decide():
@@ -50,6 +54,7 @@ async def run(talk: Talk, screen: Screen) -> int:
                 case Quit():
                     break
             fill = ""
+    await commits.finish()
     return 0
 
 
@@ -58,6 +63,13 @@ async def answer(talk: Talk, screen: Screen, lines: Lines) -> None:
     with _outlived(screen), _listening(talk.cancel):
         await talk.answer(screen.event)
     await settle(talk, screen, lines)
+
+
+async def remember(commits: Commits) -> None:
+    """Commit, and show what came of it; Ctrl-C lets it go on in the background."""
+    enough = asyncio.Event()
+    with _listening(enough.set):
+        await commits.make(enough)
 
 
 async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:

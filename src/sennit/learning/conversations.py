@@ -3,65 +3,98 @@
 Each branch that no other goes on from is told once, from its beginning to its last answer. Where a
 filter asks for a score, answers that fall short are marked, so that a format can keep them as
 context without teaching them; a strict one ends the conversation before the first of them.
+
+They are told from what a store keeps, and no session is opened for it: of a million messages none
+is in memory for longer than the conversation it stands in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
 from uuid import UUID
 
-from sennit.learning.examples import Filter, branches_of
-from sennit.learning.formats import Chat, Conversation, Row, tools_in
-from sennit.learning.labels import Label, average, labels_of
+from sennit.learning.examples import Filter
+from sennit.learning.exchanges import leaves
+from sennit.learning.formats import Chat, Conversation, LeftOut, Row, tools_in
+from sennit.learning.labels import Label, average, labels_from
+from sennit.messages.bodies import kept_chat
 from sennit.messages.content import InstructionContent
-from sennit.messages.native import model_messages
+from sennit.messages.message import Message
+from sennit.messages.native import asked_message
 from sennit.messages.prepare import as_history
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
-from sennit.sessions.branch import Branch
-from sennit.sessions.session import SessionCore
+from sennit.sessions.keeper import segments_from
+from sennit.sessions.segments import Segment
+from sennit.stores.records import LabelRecord, MessageRecord, Snapshot
+
+NO_ANSWER = LeftOut("has no answer")
+NOT_GOOD_ENOUGH = LeftOut("has no answer that is scored high enough")
 
 
-def conversations(session: SessionCore, keep: Filter) -> Iterator[Conversation | None]:
-    """Every conversation of a session; None for one of which nothing is left."""
-    known = labels_of(session, by=keep.by) if keep.min_score is not None else {}
-    for branch in branches_of(session, None):
-        yield _told(branch, known, keep)
+@dataclass(frozen=True, slots=True)
+class _Strand:
+    """A branch as it is kept."""
+
+    tail: Segment
+    system: UUID | None
 
 
-def _told(branch: Branch, known: dict[UUID, list[Label]], keep: Filter) -> Conversation | None:
-    chat = model_messages(branch.session.messages, branch)
+def conversations(
+    kept: Snapshot, labels: Iterable[LabelRecord], keep: Filter, described: Mapping[str, Row]
+) -> Iterator[Conversation | LeftOut]:
+    """Every conversation of a session; in place of one of which nothing is left, why."""
+    known = labels_from(labels, by=keep.by)
+    stored = {record.id.int: record for record in kept.messages}
+    segments: dict[UUID, Segment] = {}
+    segments_from(kept.segments, segments)
+    strands = [_Strand(segments[one.segment], one.system) for one in kept.branches]
+    for strand in leaves(strands):
+        ids = strand.tail.between(0, strand.tail.total)
+        if strand.system is not None:
+            ids.insert(0, strand.system)
+        yield _told([stored[uid.int] for uid in ids], known, keep, described)
+
+
+def _told(
+    said: Sequence[MessageRecord],
+    known: Mapping[UUID, list[Label]],
+    keep: Filter,
+    described: Mapping[str, Row],
+) -> Conversation | LeftOut:
+    chat = kept_chat(said)
     weak: frozenset[int] = frozenset[int]()
     if keep.min_score is not None:
-        weak = _weak(chat, _scores(branch, known), keep.min_score)
+        weak = _weak(chat, _scores(said, known), keep.min_score)
         if keep.strict_trajectory and weak:
             chat, weak = chat[: min(weak)], frozenset[int]()
     chat = _up_to_the_last_answer(chat)
-    if not any(at not in weak for at, one in enumerate(chat) if one["role"] == "assistant"):
-        return None
-    return Conversation(chat, tools_in(chat, _described(branch.session.services)), weak)
+    if all(at in weak for at, one in enumerate(chat) if one["role"] == "assistant"):
+        return NO_ANSWER if keep.min_score is None else NOT_GOOD_ENOUGH
+    return Conversation(chat, tools_in(chat, described), weak)
 
 
-def _scores(branch: Branch, known: dict[UUID, list[Label]]) -> list[float | None]:
-    """What the answer to each instruction was found to be worth."""
+def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) -> list[float | None]:
+    """What the answer to each instruction that is told was found to be worth."""
     found: list[list[Label]] = []
-    for message in branch.messages:
-        content = message.content
-        if isinstance(content, InstructionContent) and not as_history(content).empty:
+    for record in said:
+        content = Message.kept(record.id, record.created, record.body).content
+        if isinstance(content, InstructionContent) and asked_message(as_history(content)):
             found.append([])
         elif found:
-            found[-1] += known.get(message.id, ())
+            found[-1] += known.get(record.id, ())
     return [average(labels) for labels in found]
 
 
 def _weak(chat: Chat, scores: list[float | None], enough: float) -> frozenset[int]:
     """The answers that fall short: where they stand among the messages."""
     asked = [at for at, message in enumerate(chat) if message["role"] == "user"]
-    spans = pairwise([*asked, len(chat)])
+    spans = list(pairwise([*asked, len(chat)]))
     return frozenset(
         at
-        for (begin, end), score in zip(spans, scores, strict=False)
+        for (begin, end), score in zip_longest(spans, scores[: len(spans)])
         if score is None or score < enough
         for at in range(begin + 1, end)
     )
@@ -69,12 +102,12 @@ def _weak(chat: Chat, scores: list[float | None], enough: float) -> frozenset[in
 
 def _up_to_the_last_answer(chat: Chat) -> Chat:
     end = len(chat)
-    while end and chat[end - 1]["role"] not in ("assistant", "tool"):
+    while end and chat[end - 1]["role"] != "assistant":
         end -= 1
-    return chat[:end]
+    return chat if end == len(chat) else chat[:end]
 
 
-def _described(services: ServiceRegistry) -> dict[str, Row]:
+def described_tools(services: ServiceRegistry) -> dict[str, Row]:
     """The registered tools as a chat API describes them."""
     found: dict[str, Row] = {}
     for name in services.list_names():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 from uuid import UUID
 
 from sennit.messages.content import (
@@ -74,9 +75,26 @@ def on_branches(branches: Iterable[Branch]) -> Iterator[Exchange]:
             yield from _from(branch, first)
 
 
-def leaves(branches: Iterable[Branch]) -> list[Branch]:
+class Strand(Protocol):
+    """A branch, or what is kept of one."""
+
+    @property
+    def tail(self) -> Segment:
+        """Where its history ends."""
+        ...
+
+    @property
+    def system(self) -> Message | UUID | None:
+        """Its system message."""
+        ...
+
+
+_S = TypeVar("_S", bound=Strand)
+
+
+def leaves(branches: Iterable[_S]) -> list[_S]:
     """The branches that no other one goes on from; of several that say the same, the first."""
-    ends: dict[tuple[UUID, int, Message | None], Branch] = {}
+    ends: dict[tuple[UUID, int, Message | UUID | None], _S] = {}
     longest: dict[UUID, int] = {}
     built_on: dict[UUID, int] = {}
     for branch in branches:

@@ -1,35 +1,37 @@
 """Training files: rows of one format, written one session at a time.
 
 A session is read, told and let go before the next, so what is in memory does not grow with the
-store. The file appears when it is complete. Which split a session falls into follows from its id
-alone: the same session stays in the same split, in every export and on every machine, so nothing
-that was trained on is ever tested on.
+store. Conversations are told from what the store keeps, without opening the session. The file
+appears when it is complete. Which split a session falls into follows from its id alone: the same
+session stays in the same split, in every export and on every machine, so nothing that was trained
+on is ever tested on.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.learning.conversations import conversations
+from sennit.learning.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
 from sennit.learning.examples import Filter, examples
-from sennit.learning.formats import Format, Row, format_named
-from sennit.learning.preferences import preferences
-from sennit.learning.writers import RowWriter, writer
+from sennit.learning.formats import Format, LeftOut, Row, Unit, format_named
+from sennit.learning.preferences import Preference, preferences
+from sennit.learning.redaction import Redact, redacted
+from sennit.learning.writers import RowWriter, json_line, writer
+from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
+from sennit.stores.records import LabelRecord, Snapshot
 
-Redact: TypeAlias = Callable[[str], str]
-"""Gives a text as it may be shown."""
 Progress: TypeAlias = Callable[[int, int], None]
 """Told how many sessions are done, and of how many."""
-
-_FORM = frozenset({"role", "type", "id", "tool_call_id", "from"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +43,23 @@ class ExportOptions:
     split: Mapping[str, float] | None = None
     """Shares by name, such as {"train": 0.9, "test": 0.1}: a file for each, chosen by session."""
     redact: Redact | None = None
-    """Called with every text before it is written."""
+    """Called with every text that was said before it is written; see `learning.redaction`."""
 
     def __post_init__(self) -> None:
-        format_named(self.format)
-        shares = list((self.split or {}).values())
-        if self.split is not None and not (shares and all(share > 0 for share in shares)):
-            raise ValidationError(f"A split has shares above 0, got {shown(self.split)}.")
+        pairs = format_named(self.format).unit == "preference"
+        if pairs and self.keep.strict_trajectory:
+            raise ValidationError("strict_trajectory is for conversations and examples, not pairs.")
+        if self.split is not None:
+            _check_split(self.split)
+
+
+def _check_split(split: Mapping[str, float]) -> None:
+    shares = list(split.values())
+    if not (shares and all(0 < share < math.inf for share in shares)):
+        raise ValidationError(f"A split has shares above 0, got {shown(split)}.")
+    for name in split:
+        if not name or any(one in name for one in "/\\\0"):
+            raise ValidationError(f"The name of a part is part of a file's, got {shown(name)}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,77 +70,101 @@ class Exported:
     """By the names of the split; "all" without one."""
     rows: Mapping[str, int]
     sessions: int
-    skipped: int
-    """Conversations and pairs that the format cannot say, or that the filter left nothing of."""
+    left_out: Mapping[str, int]
+    """Conversations, pairs and examples that are in no file: how many, by the reason."""
+
+    @property
+    def skipped(self) -> int:
+        """How many were left out in all."""
+        return sum(self.left_out.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where sessions are read."""
+
+    kept: Callable[[UUID], Snapshot]
+    """All of a session as it is stored; raises NotFoundError."""
+    labels: Callable[[UUID], Iterable[LabelRecord]]
+    """What was thought of its messages; raises NotFoundError."""
+    opened: Callable[[UUID], SessionCore]
+    """The session itself; raises NotFoundError."""
+    services: ServiceRegistry
+    """Which tools there are."""
 
 
 def export(
     sessions: Sequence[UUID],
-    opened: Callable[[UUID], SessionCore],
+    source: Source,
     path: Path,
     options: ExportOptions,
     progress: Progress | None = None,
 ) -> Exported:
     """Write sessions as training data: Parquet if `path` ends so, else lines of JSON.
 
-    Each is `opened` when its turn comes. Raises ExistsError if a file is there already.
+    Each is read when its turn comes. Raises ExistsError if a file is there already.
     """
     paths = _paths(path, options)
     format = format_named(options.format)
-    told = skipped = 0
+    units = _Units(source, format.unit, options.keep)
+    left_out: Counter[str] = Counter()
+    told = 0
     with ExitStack() as stack:
         writers = {name: writer(target, format, stack) for name, target in paths.items()}
         for done, uid in enumerate(sessions, 1):
             with suppress(NotFoundError):  # deleted meanwhile
-                session = opened(uid)
+                found = units.of(uid)
                 told += 1
-                skipped += _write(session, options, writers[_share_of(uid, options.split)])
+                rows = (_row(unit, format, options.redact) for unit in found)
+                _write(rows, writers[_share_of(uid, options.split)], left_out)
             if progress is not None:
                 progress(done, len(sessions))
-    return Exported(paths, {name: one.count for name, one in writers.items()}, told, skipped)
+    counts = {name: one.count for name, one in writers.items()}
+    return Exported(paths, counts, told, dict(left_out))
 
 
-def _write(session: SessionCore, options: ExportOptions, writing: RowWriter) -> int:
-    """Write the rows of a session; gives how many could not be."""
-    skipped = 0
-    for row in rows(session, options):
-        if row is None:
-            skipped += 1
+def lines(session: UUID, source: Source, options: ExportOptions) -> Iterator[bytes]:
+    """One session as lines of JSON; what fits none is left out. Raises NotFoundError."""
+    format = format_named(options.format)
+    found = _Units(source, format.unit, options.keep).of(session)
+    rows = (_row(unit, format, options.redact) for unit in found)
+    return (json_line(row) for row in rows if not isinstance(row, LeftOut))
+
+
+def _write(rows: Iterable[Row | LeftOut], writing: RowWriter, left_out: Counter[str]) -> None:
+    for row in rows:
+        if isinstance(row, LeftOut):
+            left_out[row.reason] += 1
         else:
             writing.write(row)
-    return skipped
 
 
-def rows(session: SessionCore, options: ExportOptions) -> Iterator[Row | None]:
-    """A session in a format; None stands for something left out."""
-    format = format_named(options.format)
-    for unit in _units(session, format, options.keep):
-        row = format.row(unit) if unit is not None else None
-        yield row if row is None or options.redact is None else _redacted(row, options.redact)
+def _row(unit: Any, format: Format, redact: Redact | None) -> Row | LeftOut:
+    row = unit if isinstance(unit, LeftOut) else format.row(unit)
+    return row if redact is None or isinstance(row, LeftOut) else redacted(row, redact)
 
 
-def _units(session: SessionCore, format: Format, keep: Filter) -> Iterator[Any]:
-    match format.unit:
-        case "conversation":
-            yield from conversations(session, keep)
-        case "example":
-            yield from examples(session, None, keep)
-        case "preference":
-            yield from preferences(session, by=keep.by)
+class _Units:
+    """What sessions give for a kind of row."""
+
+    def __init__(self, source: Source, unit: Unit, keep: Filter) -> None:
+        self._source, self._unit, self._keep = source, unit, keep
+        self._tools = described_tools(source.services)
+
+    def of(self, session: UUID) -> Iterable[Any]:
+        """Those of a session; raises NotFoundError if it is gone."""
+        keep, source = self._keep, self._source
+        if self._unit == "conversation":
+            judged = () if keep.min_score is None else source.labels(session)
+            return conversations(source.kept(session), judged, keep, self._tools)
+        opened = source.opened(session)
+        if self._unit == "example":
+            return examples(opened, None, keep)
+        return [_good_enough(pair, keep) for pair in preferences(opened, by=keep.by)]
 
 
-def _redacted(value: Any, redact: Redact) -> Any:
-    """The same data with every text as it may be shown; what only gives it form stays."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, list):
-        return [_redacted(one, redact) for one in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {
-            name: one if name in _FORM else _redacted(one, redact)
-            for name, one in cast("Row", value).items()
-        }
-    return value
+def _good_enough(pair: Preference, keep: Filter) -> Preference | LeftOut:
+    return pair if keep.keeps(pair.chosen) else NOT_GOOD_ENOUGH
 
 
 def _paths(path: Path, options: ExportOptions) -> dict[str, Path]:

@@ -1,15 +1,16 @@
 """The forms that training tools read, one row at a time.
 
 A row is plain data, ready for JSON. Formats that teach answers have one row per conversation; those
-that teach what is better, one row per pair; `examples` has one row per answered instruction. What a
-form cannot say (an answer that is not an assistant's message, a pair without text) gives no row,
-and the export counts it.
+that teach what is better, one row per pair; `dspy` has one row per answered instruction. What a
+form cannot say is left out, with the reason, which the export counts: a file holds only what the
+tools that read it accept. What they accept is in the tests, written down from their documentation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
 from sennit.errors import ValidationError, shown
@@ -21,14 +22,35 @@ Row: TypeAlias = dict[str, Any]
 Chat: TypeAlias = list[dict[str, Any]]
 Unit: TypeAlias = Literal["conversation", "example", "preference"]
 
+_MOST_TOOLS = 128
+_PICTURE = "<image>"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something that a file does not hold."""
+
+    reason: str
+    """Why, as the end of a sentence that begins with "a conversation"."""
+
+
+PICTURES = LeftOut("has pictures")
+SCORED_TOO_LOW = LeftOut("has an answer that is scored too low")
+UNEVEN = LeftOut("does not alternate between questions and answers")
+TEXT_BESIDE_CALLS = LeftOut("has text beside calls of tools")
+CALLS_TOOLS = LeftOut("is answered with calls of tools")
+NO_WORDS = LeftOut("has a question or an answer without words")
+SAME_ANSWERS = LeftOut("has the same answer twice")
+TOO_MANY_TOOLS = LeftOut(f"has more than {_MOST_TOOLS} tools")
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A branch from its beginning, as messages of a chat API."""
+    """A branch from its beginning to its last answer, as messages of a chat API."""
 
     chat: Chat
     tools: list[Row]
-    """The tools it was given or has called, as a chat API describes them."""
+    """The tools it has called, as a chat API describes them."""
     weak: frozenset[int] = frozenset()
     """Which of the messages are not to be learnt, as they were scored too low."""
 
@@ -39,108 +61,166 @@ class Format:
 
     name: str
     unit: Unit
-    row: Callable[[Any], Row | None]
+    row: Callable[[Any], Row | LeftOut]
     columns: tuple[str, ...]
     """All fields a row may have."""
     about: str
 
 
-def openai_chat(told: Conversation) -> Row | None:
+def openai_chat(told: Conversation) -> Row | LeftOut:
     """OpenAI's fine-tuning of chat models, tool calls included."""
-    if not _answers(told.chat):
-        return None
+    if len(told.tools) > _MOST_TOOLS:
+        return TOO_MANY_TOOLS
     messages = [_weighed(message, at in told.weak) for at, message in enumerate(told.chat)]
-    return {"messages": messages, **({"tools": told.tools} if told.tools else {})}
+    return _with_tools({"messages": messages}, told.tools)
 
 
 def _weighed(message: Row, weak: bool) -> Row:
-    assistant = message["role"] == "assistant"
-    spoken = {name: value for name, value in message.items() if value is not None}
-    return {**spoken, "weight": 0} if assistant and weak else spoken
+    if weak and message["role"] == "assistant":
+        return {**_spoken(message), "weight": 0}
+    return _spoken(message)
 
 
-def tool_chat(told: Conversation) -> Row | None:
+def _spoken(message: Row) -> Row:
+    """A message without the content it does not have."""
+    if message["content"] is not None:
+        return message
+    return {name: value for name, value in message.items() if value is not None}
+
+
+def _with_tools(row: Row, tools: list[Row]) -> Row:
+    return {**row, "tools": tools} if tools else row
+
+
+def tool_chat(told: Conversation) -> Row | LeftOut:
     """Conversations with tools as chat templates take them: arguments are objects, not text."""
-    if not _answers(told.chat) or told.weak:
-        return None
-    messages = [_with_objects(message) for message in told.chat]
-    return {"messages": messages, **({"tools": told.tools} if told.tools else {})}
+    if told.weak:
+        return SCORED_TOO_LOW
+    if _has_pictures(told.chat):
+        return PICTURES
+    return _with_tools({"messages": _with_objects(told.chat)}, told.tools)
 
 
-def _with_objects(message: Row) -> Row:
-    calls = [
-        {
-            **call,
-            "function": {**call["function"], "arguments": loads(call["function"]["arguments"])},
-        }
-        for call in message.get("tool_calls", ())
-    ]
-    said = {**message, "content": message["content"] or ""}
-    return {**said, "tool_calls": calls} if calls else said
+def _with_objects(chat: Chat) -> Chat:
+    names: dict[str, str] = {}
+    return [_with_object(message, names) for message in chat]
 
 
-_SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation"}
+def _with_object(message: Row, names: dict[str, str]) -> Row:
+    """A message whose calls have objects as arguments, and whose result names its tool."""
+    if message["role"] == "tool":
+        return {**message, "name": names[message["tool_call_id"]]}
+    calls: list[Row] = message.get("tool_calls", [])
+    if not calls:
+        return message
+    names.update((call["id"], call["function"]["name"]) for call in calls)
+    objects = [{**call, "function": _called(call)} for call in calls]
+    return {**message, "content": message["content"] or "", "tool_calls": objects}
 
 
-def sharegpt(told: Conversation) -> Row | None:
-    """Lines of who said what, from the first human one; calls and results have their own names."""
-    if not _answers(told.chat) or told.weak:
-        return None
-    systems = [_text(one["content"]) for one in told.chat if one["role"] == "system"]
-    lines = [line for message in told.chat for line in _spoken(message)]
+def _called(call: Row) -> Row:
+    function = call["function"]
+    return {"name": function["name"], "arguments": loads(function["arguments"])}
+
+
+_SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation", "calls": "function_call"}
+
+
+def sharegpt(told: Conversation) -> Row | LeftOut:
+    """Lines of who said what, in which questions or results and answers or calls alternate."""
+    if told.weak:
+        return SCORED_TOO_LOW
+    chat = [one for one in told.chat if one["role"] != "system"]
+    if any(one.get("tool_calls") and one["content"] for one in chat):
+        return TEXT_BESIDE_CALLS
+    lines = [_line(kind, list(said)) for kind, said in groupby(chat, _kind)]
+    pictures = [url for message in chat for url in _pictures(message)]
+    if sum(line["value"].count(_PICTURE) for line in lines if pictures) != len(pictures):
+        return PICTURES
+    if not _alternates(lines):
+        return UNEVEN
     row: Row = {"conversations": lines}
-    if systems:
+    if systems := [_text(one) for one in told.chat if one["role"] == "system"]:
         row["system"] = "\n\n".join(systems)
     if told.tools:
         row["tools"] = dumps([tool["function"] for tool in told.tools]).decode()
-    return row
+    return {**row, "images": pictures} if pictures else row
 
 
-def _spoken(message: Row) -> Iterable[Row]:
-    speaker = _SPEAKERS.get(message["role"])
-    if speaker is not None and message["content"]:
-        yield {"from": speaker, "value": _text(message["content"])}
-    for call in message.get("tool_calls", ()):
-        said = {"name": call["function"]["name"], "arguments": loads(call["function"]["arguments"])}
-        yield {"from": "function_call", "value": dumps(said).decode()}
+def _kind(message: Row) -> str:
+    return "calls" if message.get("tool_calls") else message["role"]
 
 
-def pairs(preference: Preference) -> Row | None:
+def _line(kind: str, said: Chat) -> Row:
+    """What was said in one go: texts one below the other, several calls or results as a list."""
+    if kind == "calls":
+        calls = [_called(call) for message in said for call in message["tool_calls"]]
+        value = dumps(calls[0] if len(calls) == 1 else calls).decode()
+    elif kind == "tool" and len(said) > 1:
+        value = dumps([message["content"] for message in said]).decode()
+    else:
+        value = "\n\n".join(map(_marked, said))
+    return {"from": _SPEAKERS[kind], "value": value}
+
+
+def _alternates(lines: Chat) -> bool:
+    asked = ("human", "observation")
+    return len(lines) % 2 == 0 and all(
+        (line["from"] in asked) == (at % 2 == 0) for at, line in enumerate(lines)
+    )
+
+
+def pairs(preference: Preference) -> Row | LeftOut:
     """A prompt with a chosen and a rejected answer, each as messages."""
     prompt, chosen, rejected = preference.to_chat()
-    if not (prompt and _answers(chosen) and _answers(rejected)):
-        return None
-    return {
-        "prompt": [_with_objects(message) for message in prompt],
-        "chosen": [_with_objects(message) for message in chosen],
-        "rejected": [_with_objects(message) for message in rejected],
-        "score_chosen": preference.chosen.score,
-        "score_rejected": preference.rejected.score,
-    }
+    if left_out := _unfit(prompt, chosen, rejected):
+        return left_out
+    whole = [_with_objects([*prompt, *answer])[len(prompt) :] for answer in (chosen, rejected)]
+    row: Row = {"prompt": _with_objects(prompt), "chosen": whole[0], "rejected": whole[1]}
+    row |= {"score_chosen": preference.chosen.score, "score_rejected": preference.rejected.score}
+    return _with_tools(row, tools_in([*prompt, *chosen, *rejected]))
 
 
-def openai_pairs(preference: Preference) -> Row | None:
+def openai_pairs(preference: Preference) -> Row | LeftOut:
     """OpenAI's preference fine-tuning: each answer is one message of the assistant, in words."""
     prompt, chosen, rejected = preference.to_chat()
-    if not (prompt and _one_text(chosen) and _one_text(rejected)):
-        return None
-    tools = tools_in(prompt)
+    if left_out := _unfit(prompt, chosen, rejected):
+        return left_out
+    if not (_one_text(chosen) and _one_text(rejected)):
+        return CALLS_TOOLS
     return {
-        "input": {"messages": prompt, **({"tools": tools} if tools else {})},
+        "input": _with_tools({"messages": [_spoken(one) for one in prompt]}, tools_in(prompt)),
         "preferred_output": chosen,
         "non_preferred_output": rejected,
     }
 
 
+def _unfit(prompt: Chat, chosen: Chat, rejected: Chat) -> LeftOut | None:
+    """Why two answers make no pair, if they do not."""
+    if not (_ends_with("user", prompt) and chosen and rejected):
+        return NO_WORDS
+    if not (_ends_with("assistant", chosen) and _ends_with("assistant", rejected)):
+        return CALLS_TOOLS
+    if _has_pictures(prompt):
+        return PICTURES
+    return SAME_ANSWERS if chosen == rejected else None
+
+
+def _ends_with(role: str, chat: Chat) -> bool:
+    return bool(chat) and chat[-1]["role"] == role
+
+
 def _one_text(answer: Chat) -> bool:
-    return len(answer) == 1 and answer[0]["role"] == "assistant" and not answer[0].get("tool_calls")
+    return len(answer) == 1 and not answer[0].get("tool_calls")
 
 
-def single(example: Example) -> Row | None:
+def single(example: Example) -> Row | LeftOut:
     """One answered instruction: what came before, what was asked, what answered it, its score."""
     prompt, answer = example.to_chat()
+    if not (_ends_with("user", prompt) and example.answered.strip()):
+        return NO_WORDS
     return {
-        "inputs": {"history": prompt[:-1], "question": _text(prompt[-1]["content"])},
+        "inputs": {"history": prompt[:-1], "question": _text(prompt[-1])},
         "outputs": {"answer": example.answered},
         "messages": [*prompt, *answer],
         "score": example.score,
@@ -149,12 +229,14 @@ def single(example: Example) -> Row | None:
 
 def tools_in(chat: Chat, known: Mapping[str, Row] | None = None) -> list[Row]:
     """The tools that a conversation calls; of one nobody `known` describes, the arguments seen."""
+    known = known or {}
     seen: dict[str, dict[str, None]] = {}
     for message in chat:
         for call in message.get("tool_calls", ()):
-            names = seen.setdefault(call["function"]["name"], {})
-            names.update(dict.fromkeys(loads(call["function"]["arguments"])))
-    known = known or {}
+            name: str = call["function"]["name"]
+            names = seen.setdefault(name, {})
+            if name not in known:
+                names.update(dict.fromkeys(loads(call["function"]["arguments"])))
     return [known.get(name) or _guessed(name, names) for name, names in seen.items()]
 
 
@@ -164,21 +246,35 @@ def _guessed(name: str, arguments: Iterable[str]) -> Row:
     return {"type": "function", "function": {"name": name, "parameters": schema}}
 
 
-def _answers(chat: Chat) -> bool:
-    return any(message["role"] == "assistant" for message in chat)
+def _pictures(message: Row) -> list[str]:
+    """The addresses of the pictures in a message."""
+    said: str | list[Row] | None = message["content"]
+    if not isinstance(said, list):
+        return []
+    return [block["image_url"]["url"] for block in said if block["type"] == "image_url"]
 
 
-def _text(content: Any) -> str:
-    """What a message says in words; pictures are named by their address."""
-    if isinstance(content, str):
-        return content
-    blocks: list[Row] = content or []
-    return "\n\n".join(block.get("text") or block["image_url"]["url"] for block in blocks)
+def _has_pictures(chat: Chat) -> bool:
+    return any(_pictures(message) for message in chat)
+
+
+def _marked(message: Row) -> str:
+    """What a message says in words, with a mark for each picture."""
+    return _text(message, lambda _: _PICTURE)
+
+
+def _text(message: Row, picture: Callable[[str], str] = str) -> str:
+    """What a message says in words; by default pictures are named by their address."""
+    said: str | list[Row] | None = message["content"]
+    if said is None or isinstance(said, str):
+        return said or ""
+    told = (block.get("text") or picture(block["image_url"]["url"]) for block in said)
+    return "\n\n".join(told)
 
 
 _CHAT = ("messages", "tools")
-_LINES = ("conversations", "system", "tools")
-_PAIR = ("prompt", "chosen", "rejected", "score_chosen", "score_rejected")
+_LINES = ("conversations", "system", "tools", "images")
+_PAIR = ("prompt", "chosen", "rejected", "score_chosen", "score_rejected", "tools")
 _OUTPUTS = ("input", "preferred_output", "non_preferred_output")
 _SINGLE = ("inputs", "outputs", "messages", "score")
 

@@ -42,14 +42,19 @@ class Label:
         """A label as of now; raises ValidationError for a score that is no finite number."""
         if not text(by, "by"):
             raise ValidationError("A label says who judged: by='alice', or the name of a metric.")
-        number = _number(score)
+        number = finite(score)
         return cls(uid_of(message), number, by, clock.to_datetime(clock.now_us()))
 
 
-def _number(score: Any) -> float:
-    if isinstance(score, (bool, int, float)) and math.isfinite(score):
-        return float(score)
-    raise ValidationError(f"A score is a finite number, got {shown(score)}.")
+def finite(score: Any) -> float:
+    """A score as it can be kept; raises ValidationError for what is no finite number."""
+    try:
+        number = float(score) if isinstance(score, (bool, int, float)) else math.nan
+    except OverflowError:  # an int that no float can hold
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValidationError(f"A score is a finite number, got {shown(score)}.")
+    return number
 
 
 def label(
@@ -81,14 +86,40 @@ def unlabel(session: SessionCore, message: Ref, *, by: str = "user") -> None:
     SessionLabels(session).put([LabelRecord(uid_of(message), by, None, clock.now_us())])
 
 
+def labels(
+    session: SessionCore, message: Ref | None = None, *, by: str | None = None
+) -> list[Label]:
+    """The labels of a message, or of all, the oldest first; only those `by` one judge if told."""
+    wanted = None if message is None else uid_of(message)
+    found = [
+        _label(one)
+        for one in SessionLabels(session).all()
+        if by in (None, one.judge) and wanted in (None, one.message)
+    ]
+    return [one for one in found if one is not None]
+
+
 def labels_of(session: SessionCore, *, by: str | None = None) -> dict[UUID, list[Label]]:
     """All labels of a session by message, the oldest first; only those `by` one judge if told."""
+    return labels_from(SessionLabels(session).all(), by=by)
+
+
+def labels_from(
+    records: Iterable[LabelRecord], *, by: str | None = None
+) -> dict[UUID, list[Label]]:
+    """The labels in records by message, in their order; only those `by` one judge if told."""
     found: dict[UUID, list[Label]] = {}
-    for one in SessionLabels(session).all():
-        if one.score is not None and by in (None, one.judge):
-            label = Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
+    for one in records:
+        if by in (None, one.judge) and (label := _label(one)) is not None:
             found.setdefault(one.message, []).append(label)
     return found
+
+
+def _label(one: LabelRecord) -> Label | None:
+    """What a record says; None if it takes a label back."""
+    if one.score is None:
+        return None
+    return Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
 
 
 def average(labels: Iterable[Label]) -> float | None:

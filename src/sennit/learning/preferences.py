@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from sennit.errors import ValidationError, shown
 from sennit.learning.examples import Example, Filter, Which, examples
 from sennit.messages.message import Message
 from sennit.sessions.session import SessionCore
@@ -47,8 +48,11 @@ def preferences(
 ) -> list[Preference]:
     """The best answer to each prompt against each that was liked less, by more than `min_margin`.
 
-    By default all branches are looked at; `by` counts one judge's labels only.
+    By default all branches are looked at; `by` counts one judge's labels only. Raises
+    ValidationError for a margin below 0.
     """
+    if not min_margin >= 0:
+        raise ValidationError(f"min_margin is at least 0, got {shown(min_margin)}.")
     everywhere = list(session.branches) if branches is None else branches
     found: dict[Any, list[Example]] = {}
     for example in examples(session, everywhere, Filter(by=by)):

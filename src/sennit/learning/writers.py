@@ -12,12 +12,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol, Self
 
+import msgspec
+
 from sennit.errors import MissingExtraError
 from sennit.learning.formats import Format, Row
 from sennit.messages.codec import dumps
 from sennit.stores.whole import whole
 
 _BATCH = 1000
+_encoded = msgspec.json.Encoder().encode  # `dumps` is for what a store keeps, and bounds it
+_ENDS_A_LINE = {one.encode(): b"\\u%04x" % ord(one) for one in "\x85\u2028\u2029"}
 
 
 class RowWriter(Protocol):
@@ -46,8 +50,17 @@ class _JsonLines:
         self.count = 0
 
     def write(self, row: Row) -> None:
-        self._file.write(dumps(row) + b"\n")
+        self._file.write(json_line(row))
+        self._file.write(b"\n")
         self.count += 1
+
+
+def json_line(row: Row) -> bytes:
+    """A row as JSON in which nobody finds the end of a line, whatever they take for one."""
+    line = _encoded(row)
+    for end, escaped in _ENDS_A_LINE.items():
+        line = line.replace(end, escaped)
+    return line
 
 
 class _Parquet:

@@ -2,7 +2,7 @@
 
 Nothing is moved or copied: the entries stay on their branch, and the store notes that they are
 covered, in which order and by which commit. A shared entry is covered once, whichever branch is
-committed first. What is left, with the system message, is what is current.
+committed first. What is left, with the system message, is what is current (see `sessions.current`).
 """
 
 from __future__ import annotations
@@ -13,87 +13,104 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
+from sennit.memory.jsonl import group_id
 from sennit.memory.used import due
-from sennit.messages.content import ActionResponseContent
+from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
-from sennit.stores.commits import AddCommit, CommitRecord, CommitsRecord
+from sennit.stores.commits import AddCommit, ArchiveRecord, CommitRecord
 
 _TRIES = 20
 
 
 def archive(
-    session: SessionCore, keeper: Keeper, branch: Branch, keep_recent: int
+    session: SessionCore, keeper: Keeper, branch: Branch, keep_recent: int, body: bytes
 ) -> CommitRecord | None:
-    """Archive what is new on a branch, but for the last few messages; None if nothing is."""
+    """Archive what is new on a branch, but for the last few messages; None if nothing is.
+
+    `body` is what the new commit says of itself.
+    """
     for _ in range(_TRIES):
         session.refresh()
-        found = keeper.store.commits(keeper.owner, session.id)
-        entries = _to_archive(session, branch, found, keep_recent)
-        if not entries:
+        commit = _next(session, branch, keep_recent, body)
+        if commit is None:
             return None
-        commit = CommitRecord(
-            id=new_id(),
-            number=len(found.commits) + 1,
-            branch=branch.id,
-            created=clock.now_us(),
-            state="open",
-            entries=tuple(entries),
-        )
-        uses = tuple(use.id for use in due(branch, entries, found))
+        waiting = keeper.store.uses_of(keeper.owner, session.id, None)
+        uses = tuple(use.id for use in due(branch, commit.entries, waiting))
         try:
             keeper.write([AddCommit(commit, uses)])
         except ConflictError:  # someone else has just committed: look again what is left
             continue
+        session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
     raise ConflictError("Others commit this session all the time; try again.")
 
 
-def uncovered(session: SessionCore, branch: Branch, found: CommitsRecord) -> list[UUID]:
-    """The entries of a branch that no commit covers, in order; not its system message."""
-    covered = {uid.int for commit in found.commits for uid in commit.entries}
+def _next(
+    session: SessionCore, branch: Branch, keep_recent: int, body: bytes
+) -> CommitRecord | None:
+    """The commit that archives what is new; its number and its entries belong together."""
     with session.lock:
-        system = branch.system
-        return [
-            uid
-            for uid in branch
-            if uid.int not in covered and (system is None or uid.int != system.id.int)
-        ]
+        entries = _to_archive(session, branch, keep_recent)
+        number = session.archives.number + 1
+    if not entries:
+        return None
+    return CommitRecord(
+        id=new_id(),
+        number=number,
+        branch=branch.id,
+        created=clock.now_us(),
+        state="open",
+        entries=tuple(entries),
+        body=body,
+    )
 
 
-def current(session: SessionCore, branch: Branch, found: CommitsRecord) -> list[Message]:
-    """What the next prompt is about: the system message and what is not archived."""
-    left = session.messages.pick(uncovered(session, branch, found))
-    return left if branch.system is None else [branch.system, *left]
+def current(session: SessionCore, branch: Branch) -> list[Message]:
+    """The system message, and what no commit covers as far as the session knows."""
+    with session.lock:
+        return session.messages.pick(list(branch.current))
 
 
-def _to_archive(
-    session: SessionCore, branch: Branch, found: CommitsRecord, keep_recent: int
-) -> Sequence[UUID]:
-    entries = uncovered(session, branch, found)
-    end = len(entries) - keep_recent
-    messages = session.messages.pick(entries)
-    while 0 < end < len(entries) and _belongs_to_the_one_before(messages, end):
-        end -= 1
-    return entries[: max(0, end)]
+def uncovered(session: SessionCore, branch: Branch) -> list[UUID]:
+    """The entries of a branch that no commit covers, in order; not its system message."""
+    with session.lock:
+        return [uid for uid in branch.current if uid != branch.system_id]
 
 
-def _belongs_to_the_one_before(messages: Sequence[Message], at: int) -> bool:
-    """Whether an archive that ended here would tear apart what was said together."""
-    before, after = messages[at - 1], messages[at]
-    group = _group(after)
-    same_group = group is not None and group == _group(before)
-    return same_group or isinstance(after.content, ActionResponseContent)
+def _to_archive(session: SessionCore, branch: Branch, keep_recent: int) -> Sequence[UUID]:
+    entries = uncovered(session, branch)
+    end = max(0, len(entries) - keep_recent)
+    if 0 < end < len(entries):
+        end = _before_what_belongs_together(session.messages.pick(entries), end)
+    return entries[:end]
 
 
-def _group(message: Message) -> str | None:
-    match message.metadata.get("group"):
-        case {"id": str(uid)}:
-            return uid
-        case _:
-            return None
+def _before_what_belongs_together(messages: Sequence[Message], end: int) -> int:
+    """The last place up to `end` that tears no group, and no call from its result, apart."""
+    starts = _starts(messages)
+    while end < len(messages) and (first := min(starts[end:])) < end:
+        end = first
+    return end
+
+
+def _starts(messages: Sequence[Message]) -> list[int]:
+    """For each message, where what it belongs to begins."""
+    groups: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    starts: list[int] = []
+    for at, message in enumerate(messages):
+        content, start = message.content, at
+        if (group := group_id(message)) is not None:
+            start = groups.setdefault(group, at)
+        if isinstance(content, ActionRequestContent):
+            calls |= dict.fromkeys((content.call_id or str(message.id), str(message.id)), start)
+        elif isinstance(content, ActionResponseContent):
+            start = min(start, calls.get(str(content.request_id), at))
+        starts.append(start)
+    return starts
 
 
 def checked_recent(keep_recent: int) -> int:

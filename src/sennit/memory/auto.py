@@ -1,12 +1,14 @@
 """Commits that nobody asks for: after so many messages, so many tokens, or a pause.
 
 What is said is counted as it is said, which costs next to nothing; the commit itself is made by the
-worker. A count begins anew with each commit it has caused, and with each program.
+worker. A count begins with what no commit covers yet, so it goes on where the last program stopped,
+and anew with each commit it has caused. A pause is noticed by a program that runs; one that nobody
+saw the end of is made up for by the next program with a policy, when that has run as long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -49,9 +51,20 @@ class Counting:
     policy: AutoCommit
     _said: dict[UUID, _Said] = field(default_factory=dict[UUID, _Said])
 
-    def is_due(self, branch: UUID, messages: Sequence[Message]) -> bool:
-        """Count messages; whether it is time to commit now. Then the count begins anew."""
-        said = self._said.setdefault(branch, _Said())
+    def is_due(
+        self,
+        branch: UUID,
+        messages: Sequence[Message],
+        current: Callable[[], Sequence[Message]],
+    ) -> bool:
+        """Count messages; whether it is time to commit now. Then the count begins anew.
+
+        Where nothing was counted yet, all that is `current` counts, these messages among it.
+        """
+        said = self._said.get(branch)
+        if said is None:
+            said, messages = _Said(), current()
+        self._said[branch] = said
         said.messages += len(messages)
         if self.policy.tokens is not None:
             said.letters += sum(len(message.rendered) for message in messages)
@@ -59,7 +72,7 @@ class Counting:
             tokens_in(said.letters), self.policy.tokens
         )
         if due:
-            del self._said[branch]
+            self._said[branch] = _Said()
         return due
 
 

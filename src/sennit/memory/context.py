@@ -5,15 +5,18 @@ each get a part, and all that is left is for the messages that are current, the 
 was put in is recorded as used, once at each place of a branch, so that a commit counts it and never
 takes it for something the user has said.
 
-`MemoryContext` gives turns what is remembered, and neither messages nor summaries of the session: a
-turn holds its branch already, and what was said on another one is no part of it.
+`MemoryContext` gives turns what is remembered and the last summaries of what the branch has in
+archives. It gives no messages that are current, as a turn holds those already, and none of other
+branches of the session: they are no part of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from heapq import nlargest
 from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
@@ -26,13 +29,17 @@ from sennit.memory.plan import plan_by_rules
 from sennit.memory.profile import TITLE
 from sennit.memory.realm import PROFILE
 from sennit.memory.result import archive_name
+from sennit.memory.used import recalled
 from sennit.memory.values import Category
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
+from sennit.messages.fold import read
 from sennit.messages.message import Message
 from sennit.services.usage import tokens_in
 from sennit.sessions.branch import Branch
-from sennit.sessions.session import BranchRef, SessionCore
+from sennit.sessions.current import Current
+from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
+from sennit.stores.commits import AddUses
 from sennit.turns.context import REPLACED, ContextItem, ContextNeed
 
 if TYPE_CHECKING:
@@ -59,6 +66,8 @@ class ContextPiece:
     tokens: int
     message: Message | None = None
     """The message, if it is one that is current."""
+    source: Source | None = None
+    """The message, if it is one of elsewhere."""
 
     def __str__(self) -> str:
         return self.text
@@ -104,11 +113,13 @@ def context(
     budget = _checked(budget_tokens)
     current = memory.current(session, branch)
     asked = _newest(current) if query is None else query
-    known = _known(memory, session, asked, current, budget)
+    target = session.get_branch(DEFAULT_BRANCH, None) if branch is None else branch
+    summaries = [] if target is None else _summaries(memory, session.get_branch(target))
+    known = _known(memory, asked, current, summaries, budget)
     left = budget - sum(piece.tokens for piece in known)
     found = Context((*known, *_messages(current, left)), budget)
     if record:
-        _record(memory, session, branch, known)
+        _record(session, branch, known)
     return found
 
 
@@ -128,14 +139,18 @@ def _newest(messages: Sequence[Message]) -> str:
 
 
 def _known(
-    memory: Memory, session: SessionCore, query: str, current: Sequence[Message], budget: int
+    memory: Memory,
+    query: str,
+    current: Sequence[Message],
+    summaries: Iterable[ContextPiece],
+    budget: int,
 ) -> list[ContextPiece]:
     """What is remembered: profile, memories and summaries, each within its part of the budget."""
     held = frozenset(message.id for message in current)
     return [
         *_profile(memory, int(_PROFILE * budget)),
         *_fitting(_relevant(memory, query, held), int(_RELEVANT * budget)),
-        *_fitting(_summaries(memory, session), int(_SUMMARY * budget)),
+        *_fitting(summaries, int(_SUMMARY * budget)),
     ]
 
 
@@ -166,7 +181,7 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
     return [_piece("profile", text, str(memory.realm.uri(file)))] if said else []
 
 
-def _relevant(memory: Memory, query: str, held: frozenset[UUID]) -> list[ContextPiece]:
+def _relevant(memory: Memory, query: str, held: Container[UUID]) -> list[ContextPiece]:
     """Memories and messages of elsewhere that fit, the best first; nothing for small talk.
 
     A message that a memory before it rests on would only say the same again.
@@ -182,7 +197,8 @@ def _relevant(memory: Memory, query: str, held: frozenset[UUID]) -> list[Context
         repeats = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
         if match.score >= least and match.category != Category.PROFILE and not repeats:
             seen.update(match.evidence)
-            pieces.append(_piece("memory", _told(match), match.uri))
+            source = match.evidence[0] if match.category == MESSAGE else None
+            pieces.append(replace(_piece("memory", _told(match), match.uri), source=source))
     return pieces
 
 
@@ -193,12 +209,14 @@ def _told(match: Match) -> str:
     return f"[{match.created_at:%Y-%m-%d}] {match.abstract}"
 
 
-def _summaries(memory: Memory, session: SessionCore) -> list[ContextPiece]:
-    """The last archives of this session in a line each, the newest first."""
-    if session.keeper is None:
+def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
+    """The last archives that hold anything of a branch in a line each, the newest first."""
+    current, session = branch.current, branch.session
+    if not isinstance(current, Current):
         return []
-    commits = memory.realm.store.commits(memory.realm.user, session.id).commits
-    recent = [_summary(session, one) for one in reversed(commits[-_SUMMARIES:])]
+    numbers = nlargest(_SUMMARIES, current.commits)
+    commits = memory.realm.store.commits_numbered(memory.realm.user, session.id, numbers)
+    recent = [_summary(session, one) for one in reversed(commits)]
     return [piece for piece in recent if piece.text]
 
 
@@ -221,19 +239,14 @@ def _messages(current: Sequence[Message], budget: int) -> list[ContextPiece]:
     return found[::-1]
 
 
-def _record(
-    memory: Memory, session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]
-) -> None:
+def _record(session: SessionCore, branch: BranchRef | None, known: Iterable[ContextPiece]) -> None:
     """Note what is used, unless that was noted at this place of the branch before."""
-    uris = {piece.uri for piece in known if piece.uri is not None}
-    if not uris or session.keeper is None:
+    used = [(piece.uri, piece.source) for piece in known if piece.uri is not None]
+    if not used or session.keeper is None:
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
-    head = None if target.tail.total == 0 else target.tail.id_at(target.tail.total - 1)
-    uses = memory.realm.store.commits(memory.realm.user, session.id).uses
-    noted = {loads(use.body)["uri"] for use in uses if (use.branch, use.head) == (target.id, head)}
-    if new := sorted(uris - noted):
-        memory.used(session, contexts=new, skill=None, branch=target)
+    with session.lock:
+        session.keeper.write([AddUses(recalled(target, used))])
 
 
 class MemoryContext:
@@ -249,27 +262,55 @@ class MemoryContext:
     def _provide(self, need: ContextNeed) -> list[ContextItem]:
         session, query = need.branch.session, _newest([need.instruction])
         known = _profile(self._memory, int(_PROFILE_IN_TURNS * need.budget))
+        known += _fitting(_summaries(self._memory, need.branch), int(_SUMMARY * need.budget))
         left = need.budget - sum(piece.tokens for piece in known)
-        known += _fitting(_relevant(self._memory, query, _not_to_be_recalled(need.branch)), left)
-        _record(self._memory, session, need.branch, known)
+        known += _fitting(_relevant(self._memory, query, _NotToBeRecalled(need.branch)), left)
+        _record(session, need.branch, known)
         return [ContextItem(piece.text, piece.uri) for piece in known]
 
 
-def _not_to_be_recalled(branch: Branch) -> frozenset[UUID]:
-    """The messages of a session, less those that a summary on the branch stands for.
+class _NotToBeRecalled:
+    """The messages of a session, less those that an archive or a summary on a branch stands for.
 
     The others are in the prompt, or on other branches: what was edited or asked again must not come
-    back as a memory of itself.
+    back as a memory of itself. Each is looked at when it was found, so a long session costs no more
+    than a short one.
     """
-    held = {message.id for message in branch.session.messages}
-    return frozenset(held - _summed_up(branch, {branch.id}))
+
+    def __init__(self, branch: Branch) -> None:
+        self._branch, self._session = branch, branch.session
+        current = branch.current
+        self._current = current if isinstance(current, Current) else None
+
+    def __contains__(self, uid: object) -> bool:
+        if uid not in self._session.messages:
+            return False
+        if uid in self._branch:
+            return self._current is None or uid in self._current
+        return not any(uid in one for one in self._replaced)
+
+    @cached_property
+    def _replaced(self) -> list[Branch]:
+        """What summaries on the branch stand for, and summaries in that."""
+        found: dict[UUID, Branch] = {}
+        waiting = [self._branch]
+        while waiting:
+            branch = waiting.pop()
+            for uid in read(_Summaries, self._session.messages, branch, lambda fold: fold.found):
+                above = self._session.get_branch(uid, None)
+                if above is not None and uid not in found:
+                    found[uid] = above
+                    waiting.append(above)
+        return list(found.values())
 
 
-def _summed_up(branch: Branch, seen: set[UUID]) -> set[UUID]:
-    """The messages that summaries on a branch stand for, also those in summaries of summaries."""
-    found: set[UUID] = set()
-    for note in (one.metadata[REPLACED] for one in branch.messages if REPLACED in one.metadata):
-        above = branch.session.get_branch(UUID(note["branch_id"]), None)
-        if above is not None and above.id not in seen:
-            found.update(above, _summed_up(above, seen | {above.id}))
-    return found - set(branch)
+class _Summaries:
+    """The branches aside that hold what summaries in a conversation stand for."""
+
+    def __init__(self) -> None:
+        self.found: tuple[UUID, ...] = ()
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Look at what comes next."""
+        noted = [one.metadata[REPLACED] for one in messages if REPLACED in one.metadata]
+        self.found += tuple(UUID(note["branch_id"]) for note in noted)

@@ -30,6 +30,7 @@ from sennit.stores.records import Owner
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
 _PROFILE_URI = f"{SCHEME}user/{PROFILE}"
+_NUMBERED = 20  # up to so many of one name are told apart by numbers; looking for more costs more
 _DID: dict[Action, Did] = {
     Action.CREATE: "created",
     Action.UPDATE: "updated",
@@ -76,33 +77,35 @@ class Drafts:
 
     def __init__(self, realm: Realm, session: UUID, commit: UUID, now: int) -> None:
         self._realm, self._session, self._commit, self._now = realm, session, commit, now
-        self._files: dict[Category, dict[str, FileRecord]] = {}
+        self._files: dict[str, FileRecord] = {}
         self._drafts: dict[str, _Draft] = {}
         self._replaced: list[PutFile] = []  # versions that did not outlive the batch
         self._ids: dict[str, str] = {}  # what candidates of this batch have become
         self.written: list[Written] = []
         self.refused: list[str] = []
 
-    def known(self, category: Category) -> list[Known]:
-        """The memories of a category that are there already."""
-        found: list[Known] = []
-        for uri, file in self._stored(category).items():
-            if category is Category.PROFILE:
-                found += map(_known_fact, profile.facts_in(file.latest.info))
-            else:
-                found.append(_known_file(uri, category, file.latest))
-        return found
+    @property
+    def realm(self) -> Realm:
+        """Whose files they are."""
+        return self._realm
 
-    def _stored(self, category: Category) -> dict[str, FileRecord]:
-        files = self._files.get(category)
-        if files is None:
-            owner = self._realm.owner_of(category)
-            listed = self._realm.store.list_files(owner, folder_of(category))
-            files = {
-                str(self._realm.uri(file)): file for file in listed if not file.path.endswith("/")
-            }
-            self._files[category] = files
-        return files
+    def known(self, file: FileRecord) -> Known:
+        """A memory that is there already, as candidates are compared with it."""
+        uri = str(self._realm.uri(file))
+        self._files[uri] = file
+        return _known_file(uri, Category(file.category or ""), file.latest)
+
+    def known_facts(self) -> list[Known]:
+        """The lines of the profile that are there already."""
+        file = self._stored(Uri.parse(_PROFILE_URI))
+        return [] if file is None else [*map(_known_fact, profile.facts_in(file.latest.info))]
+
+    def _stored(self, uri: Uri) -> FileRecord | None:
+        """The file there, read once."""
+        file = self._files.get(str(uri)) or self._realm.find(uri)
+        if file is not None:
+            self._files[str(uri)] = file
+        return file
 
     def apply(self, decisions: Iterable[Decision]) -> None:
         """Take in decisions, in order; what cannot be done is noted in `refused`."""
@@ -209,8 +212,9 @@ class Drafts:
         draft = self._drafts.get(uri)
         if draft is not None:
             return draft if draft.category is category else None
-        file = self._stored(category).get(uri)
-        if file is None:
+        # A candidate that could not be written is no address.
+        file = self._stored(Uri.parse(uri)) if uri.startswith(SCHEME) else None
+        if file is None or file.category != category:
             return None
         last = file.latest
         draft = _Draft(file.owner, file.id, file.path, category, last.number + 1)
@@ -249,11 +253,15 @@ class Drafts:
         folder = folder_of(candidate.category)
         base = Uri(candidate.category.owner, tuple(folder.rstrip("/").split("/")))
         slug = candidate.slug if is_name(f"{candidate.slug}.md") else str(candidate.category)
-        uri, number = base / f"{slug}.md", 1
-        while str(uri) in self._drafts or str(uri) in self._stored(candidate.category):
-            number += 1
+        uri = base / f"{slug}.md"
+        for number in range(2, _NUMBERED):
+            if not self._is_taken(uri):
+                return uri
             uri = base / f"{slug}-{number}.md"
-        return uri
+        return base / f"{slug}-{self._commit.hex[-8:]}-{candidate.id.removeprefix('candidate-')}.md"
+
+    def _is_taken(self, uri: Uri) -> bool:
+        return str(uri) in self._drafts or self._stored(uri) is not None
 
     def changes(self) -> list[PutFile]:
         """The new versions of the files that were changed."""

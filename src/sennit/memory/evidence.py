@@ -17,6 +17,7 @@ from sennit.memory.realm import Realm
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.sessions.keeper import message_from
+from sennit.stores.words import speaker
 
 if TYPE_CHECKING:
     from sennit.memory.history import Source
@@ -30,6 +31,8 @@ class Said:
     """The session's key, or its id if it has none."""
     message: UUID
     role: str
+    speaker: str
+    """The name of who said it; "" for a mere role or id."""
     text: str
     said_at: datetime
 
@@ -62,10 +65,14 @@ def _session(realm: Realm, session: UUID, wanted: set[UUID]) -> dict[UUID, Said]
         return {}
     name = record.key or str(record.id)
     kept = realm.store.load(realm.user, session).messages
-    return {one.id: _said(name, message_from(one)) for one in kept if one.id in wanted}
+    return {
+        one.id: _said(name, message_from(one), speaker(one.body))
+        for one in kept
+        if one.id in wanted
+    }
 
 
-def _said(session: str, message: Message) -> Said:
+def _said(session: str, message: Message, name: str) -> Said:
     words = [part.text for part in message.parts if isinstance(part, TextPart)]
     text = "\n".join(words) or str(message.rendered)
-    return Said(session, message.id, message.role.value, text, message.created_at)
+    return Said(session, message.id, message.role.value, name, text, message.created_at)

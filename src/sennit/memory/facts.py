@@ -62,10 +62,13 @@ class Rules:
 
     def __init__(self) -> None:
         self._rules: list[tuple[re.Pattern[str], Maker]] = []
+        self.patterns: list[str] = []
+        """All of them, in order."""
 
     def add(self, *patterns: str) -> Callable[[Maker], Maker]:
         """Add a function that makes a fact of a plain clause which one of the patterns begins."""
         compiled = re.compile("|".join(patterns), re.IGNORECASE)
+        self.patterns += patterns
 
         def added(maker: Maker) -> Maker:
             self._rules.append((compiled, maker))

@@ -9,7 +9,7 @@ A client finds what is its user's, its agent's and its tenant's, and nothing els
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,13 +21,12 @@ from sennit.memory.history import Source
 from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
-from sennit.memory.uri import Uri, is_name
+from sennit.memory.uri import SCHEME, Uri, session_name
 from sennit.memory.values import ABSTRACT_LETTERS, Category
 from sennit.messages.plain import text
 from sennit.stores import words
 from sennit.stores.files import FileRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
-from sennit.stores.keys import session_id
 from sennit.stores.records import Owner
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Where:
     since: int | None = None
     until: int | None = None
     at: int | None = None
-    without: frozenset[UUID] = frozenset()
+    without: Container[UUID] = frozenset[UUID]()
     """Messages that are not wanted, such as those a prompt holds already."""
 
 
@@ -104,7 +103,7 @@ def where(
     since: datetime | None = None,
     until: datetime | None = None,
     at: datetime | None = None,
-    without: frozenset[UUID] = frozenset(),
+    without: Container[UUID] = frozenset[UUID](),
 ) -> Where:
     """What to keep a search to, checked; raises ValidationError."""
     categories = _categories(category)
@@ -155,14 +154,7 @@ def _place(
         return None, None, ()
     found = [_ARCHIVE.fullmatch(name) for name in uri.names[1:]]
     archive = next((int(one[1]) for one in found if one is not None), None)
-    return _session(realm, uri.names[0]), archive, ()
-
-
-def _session(realm: Realm, name: str) -> UUID:
-    try:
-        return UUID(name)
-    except ValueError:
-        return session_id(realm.user, name)
+    return realm.session_id(uri.names[0]), archive, ()
 
 
 def find(
@@ -377,9 +369,8 @@ def _folder(file: FileRecord) -> tuple[Owner, str]:
 
 def message_uri(one: Placed) -> str:
     """The file in which a message stands: an archive, or what is current."""
-    name = one.key if one.key is not None and is_name(one.key) else str(one.session)
     inside = "" if one.archive is None else f"history/{archive_name(one.archive)}/"
-    return f"viking://session/{name}/{inside}messages.jsonl"
+    return f"{SCHEME}session/{session_name(one.key, one.session)}/{inside}messages.jsonl"
 
 
 def shortened(said: str, letters: int = ABSTRACT_LETTERS) -> str:

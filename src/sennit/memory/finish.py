@@ -4,11 +4,15 @@ Nothing is written before the thinking is done but one mark: what models have sa
 commit, so that going on after a crash asks no model again. The end is one transaction: memories,
 counts, summary and the state of the commit. So a commit is finished or open, never in between, and
 whoever finishes it a second time finds it done and changes nothing.
+
+Who makes a commit says in it for which agent, as anyone may finish it, and until when they are at
+it themselves: before that time, whoever finds it open by chance leaves it to them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,23 +20,31 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock, failpoints
-from sennit.errors import ConflictError, SennitError
+from sennit.errors import ConflictError
 from sennit.memory import summarize
 from sennit.memory.drafts import Drafts, Written
-from sennit.memory.ranker import TextRanker
+from sennit.memory.injected import injected_texts
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult, archive_name, result_of
-from sennit.memory.uri import Uri
+from sennit.memory.similar import StoredSimilar
 from sennit.memory.used import counted, counting
-from sennit.memory.values import Candidate, Category, Digest, Known
+from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.messages.parts import contexts_of
 from sennit.sessions.keeper import message_from
-from sennit.stores.commits import CommitRecord, PutCommit, UseRecord, changed, no_commit
+from sennit.stores.commits import (
+    CommitRecord,
+    CommitState,
+    PutCommit,
+    UseRecord,
+    changed,
+    no_commit,
+)
 from sennit.stores.files import EndCommit
 
 _TRIES = 5
+_MOMENT = 60_000_000  # microseconds; rules need a fraction of one second
+_WHILE = 600_000_000  # models need longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +61,16 @@ Thinking = Callable[[Archived], Digest]
 """Whoever thinks: rules, or a model."""
 
 
+def opening(agent: str, *, here: bool, model: bool) -> bytes:
+    """What a new commit says of itself: its agent, and until when it is finished `here`."""
+    body: dict[str, Any] = {"agent": agent}
+    return dumps(body | _held(model=model) if here else body)
+
+
+def _held(*, model: bool) -> dict[str, int]:
+    return {"held": clock.now_us() + (_WHILE if model else _MOMENT)}
+
+
 class Finishing:
     """Finishes commits of one user."""
 
@@ -58,7 +80,7 @@ class Finishing:
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
         """Finish a commit, if it is not; `messages` need not be read again.
 
-        Raises NotFoundError if it is gone.
+        Raises NotFoundError if it is gone, ConflictError if others are always faster.
         """
         for _ in range(_TRIES):
             session, record = self.found(commit)
@@ -70,10 +92,7 @@ class Finishing:
                 continue
             failpoints.reach("memory.commit: finished")
             return result_of(done)
-        session, record = self.found(commit)
-        if record.state == "open":
-            return self.fail(commit, "Others change the same memories all the time; try again.")
-        return result_of(record)
+        raise ConflictError("Others change the same memories all the time; try again.")
 
     def found(self, commit: UUID) -> tuple[UUID, CommitRecord]:
         """A commit and its session; raises NotFoundError."""
@@ -82,23 +101,36 @@ class Finishing:
             raise no_commit(commit)
         return found
 
+    def held(self, commit: UUID) -> float:
+        """For how many seconds whoever has made a commit is given to finish it."""
+        body: dict[str, Any] = loads(self.found(commit)[1].body)
+        return max(0.0, (body.get("held", 0) - clock.now_us()) / 1_000_000)
+
     def fail(self, commit: UUID, reason: str) -> CommitResult:
         """Note that a commit could not be finished."""
+        return self._note(commit, "failed", reason)
+
+    def put_back(self, commit: UUID, reason: str) -> CommitResult:
+        """Note why a commit could not be finished yet."""
+        return self._note(commit, "open", reason)
+
+    def _note(self, commit: UUID, state: CommitState, reason: str) -> CommitResult:
         session, record = self.found(commit)
         if record.state == "open":
             body: dict[str, Any] = loads(record.body)
             body["result"] = {**body.get("result", {}), "reasons": [reason]}
-            change = PutCommit(commit, "failed", dumps(body), record.version)
-            self._store.write(self._realm.user, session, [change])
+            change = PutCommit(commit, state, dumps(body), record.version)
+            with suppress(ConflictError):  # someone else has got further
+                self._store.write(self._realm.user, session, [change])
         return result_of(self.found(commit)[1])
 
-    def reopen(self, commit: UUID) -> None:
-        """Let a commit that failed be finished again."""
+    def reopen(self, commit: UUID, *, model: bool) -> None:
+        """Let a commit that failed be finished again, here."""
         session, record = self.found(commit)
         if record.state == "failed":
             body: dict[str, Any] = loads(record.body)
             body.pop("result", None)
-            change = PutCommit(commit, "open", dumps(body), record.version)
+            change = PutCommit(commit, "open", dumps(body | _held(model=model)), record.version)
             self._store.write(self._realm.user, session, [change])
 
     def _finish(
@@ -107,16 +139,13 @@ class Finishing:
         """Think and write; gives the commit as it is then. Raises ConflictError."""
         failpoints.reach("memory.commit: read")
         messages = self._messages(session, record, given)
-        uses = [
-            use
-            for use in self._store.commits(self._realm.user, session).uses
-            if use.commit == record.number
-        ]
-        drafts = Drafts(self._realm, session, record.id, clock.now_us())
+        uses = self._store.uses_of(self._realm.user, session, record.number)
+        realm = self._realm.of_agent(loads(record.body).get("agent", self._realm.agent_name))
+        drafts = Drafts(realm, session, record.id, clock.now_us())
         digest, record = self._digest(session, record, messages, uses, drafts)
         drafts.apply(digest.decisions)
         times, skills = counted(uses, messages)
-        counts = counting(self._realm, times)
+        counts = counting(realm, times)
         body = {
             "result": _told(record, digest, drafts, len(counts)),
             "abstract": summarize.abstract(digest.summary),
@@ -154,7 +183,11 @@ class Finishing:
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
-        archived = Archived(messages, _Similar(drafts), self._injected(messages, uses))
+        archived = Archived(
+            messages,
+            StoredSimilar(drafts.realm, drafts),
+            injected_texts(drafts.realm, messages, uses),
+        )
         digest = self._think(archived)
         failpoints.reach("memory.commit: thought")
         if not digest.calls:
@@ -164,39 +197,6 @@ class Finishing:
         self._store.write(self._realm.user, session, [change])
         failpoints.reach("memory.commit: marked")
         return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
-
-    def _injected(self, messages: Sequence[Message], uses: Sequence[UseRecord]) -> list[str]:
-        """What the contexts that were used say."""
-        parts = [part for message in messages for part in contexts_of(message)]
-        texts = [part.abstract for part in parts if part.abstract]
-        uris = [part.uri for part in parts] + [loads(use.body)["uri"] for use in uses]
-        for uri in dict.fromkeys(uris):
-            text = _text_at(self._realm, uri)
-            if text:
-                texts.append(text)
-        return texts
-
-
-class _Similar:
-    """Known memories by rank; those of a category are read when it is first asked for."""
-
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
-        self._rankers: dict[Category, TextRanker] = {}
-
-    def __call__(self, candidate: Candidate) -> Sequence[Known]:
-        category = candidate.category
-        if category not in self._rankers:
-            self._rankers[category] = TextRanker(self._drafts.known(category))
-        return self._rankers[category](candidate)
-
-
-def _text_at(realm: Realm, uri: str) -> str | None:
-    try:
-        file = realm.find(Uri.parse(uri))
-    except SennitError:
-        return None  # a context may be named by any string, also one that is no address of ours
-    return None if file is None else file.latest.body.decode()
 
 
 def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> dict[str, Any]:

@@ -109,15 +109,13 @@ def _is_built_on(versions: Sequence[VersionRecord], numbers: set[int]) -> bool:
 
 
 def _discounting(realm: Realm, body: dict[str, Any]) -> list[CountUses]:
-    changes: list[CountUses] = []
-    for uri, times in body.get("used", {}).items():
-        try:
-            file = realm.find(Uri.parse(uri))
-        except ValueError:
-            continue  # a context may be named by any string, also one that is no address of ours
-        if file is not None:
-            changes.append(CountUses(file.owner, file.path, -min(times, file.active)))
-    return changes
+    used: dict[str, int] = body.get("used", {})
+    found = ((realm.named(uri), times) for uri, times in used.items())
+    return [
+        CountUses(file.owner, file.path, -min(times, file.active))
+        for file, times in found
+        if file is not None
+    ]
 
 
 def forget(
@@ -148,24 +146,25 @@ def forget(
 
 def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) -> Forgotten:
     """Erase a session and all that rests on it; NotFoundError if there is neither."""
-    files = _forget_derived(realm, session)
+    touched = forget_derived(realm, session)
     sessions = int(delete(session))
-    files += _forget_derived(realm, session)  # a commit may have ended in between; no more can now
-    if not sessions and not files:
+    touched += forget_derived(realm, session)  # a commit may have ended in between; no more can
+    if not sessions and not touched:
         raise NotFoundError(f"There is no session {session} here, and nothing came from it.")
+    _unname(realm, touched)
     realm.store.scrub()
-    return Forgotten(sessions, files)
+    return Forgotten(sessions, len(touched))
 
 
 def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
     """Erase all sessions and files of the user, and what others' memories rest on them."""
-    files = _forget_derived(realm, None)
+    touched = forget_derived(realm, None)
     own = realm.store.list_files(realm.user, "")
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in own])
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
-    files += _forget_derived(realm, None)  # a commit may have ended in between; no more can now
+    touched += forget_derived(realm, None)  # a commit may have ended in between; no more can now
     realm.store.scrub()
-    return Forgotten(gone, files + len(own))
+    return Forgotten(gone, len(touched) + len(own))
 
 
 def forget_files(realm: Realm, uri: Uri) -> Forgotten:
@@ -176,37 +175,80 @@ def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     files = [here] if here is not None else realm.store.list_files(owner, under)
     if not files:
         raise nothing_at(uri)
-    for file in files:
-        _unnote(realm, file)
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
+    _unname(realm, files)
     realm.store.scrub()
     return Forgotten(0, len(files))
 
 
-def _unnote(realm: Realm, file: FileRecord) -> None:
-    """Take a file out of what the commits that wrote it have noted."""
-    uri = str(realm.uri(file))
-    versions = realm.store.file_versions(file.owner, file.id)
-    for commit in {one.commit for one in versions if one.commit is not None}:
-        found = realm.store.find_commit(realm.user, commit)
-        if found is None:
-            continue
-        session, record = found
-        body: dict[str, Any] = loads(record.body)
-        body["diff"] = [one for one in body.get("diff", []) if one["uri"].split("#")[0] != uri]
-        change = PutCommit(commit, record.state, dumps(body), record.version)
-        realm.store.write(realm.user, session, [change])
+def _unname(realm: Realm, touched: Sequence[FileRecord]) -> None:
+    """Take what the user's sessions say of files that are gone, or of what they no longer say.
+
+    Names are made of what files say, and reasons quote it.
+    """
+    mine = {realm.uri(file) for file in touched if realm.reaches(file.owner)}
+    gone = {str(uri) for uri in mine if realm.find(uri) is None}
+    for session in all_sessions(realm.store, realm.user):
+        _unnote(realm, session, {str(uri) for uri in mine}, gone)
+    for uri in gone:
+        realm.store.unname(realm.user, uri)
 
 
-def _forget_derived(realm: Realm, session: UUID | None) -> int:
-    """Erase what rests on the user's sessions, or one of them, whoever has it."""
+def _unnote(realm: Realm, session: UUID, touched: set[str], gone: set[str]) -> None:
+    """Take files out of what the commits of a session have noted."""
+    for number in range(_TRIES):
+        try:
+            changes = [
+                PutCommit(commit.id, commit.state, body, commit.version)
+                for commit in realm.store.commits(realm.user, session).commits
+                if (body := _without(commit.body, touched, gone)) != commit.body
+            ]
+            if changes:
+                realm.store.write(realm.user, session, changes)
+            return
+        except NotFoundError:
+            return  # it was deleted meanwhile, and its commits with it
+        except ConflictError:  # one of them has just been finished: look again
+            if number == _TRIES - 1:
+                raise
+
+
+def _without(noted: bytes, touched: set[str], gone: set[str]) -> bytes:
+    """The body of a commit that names nothing gone, and quotes nothing of what was touched."""
+    body: dict[str, Any] = loads(noted)
+    diff: list[dict[str, Any]] = body.get("diff", [])
+    used: dict[str, int] = body.get("used", {})
+    if not any(_file_of(one) in touched for one in diff) and gone.isdisjoint(used):
+        return noted
+    body["diff"] = [
+        {**one, "reason": ""} if _file_of(one) in touched else one
+        for one in diff
+        if _file_of(one) not in gone
+    ]
+    body["used"] = {uri: times for uri, times in used.items() if uri not in gone}
+    return dumps(body)
+
+
+def _file_of(written: dict[str, Any]) -> str:
+    """The address of the file that something was written to; a fact is a part of one."""
+    return written["uri"].partition("#")[0]
+
+
+def forget_derived(
+    realm: Realm, session: UUID | None, message: UUID | None = None
+) -> list[FileRecord]:
+    """Erase what rests on the user's sessions, one of them or one message, whoever has it.
+
+    Gives the files there were.
+    """
 
     def is_gone(source: profile.Source) -> bool:
         mine = (source.tenant, source.user) == (realm.user.tenant, realm.user.name)
-        return mine and session in (None, source.session)
+        here = mine and session in (None, source.session)
+        return here and message in (None, source.message)
 
     changes: list[FileChange] = []
-    derived = realm.store.derived(realm.user, session=session)
+    derived = realm.store.derived(realm.user, session=session, message=message)
     found = _files(realm, derived)
     for file, numbers in found:
         if _is_profile(file):
@@ -217,7 +259,7 @@ def _forget_derived(realm: Realm, session: UUID | None) -> int:
             changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
     if changes:
         realm.store.change_files(changes)
-    return len(found)
+    return [file for file, _ in found]
 
 
 def _rebuilt(

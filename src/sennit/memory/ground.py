@@ -18,17 +18,10 @@ from sennit.memory.extract import candidate_of
 from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, tidy
 from sennit.memory.reading import ToolUse, Utterance
 from sennit.memory.rules import fact_of
-from sennit.memory.terms import NEGATIONS, slug, stem, terms, words
+from sennit.memory.terms import FRAME, NEGATIONS, slug, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
 
-_FRAME_WORDS = """
-    user person likes dislikes loves enjoys hates prefers wants name named called lives works uses
-    has is said mentioned stated asked decided problem solution issue fix fixed solved based located
-    tool always first
-"""
-_FRAME = frozenset(map(stem, _FRAME_WORDS.split()))
-"""Words in which facts are put; they say nothing that would have to be proved."""
 _LONGEST = 1000
 _WINDOW = 3
 _ENOUGH = 0.5
@@ -75,7 +68,7 @@ class Ground:
         text = " ".join(claim.content.split())[:_LONGEST]
         if not text or is_order(text) or is_unfit(text):
             return "it is empty, gives orders or holds a secret"
-        wanted = frozenset(terms(expanded(text))) - _FRAME
+        wanted = frozenset(terms(expanded(text))) - FRAME
         category = _category(claim.category, text)
         if category is not None and category.owner == "agent":
             return self._of_agent(category, text, wanted, claim)

@@ -7,20 +7,23 @@ reaches: see `realm`. Everything here works without a model; `use` gives it one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Any
 from uuid import UUID
 
-from sennit import failpoints
-from sennit.errors import NotFoundError, StoreError, ValidationError, shown
-from sennit.memory.archive import archive, checked_recent, current
+from sennit import clock, failpoints
+from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, shown
+from sennit.memory import removal
+from sennit.memory.archive import archive, checked_recent, current, uncovered
 from sennit.memory.auto import AutoCommit, Counting
 from sennit.memory.digest import digest, digest_by_rules
 from sennit.memory.embed import Embedder
 from sennit.memory.find import where
-from sennit.memory.finish import Archived, Finishing
+from sennit.memory.finish import Archived, Finishing, opening
 from sennit.memory.forget import Undone, undo
 from sennit.memory.history import Memories
 from sennit.memory.plan import Searched, plan, plan_by_rules, search
@@ -47,12 +50,24 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.stores.commits import AddUses
 
+_log = logging.getLogger(__name__)
+
+_LATELY = 20
+"""How many sessions are looked at for pauses that nobody saw, those changed last."""
+
 
 class Memory(Memories):
     """What one user, with one agent, has for good."""
 
-    def __init__(self, realm: Realm, embedder: Embedder | None = None) -> None:
+    def __init__(
+        self,
+        realm: Realm,
+        embedder: Embedder | None = None,
+        session: Callable[[UUID], SessionCore] | None = None,
+    ) -> None:
+        """`session` opens one of the user's sessions."""
         super().__init__(realm)
+        self._session = session
         self.realm = realm
         self.vectors = None if embedder is None else Vectors(realm, embedder)
         self._model: Model | None = None
@@ -61,6 +76,7 @@ class Memory(Memories):
         self._one = Lock()  # commits of one client are finished one after another
         self._worker = Worker("sennit-memory")
         self._counting: Counting | None = None
+        self._resumed = False
 
     def use(self, *, model: Model | None = None, prompts: Prompts | None = None) -> None:
         """Let a model do the thinking, or none; and say what it is told."""
@@ -71,6 +87,24 @@ class Memory(Memories):
     def auto(self, policy: AutoCommit | None) -> None:
         """Commit without being asked, as the policy says, or no longer."""
         self._counting = None if policy is None else Counting(policy)
+        if policy is not None and policy.idle is not None and self._session is not None:
+            catch_up = partial(self._catch_up, self._session, policy)
+            self._worker.put_off("pauses nobody saw", policy.idle, catch_up)
+
+    def _catch_up(self, session: Callable[[UUID], SessionCore], policy: AutoCommit) -> None:
+        """Commit what was said before this program began, where nothing was said since."""
+        if self._counting is None or self._counting.policy is not policy:
+            return
+        lately = self.realm.store.list_sessions(
+            self.realm.user, contains=None, before=None, limit=_LATELY
+        )
+        for record in lately:
+            if clock.now_us() - record.updated < (policy.idle or 0) * 1_000_000:
+                continue
+            with suppress(NotFoundError):  # it was deleted meanwhile
+                found = session(record.id)
+                for branch in list(found.branches):
+                    self._commit_by_itself(found, branch, policy)
 
     def noticed(
         self, session: SessionCore, messages: Sequence[Message], branches: Sequence[Branch]
@@ -81,14 +115,15 @@ class Memory(Memories):
             return
         for branch in branches:
             commit = partial(self._commit_by_itself, session, branch, counting.policy)
-            if counting.is_due(branch.id, messages):
+            current = partial(_uncounted, session, branch, counting.policy)
+            if counting.is_due(branch.id, messages, current):
                 self._worker.submit(commit)
             elif counting.policy.idle is not None:
                 self._worker.put_off(branch.id, counting.policy.idle, commit)
 
     def _commit_by_itself(self, session: SessionCore, branch: Branch, policy: AutoCommit) -> None:
         recent = policy.keep_recent
-        self.commit(session, branch=branch.id, wait=True, keep_recent=recent)
+        self.commit(session, branch=branch.id, wait=False, keep_recent=recent)
 
     def used(
         self,
@@ -99,19 +134,16 @@ class Memory(Memories):
         branch: BranchRef | None,
     ) -> None:
         """Record what was used; see `Session.used`."""
+        self._resume()
         target = session.default_branch if branch is None else session.get_branch(branch)
         with session.lock:
             _keeper(session).write([AddUses(uses(target, contexts, skill))])
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
         """What is not archived; see `Session.current`."""
+        self._resume()
         target = _branch(session, branch)
-        if target is None:
-            return []
-        if session.keeper is None:  # nothing is archived where nothing is kept
-            return target.messages
-        found = self.realm.store.commits(self.realm.user, session.id)
-        return current(session, target, found)
+        return [] if target is None else current(session, target)
 
     def commit(
         self, session: SessionCore, *, branch: BranchRef | None, wait: bool, keep_recent: int
@@ -120,9 +152,12 @@ class Memory(Memories):
         recent = checked_recent(keep_recent)
         if wait:
             self._refuse_a_loop()
+        self._resume()
         target = _branch(session, branch)
         keeper = _keeper(session)
-        made = None if target is None else archive(session, keeper, target, recent)
+        here = wait or not keeper.store.is_served()
+        body = opening(self.realm.agent_name, here=here, model=self._model is not None)
+        made = None if target is None else archive(session, keeper, target, recent, body)
         failpoints.reach("memory.commit: archived")
         left = [uid for home, uid in keeper.store.open_commits(keeper.owner) if home == session.id]
         if not left:
@@ -131,9 +166,28 @@ class Memory(Memories):
         # Those that a crash has left open come first.
         if wait:
             return [self.finish(uid, messages) for uid in left][-1]
-        for uid in left:
-            self._worker.submit(partial(self.finish, uid, messages))
+        if here:
+            for uid in left:
+                self._worker.submit(partial(self.finish, uid, messages))
         return self.task(left[-1])
+
+    def _resume(self) -> None:
+        """Once: have what a crash has left open finished in the background.
+
+        It is left to the store's workers, if it has any, and for a while to whoever is at it.
+        """
+        if self._resumed:
+            return
+        self._resumed = True
+        left = self.realm.store.open_commits(self.realm.user)
+        if not left or self.realm.store.is_served():
+            return
+        for _, uid in left:
+            finish, held = partial(self.finish, uid), self._finishing.held(uid)
+            if held:
+                self._worker.put_off(uid, held, finish)
+            else:
+                self._worker.submit(finish)
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
         """Finish a commit, here and now; what goes wrong is in the result."""
@@ -142,10 +196,33 @@ class Memory(Memories):
                 return self._finishing.finish(commit, messages)
             except NotFoundError:
                 raise
+            except ConflictError as error:
+                return self._finishing.fail(commit, str(error))
             except StoreError as error:  # then nothing can be noted either: it stays open
                 return failed(self._finishing.found(commit)[1], str(error))
             except Exception as error:
                 return self._finishing.fail(commit, f"{type(error).__name__}: {error}")
+
+    def attempt(self, commit: UUID, *, last: bool) -> CommitResult:
+        """Finish a commit; what goes wrong is noted with it, and raised unless it was the last try.
+
+        Raises NotFoundError if the commit is gone.
+        """
+        with self._one:
+            try:
+                return self._finishing.finish(commit)
+            except NotFoundError:
+                raise
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                if last:
+                    return self._finishing.fail(commit, reason)
+                self._finishing.put_back(commit, reason)
+                raise
+
+    def give_up(self, commit: UUID, reason: str) -> CommitResult:
+        """Note that a commit could not be finished."""
+        return self._finishing.fail(commit, reason)
 
     def finish_all(self) -> list[CommitResult]:
         """Finish all commits of this user that are open, such as those a crash has left."""
@@ -153,14 +230,19 @@ class Memory(Memories):
 
     def task(self, task_id: str | UUID) -> CommitResult:
         """How far a commit has come; raises NotFoundError."""
-        return result_of(self._finishing.found(commit_id(task_id))[1])
+        self._resume()
+        return self.result(commit_id(task_id))
+
+    def result(self, commit: UUID) -> CommitResult:
+        """What has become of a commit so far; raises NotFoundError."""
+        return result_of(self._finishing.found(commit)[1])
 
     def retry(self, task_id: str | UUID) -> CommitResult:
         """Try again to finish a commit that failed; any other is left as it is."""
         uid = commit_id(task_id)
         self._refuse_a_loop()
         with self._one:
-            self._finishing.reopen(uid)
+            self._finishing.reopen(uid, model=self._model is not None)
         return self.finish(uid)
 
     def commits(self, session: SessionCore) -> list[Committed]:
@@ -177,6 +259,12 @@ class Memory(Memories):
         """Take back what a commit has written; see `Client.undo_commit`."""
         with self._one:
             return undo(self.realm, commit_id(task_id))
+
+    def remove_message(
+        self, session: SessionCore, message: Message, erase: Callable[[], Message]
+    ) -> Message:
+        """Erase a message, and what was learnt from it; see `Session.remove_message`."""
+        return removal.remove(self.realm, session.id, message.id, erase)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int
@@ -225,10 +313,16 @@ class Memory(Memories):
         self._worker.close()
 
 
+def _uncounted(session: SessionCore, branch: Branch, policy: AutoCommit) -> Sequence[Message]:
+    """What no commit covers yet, less what the last one was told to leave."""
+    left = uncovered(session, branch)
+    return session.messages.pick(left[policy.keep_recent if session.archives.number else 0 :])
+
+
 def _branch(session: SessionCore, branch: BranchRef | None) -> Branch | None:
-    """The branch that is meant; without a name the default one, if there is any yet."""
+    """The branch that is meant, as it is now; without a name the default one, if there is any."""
+    session.refresh()
     if branch is None:
-        session.refresh()
         return session.get_branch(DEFAULT_BRANCH, None)
     return session.get_branch(branch)
 

@@ -17,24 +17,17 @@ from sennit.memory.dates import is_dated
 from sennit.memory.reading import Utterance
 
 _I = re.IGNORECASE
-_CONTRACTED = [
-    (re.compile(pattern, _I), plain)
-    for pattern, plain in (
-        (r"\bcan't|\bcannot\b", "can not"),
-        (r"\bwon't", "will not"),
-        (r"\blet's\b", "let us"),
-        (r"n't\b", " not"),
-        (r"\bI'm\b|\bIm\b", "I am"),
-        (r"'re\b", " are"),
-        (r"'ve\b", " have"),
-        (r"'ll\b", " will"),
-        (r"'d\b", " would"),
-        (r"\b(it|he|she|that|there|what|who|here|name)'s\b", r"\1 is"),
-        (r"'s (called|named)\b", r" is \1"),
-        (r"\bhave got\b", "have"),
-        (r"\bhas got\b", "has"),
-    )
-]
+_WHOLE = {
+    "can't": "can not", "cannot": "can not", "won't": "will not", "let's": "let us",
+    "i'm": "I am", "im": "I am", "n't": " not", "'re": " are", "'ve": " have", "'ll": " will",
+    "'d": " would",
+}  # fmt: skip
+_CONTRACTED = re.compile(
+    r"\b(?:can't|cannot\b|won't|let's\b|I'm\b|Im\b)|n't\b|'(?:re|ve|ll|d)\b|"
+    r"\b(?P<who>it|he|she|that|there|what|who|here|name)'s\b|'s(?P<how> (?:called|named))\b",
+    _I,
+)
+_GOT = re.compile(r"\b(have|has) got\b", _I)
 _THIRD_PERSON = [
     (re.compile(r"\b(?:the )?user's\b", _I), "my"),
     (
@@ -176,10 +169,18 @@ class Plain:
     """Whether it says that something is so, rather than that it is not."""
     change: bool
     """Whether it says that something has changed."""
-    habit: bool
-    """Whether it says how often."""
-    dated: bool
-    """Whether it says when."""
+    clause: str
+    """As it was said."""
+
+    @property
+    def habit(self) -> bool:
+        """Whether it says how often."""
+        return _HABIT.search(self.clause) is not None
+
+    @property
+    def dated(self) -> bool:
+        """Whether it says when."""
+        return is_dated(self.clause)
 
 
 def is_order(text: str) -> bool:
@@ -189,16 +190,22 @@ def is_order(text: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_order(text: str) -> bool:
-    hinted = text.lower()
-    return any(hint in hinted for hint in _ORDER_HINTS) and _ORDER.search(text) is not None
+    return _holds(text.lower(), _ORDER_HINTS) and _ORDER.search(text) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_unfit(text: str) -> bool:
     """Whether a text holds what must never be stored: a password, a key, a path that climbs."""
-    hinted = text.lower()
-    hinted_at = any(hint in hinted for hint in _UNFIT_HINTS)
+    hinted_at = _holds(text.lower(), _UNFIT_HINTS)
     return (hinted_at and _UNFIT.search(text) is not None) or _CARD.search(text) is not None
+
+
+def _holds(text: str, hints: tuple[str, ...]) -> bool:
+    """Whether any of these stands in a text; a plain loop, as every sentence comes by here."""
+    for hint in hints:  # noqa: SIM110
+        if hint in text:
+            return True
+    return False
 
 
 def is_request(sentence: str) -> bool:
@@ -209,14 +216,24 @@ def is_request(sentence: str) -> bool:
 
 def expanded(text: str) -> str:
     """A text without contractions, about the user in the first person."""
+    return _expanded(text) if len(text) <= _SHORT else _expanded.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _expanded(text: str) -> str:
     text = text.replace("’", "'")
     if "'" in text or "cannot" in text or "got" in text or text[:3] in ("im ", "Im "):
-        for pattern, plain in _CONTRACTED:
-            text = pattern.sub(plain, text)
+        text = _GOT.sub(r"\1", _CONTRACTED.sub(_in_full, text))
     if "ser" in text:
         for pattern, plain in _THIRD_PERSON:
             text = pattern.sub(plain, text)
     return text
+
+
+def _in_full(found: re.Match[str]) -> str:
+    """What a contraction stands for."""
+    whole = _WHOLE.get(found[0].lower())
+    return whole or (f"{found['who']} is" if found["who"] else f" is{found['how']}")
 
 
 def stated_sentences(utterance: Utterance) -> Iterator[str]:
@@ -253,7 +270,7 @@ def _is_statement(sentence: str, plain: str) -> bool:
 
 
 def _is_reported(plain: str) -> bool:
-    return any(verb in plain for verb in _REPORTING) and _REPORTED.search(plain) is not None
+    return _holds(plain, _REPORTING) and _REPORTED.search(plain) is not None
 
 
 def plain(clause: str) -> Plain:
@@ -263,15 +280,14 @@ def plain(clause: str) -> Plain:
     if elliptic := _ELLIPTIC.match(text):
         text = f"{_subject(elliptic)} {text}"
     change = _CHANGE.search(clause) is not None
-    habit = _HABIT.search(clause) is not None
     positive = True
     if "not" in text or "no longer" in text or "never" in text.lower() or change:
         for pattern, replacement in _NOT:
             text, count = pattern.subn(replacement, text)
             positive = positive != bool(count % 2 and replacement != "hate")
     text = _WE.sub(lambda found: _ONE[found[0].lower()], text)
-    text = _SPACES.sub(" ", _ADVERB.sub("", f"{text} ")).strip(" ,")
-    return Plain(text, positive, change, habit, is_dated(clause))
+    text = " ".join(_ADVERB.sub("", f"{text} ").split()).strip(" ,")
+    return Plain(text, positive, change, clause)
 
 
 def _subject(elliptic: re.Match[str]) -> str:

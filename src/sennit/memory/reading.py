@@ -37,6 +37,7 @@ _BLOCK = re.compile(
 )
 _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 _QUOTED = re.compile(r"[\"“„«]([^\"“”„«»\n]*)[\"”»]")
+_QUOTES = re.compile(r"[\"“„«]")
 _END = re.compile(r"(?<=[.!?…])[\"')\]]*\s+|(?<=[。！？])|\n+|;\s+")
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|st|prof|e\.g|i\.e|vs|no|approx|etc)\.$", re.IGNORECASE)
 _LONGEST = 1000
@@ -150,7 +151,7 @@ def own_words(text: str) -> str:
     text = _CODE.sub("\n", text) if "```" in text or "~~~" in text else text
     text = _BLOCK.sub("\n", text) if "<" in text else text
     text = _QUOTED_LINE.sub("", text) if ">" in text else text
-    return _QUOTED.sub(_short_quotation, text)
+    return _QUOTED.sub(_short_quotation, text) if _QUOTES.search(text) else text
 
 
 def _short_quotation(found: re.Match[str]) -> str:
@@ -169,6 +170,8 @@ def sentences(text: str) -> list[str]:
             found[-1] = f"{found[-1]} {piece}"
         else:
             found.append(piece)
+    if len(text) <= _LONGEST:
+        return found
     return [piece for one in found for piece in _pieces(one)]
 
 

@@ -6,7 +6,7 @@ tenant; no address leads to anyone else's, whatever it says.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
 
@@ -30,6 +30,10 @@ class Realm:
     user: Owner
     """Whose sessions and memories these are."""
     agent_name: str
+
+    def of_agent(self, name: str) -> Realm:
+        """The same with another agent."""
+        return self if name == self.agent_name else replace(self, agent_name=name)
 
     @cached_property
     def agent(self) -> Owner:
@@ -77,6 +81,13 @@ class Realm:
     def owner_of(self, category: Category) -> Owner:
         """Whose memories of a category are."""
         return self.user if category.owner == "user" else self.agent
+
+    def named(self, said: str) -> FileRecord | None:
+        """The file that a context names; any string may name one, also what is no address."""
+        try:
+            return self.find(Uri.parse(said))
+        except ValidationError:
+            return None
 
     def find(self, uri: Uri) -> FileRecord | None:
         """The file at an address."""

@@ -7,6 +7,7 @@ comes before what could be said of anything. A rule would rather know nothing th
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 
@@ -20,10 +21,22 @@ from sennit.memory.rules_wishes import ways, wishes
 _TABLES = (ways, person, others, events, wishes)
 
 
+_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
+
+
+@lru_cache(maxsize=1)
+def _any() -> re.Pattern[str]:
+    """What all rules match together: most clauses match none, and one look says so."""
+    patterns = [_NAMED_GROUP.sub("(", one) for table in _TABLES for one in table.patterns]
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
 @lru_cache(maxsize=4096)
 def fact_of(clause: str) -> Fact | None:
     """The fact a clause states, if a rule knows it."""
     made = plain(clause)
+    if not _any().match(made.text):
+        return None
     for table in _TABLES:
         fact = table.fact(made)
         if fact is not None:

@@ -23,12 +23,11 @@ from sennit.memory.entry import Entry, nothing_at
 from sennit.memory.reading import read
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name, result_of
-from sennit.memory.uri import Uri, is_name
+from sennit.memory.uri import Uri, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
 from sennit.stores.commits import CommitRecord, CommitsRecord
-from sennit.stores.records import SessionRecord
 
 Text: TypeAlias = Callable[[], str]
 
@@ -81,7 +80,7 @@ class SessionTree:
         while page := self.realm.store.list_sessions(
             self.realm.user, contains=None, before=before, limit=_PAGE
         ):
-            names += map(session_name, page)
+            names += [session_name(one.key, one.id) for one in page]
             before = (page[-1].updated, page[-1].id)
         return sorted(names)
 
@@ -112,11 +111,6 @@ def _text(uri: Uri, node: _Folder | Text) -> str:
     return node()
 
 
-def session_name(record: SessionRecord) -> str:
-    """What a session's folder is called: its key, or its id where the key is no name."""
-    return record.key if record.key is not None and is_name(record.key) else str(record.id)
-
-
 @dataclass(frozen=True)
 class _Session:
     """One session, as a folder."""
@@ -142,7 +136,7 @@ class _Session:
     def _current(self) -> list[Message]:
         branches = list(self.session.branches)
         branch = self.session.get_branch(DEFAULT_BRANCH, branches[0] if branches else None)
-        return [] if branch is None else current(self.session, branch, self.found)
+        return [] if branch is None else current(self.session, branch)
 
     def _abstract(self) -> str:
         return self._said("abstract") or self._by_rules(summarize.abstract)

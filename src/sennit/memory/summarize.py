@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -41,24 +42,43 @@ _SMALL_TALK = re.compile(
 
 def summary_by_rules(conversation: Conversation) -> Summary:
     """A summary without a model; the same for the same conversation."""
-    asked = [one for one in conversation.utterances if one.speaker == "user"]
-    told = [one for one in conversation.utterances if one.speaker == "assistant"]
+    heard = [_Heard.of(one) for one in conversation.said]
+    asked = [one for one in heard if one.speaker == "user"]
+    told = [one for one in heard if one.speaker == "assistant"]
     concepts = _concepts(conversation)
-    pending = _pending(conversation)
-    said = [line for one in asked if (line := _gist(one))]
+    pending = _pending(heard)
+    said = [one.gist for one in asked if one.gist]
     intents = [line for line in said if is_request(line) or is_problem(line)] or said
-    intent = intents[0] if intents else _gist(told[0]) if told else _NOTHING
-    result = _gist(told[-1]) if told else "No answer yet"
+    intent = intents[0] if intents else told[0].gist if told else _NOTHING
+    result = told[-1].gist if told else "No answer yet"
     return Summary(
         topic=", ".join(concepts[:3]) or "Conversation",
         intent=_short(intent, 90),
         result=_short(result or "No answer yet", 60),
         status=f"{len(pending)} pending" if pending else "Done" if told else "Open",
-        analysis=tuple(_steps(conversation)),
+        analysis=tuple(_steps(heard)),
         request=" ".join(_short(line, 300) for line in _spread(intents, 3)),
         concepts=tuple(concepts),
         pending=tuple(pending),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """Something that was said or done, as far as a summary may repeat it."""
+
+    speaker: str
+    told: tuple[str, ...]
+    """Its sentences; of a tool, what became of it."""
+    gist: str
+    """The first sentence that says something, other than small talk."""
+
+    @classmethod
+    def of(cls, one: Utterance | ToolUse) -> _Heard:
+        if isinstance(one, ToolUse):
+            return cls("tool", (), one.name if one.success else f"{one.name} (failed)")
+        told = tuple(_told(one))
+        return cls(one.speaker, told, _gist(told))
 
 
 def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
@@ -128,21 +148,21 @@ def _bullets(lines: Iterable[str]) -> str:
     return "\n".join(f"- {line}" for line in lines) or "None"
 
 
-def _steps(conversation: Conversation) -> list[str]:
+def _steps(heard: Iterable[_Heard]) -> list[str]:
     """What the user asked for and what came of it, request by request."""
     steps: list[list[str]] = []
-    for one in conversation.said:
-        if isinstance(one, Utterance) and one.speaker == "user":
-            if gist := _gist(one):
-                steps.append([_short(gist, _STEP_LETTERS)])
+    for one in heard:
+        gist = _short(one.gist, _STEP_LETTERS)
+        if one.speaker == "user":
+            if gist:
+                steps.append([gist])
         elif not steps:
             continue
-        elif isinstance(one, ToolUse):
-            note = one.name if one.success else f"{one.name} (failed)"
+        elif one.speaker == "tool":
             if len(steps[-1]) < 6:
-                steps[-1].append(note)
-        elif gist := _gist(one):
-            steps[-1][1:] = [*steps[-1][1:6], _short(gist, _STEP_LETTERS)]
+                steps[-1].append(one.gist)
+        elif gist:
+            steps[-1][1:] = [*steps[-1][1:6], gist]
     return [" → ".join(step) for step in _spread(steps, _STEPS)]
 
 
@@ -151,29 +171,32 @@ def _concepts(conversation: Conversation) -> list[str]:
     counted: Counter[str] = Counter()
     written: dict[str, str] = {}
     for one in conversation.utterances:
-        seen: set[str] = set()
+        named: dict[str, int] = {}
         for term, weight in _named(one):
-            key = _key(term)
-            if key and key not in seen:
-                seen.add(key)
+            if (key := _key(term)) and key not in named:
+                named[key] = weight
                 written.setdefault(key, term)
-                counted[key] += weight
+        counted.update(named)
     best = sorted(counted, key=lambda key: -counted[key])
     often = sum(counted[key] > 1 for key in best)
     return [written[key] for key in best[: min(_CONCEPTS, max(often, _FEW_CONCEPTS))]]
 
 
-def _named(utterance: Utterance) -> Iterator[tuple[str, int]]:
+def _named(utterance: Utterance) -> list[tuple[str, int]]:
     """The terms of an utterance; what is in code or written like a name weighs more."""
+    found: list[tuple[str, int]] = []
     read = 0
     for sentence in utterance.sentences:
-        if is_unfit(sentence) or read > _READ:
+        if read > _READ or is_unfit(sentence):
             continue
         read += len(sentence)
-        for found in _TERM.finditer(sentence):
-            term = found[1] or found[2]
-            first = found.start() == 0 and term[1:].islower()
-            yield term, 3 if found[1] or not (first or term.islower()) else 1
+        for code, word in _TERM.findall(sentence):
+            if code or not word.islower():
+                first = not code and word[1:].islower() and sentence.startswith(word)
+                found.append((code or word, 1 if first else 3))
+            else:
+                found.append((word, 1))
+    return found
 
 
 _COMMON_WORDS = """
@@ -194,12 +217,12 @@ def _key(term: str) -> str:
     return "" if folded(term) in _COMMON else " ".join(terms(term))
 
 
-def _pending(conversation: Conversation) -> list[str]:
+def _pending(heard: Sequence[_Heard]) -> list[str]:
     """What was left open: things to do, problems nobody solved, a question nobody answered."""
     open_: dict[str, None] = {}
     problem = ""
-    for one in conversation.utterances:
-        for sentence in _told(one):
+    for one in heard:
+        for sentence in one.told:
             if one.speaker == "user" and is_solution(sentence):
                 problem = ""
             elif one.speaker == "user" and is_problem(sentence):
@@ -208,17 +231,15 @@ def _pending(conversation: Conversation) -> list[str]:
                 open_[_short(_line(sentence), _STEP_LETTERS)] = None
     if problem:
         open_[_short(_line(problem), _STEP_LETTERS)] = None
-    said = conversation.said
-    if said and isinstance(last := said[-1], Utterance) and last.speaker == "user":
-        gist = next(filter(is_request, _told(last)), "")
+    if heard and heard[-1].speaker == "user":
+        gist = next(filter(is_request, heard[-1].told), "")
         if gist:
             open_[_short(gist, _STEP_LETTERS)] = None
     return list(open_)[-_PENDING:]
 
 
-def _gist(utterance: Utterance) -> str:
-    """The first sentence that says something, other than small talk."""
-    for sentence in _told(utterance):
+def _gist(told: Iterable[str]) -> str:
+    for sentence in told:
         line = _line(sentence)
         if line and line != "…" and not _SMALL_TALK.fullmatch(line):
             return line

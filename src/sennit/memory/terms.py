@@ -117,3 +117,17 @@ def slug(*pieces: str) -> str:
         return short
     mark = sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
     return f"{short}-{mark}" if short else f"m-{mark}"
+
+
+_FRAME_WORDS = """
+    user person likes dislikes loves enjoys hates prefers wants name named called lives works uses
+    has is said mentioned stated asked decided problem solution issue fix fixed solved based located
+    tool always first
+"""
+FRAME = frozenset(map(stem, _FRAME_WORDS.split()))
+"""Words in which facts are put; they say nothing that would have to be proved."""
+
+
+def is_frame(word: str) -> bool:
+    """Whether facts are put in this word, so that it tells none from another."""
+    return stem(word) in FRAME

@@ -18,6 +18,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
+from uuid import UUID
 
 from sennit.errors import ValidationError, shown
 from sennit.messages.plain import text
@@ -97,6 +98,11 @@ def checked_name(name: str, where: str) -> str:
 def is_name(name: str) -> bool:
     """Whether a string, as it is, can stand in an address."""
     return unicodedata.normalize("NFC", name) == name and _fault(name) is None
+
+
+def session_name(key: str | None, uid: UUID) -> str:
+    """What a session's folder is called: its key, or its id where the key is no name."""
+    return key if key is not None and is_name(key) else str(uid)
 
 
 def _fault(name: str) -> str | None:

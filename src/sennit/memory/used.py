@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
+from sennit.memory.history import Source
 from sennit.memory.realm import Realm
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
@@ -22,7 +23,7 @@ from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.messages.plain import plain_dict
 from sennit.sessions.branch import Branch
-from sennit.stores.commits import CommitsRecord, UseRecord
+from sennit.stores.commits import UseRecord
 from sennit.stores.files import CountUses
 
 _SKILL = {"uri", "input", "output", "success"}
@@ -35,9 +36,32 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
         bodies.append(_skill(skill))
     if not bodies:
         raise ValidationError("Nothing was used: name contexts= (URIs) or skill=.")
-    head = None if branch.tail.total == 0 else branch.tail.id_at(branch.tail.total - 1)
-    now = clock.now_us()
+    head, now = _head(branch), clock.now_us()
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
+
+
+def recalled(branch: Branch, found: Iterable[tuple[str, Source | None]]) -> tuple[UseRecord, ...]:
+    """What was put into a prompt, by address, and by id where it is a message.
+
+    The same at the same place is the same use. Its id says so, and a store leaves alone what it
+    has: nobody needs to look whether it was noted.
+    """
+    head, now = _head(branch), clock.now_us()
+    uses: list[UseRecord] = []
+    for uri, source in found:
+        body = {"uri": uri}
+        if source is not None:
+            body |= {"session": str(source.session), "message": str(source.message)}
+        made = dumps(body)
+        uid = uuid5(branch.id, f"{head} {made.decode()}")
+        uses.append(UseRecord(uid, branch.id, now, head, made))
+    return tuple(uses)
+
+
+def _head(branch: Branch) -> UUID | None:
+    """The last message of a branch."""
+    tail = branch.tail
+    return None if tail.total == 0 else tail.id_at(tail.total - 1)
 
 
 def _listed(contexts: Any) -> list[Any]:
@@ -64,24 +88,22 @@ def _skill(skill: Mapping[str, Any]) -> dict[str, Any]:
     return {"success": True, **given, "uri": str(uri), "skill": True}
 
 
-def due(branch: Branch, entries: Iterable[UUID], found: CommitsRecord) -> list[UseRecord]:
-    """The uses that a commit of these entries counts.
+def due(branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]) -> list[UseRecord]:
+    """The uses that a commit of these entries counts, of those that none counts yet.
 
     They are those at one of the entries, on whichever branch, and those of this branch whose place
     was archived before or is gone.
     """
     new = {uid.int for uid in entries}
-    old = {uid.int for commit in found.commits for uid in commit.entries}
+    old = branch.session.archives.covering
 
     def is_due(use: UseRecord) -> bool:
-        if use.commit is not None:
-            return False
         if use.head is not None and use.head.int in new:
             return True
         waits = use.head is not None and use.head in branch and use.head.int not in old
         return use.branch == branch.id and not waits
 
-    return [use for use in found.uses if is_due(use)]
+    return [use for use in waiting if is_due(use)]
 
 
 def counted(
@@ -102,13 +124,5 @@ def counted(
 
 def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
     """The changes that count uses of files that are there; other URIs count nowhere."""
-    changes: list[CountUses] = []
-    for said, number in times.items():
-        try:
-            uri = Uri.parse(said)
-        except ValidationError:
-            continue  # a context may be named by any string, also one that is no address of ours
-        file = realm.find(uri)
-        if file is not None:
-            changes.append(CountUses(file.owner, file.path, number))
-    return changes
+    found = ((realm.named(uri), number) for uri, number in times.items())
+    return [CountUses(file.owner, file.path, number) for file, number in found if file is not None]

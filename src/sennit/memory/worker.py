@@ -1,8 +1,9 @@
 """Who finishes commits that nobody waits for: one thread of this process.
 
-A commit that waits here is in the store already, open. If the process ends first, the next commit
-of that session goes on with it, or `client.finish_commits()`. What is to be done when nothing has
-happened for a while waits here too, and is put off whenever something happens.
+A commit that waits here is in the store already, open. If the process ends first, the next one that
+uses this memory goes on with it. What is to be done when nothing has happened for a while waits
+here too, and is put off whenever something happens. Stores with workers of their own (see `served`)
+have no need of this thread.
 """
 
 from __future__ import annotations

@@ -130,14 +130,17 @@ class MessageContent:
 
         Anything else, and what needs more than a glance (images, schemas), is checked as if new.
         """
-        for name, value in record.items():
-            if type(value) is not _SHAPES.get(name) and name != "result":
-                return cls.from_dict(record)
-        if not record.keys() <= cls.checks.keys():
-            raise _unknown_fields(cls, record.keys() - cls.checks.keys())
         made = object.__new__(cls)
+        left = len(record)
         for name in cls.checks:
-            _set(made, name, record.get(name, Unset))
+            value = record.get(name, Unset) if left else Unset
+            if value is not Unset:
+                if type(value) is not _SHAPES.get(name) and name != "result":
+                    return cls.from_dict(record)
+                left -= 1
+            _set(made, name, value)
+        if left:
+            raise _unknown_fields(cls, record.keys() - cls.checks.keys())
         return made
 
     def with_updates(

@@ -7,7 +7,8 @@ broken text are refused by `plain`, through which every value passes on its way 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,8 +16,9 @@ from sennit.errors import CodecError, shown
 
 MAX_BYTES = 64 * 1024 * 1024
 
+_T = TypeVar("_T")
+
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder()
 
 
 def dumps(value: Any) -> bytes:
@@ -38,12 +40,32 @@ def loads(data: bytes | str) -> Any:
         raise CodecError(f"JSON is text or bytes, got {shown(data)}.")
     try:
         data = data.encode() if isinstance(data, str) else data
-        if len(data) > MAX_BYTES:
-            raise CodecError(
-                f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
-            )
-        return _decoder.decode(data)
-    except RecursionError as error:
-        raise CodecError("This JSON is nested too deeply to be a message.") from error
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise CodecError(f"This is not JSON: {error}.") from error
+    except UnicodeError as error:
+        raise _not_json(error) from error
+    return _plain(data)
+
+
+def reader(form: type[_T]) -> Callable[[bytes], _T]:
+    """What reads JSON bytes of one form, a struct of msgspec; raises CodecError as `loads` does."""
+    decode = msgspec.json.Decoder(form).decode
+
+    def read(data: bytes) -> _T:
+        try:
+            if len(data) > MAX_BYTES:
+                raise CodecError(
+                    f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
+                )
+            return decode(data)
+        except RecursionError as error:
+            raise CodecError("This JSON is nested too deeply to be a message.") from error
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise _not_json(error) from error
+
+    return read
+
+
+_plain = reader(object)
+
+
+def _not_json(error: Exception) -> CodecError:
+    return CodecError(f"This is not JSON: {error}.")

@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, cast
 from uuid import UUID
 
+import msgspec
+
 from sennit import clock
 from sennit.containers.element import NO_METADATA, Element, read_only
 from sennit.errors import CodecError, InvalidTypeError, shown
-from sennit.messages.codec import dumps, loads
+from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
 from sennit.messages.plain import plain_dict, text
 
@@ -29,10 +31,22 @@ SenderRecipient: TypeAlias = MessageRole | str | UUID
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
-_RECORD_KEYS = _KEYS - {"id", "created_at"}
-_IN_BODY = ("_content", "_sender", "_recipient", "_metadata")
+_IN_BODY = frozenset({"_content", "_sender", "_recipient", "_metadata"})
 _CONTENTS = frozenset(CONTENT_KINDS.values())
 _ROLES = {role.value: role for role in MessageRole}
+
+
+class _Body(msgspec.Struct, forbid_unknown_fields=True):
+    """What a store keeps of a message but for its id and time."""
+
+    type: str
+    content: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    sender: str | None = None
+    recipient: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+_read_body = reader(_Body)
 
 
 class Message(Element):
@@ -192,23 +206,17 @@ class Message(Element):
         # Only asked for what is not there: the rest of a kept message, until it is read.
         if name not in _IN_BODY:
             raise AttributeError(f"Message has no attribute {name!r}.")
-        record: Any = loads(self._body)
-        if not isinstance(record, dict) or cast("dict[str, Any]", record).keys() - _RECORD_KEYS:
-            raise CodecError(f"The stored message {self._id} is not sound.")
-        self._take(cast("dict[str, Any]", record))
-        return object.__getattribute__(self, name)
-
-    def _take(self, record: dict[str, Any]) -> None:
         # Not by way of a new message: a long history is read at once, and this is most of its cost.
-        get = record.get
-        content = _kind(get("type")).restored(get("content", {}))
-        sender = None if (one := get("sender")) is None else party(one, "sender")
-        recipient = None if (one := get("recipient")) is None else party(one, "recipient")
-        noted = get("metadata")
+        record = _read_body(self._body)
+        content = _kind(record.type).restored(record.content)
+        sender = None if record.sender is None else party(record.sender, "sender")
+        recipient = None if record.recipient is None else party(record.recipient, "recipient")
+        noted = record.metadata
         metadata = NO_METADATA if noted is None else read_only(plain_dict(noted, "metadata"))
         self._content, self._sender, self._recipient = content, sender, recipient
         self._metadata = metadata
         self._body = b""
+        return object.__getattribute__(self, name)
 
     def __getstate__(self) -> Any:
         if self._body:

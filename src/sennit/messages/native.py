@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol
 
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
@@ -37,7 +37,7 @@ from sennit.messages.prepare import (
     instruction_of,
 )
 from sennit.messages.repair import Turn, repaired_turns
-from sennit.messages.unset import Unset
+from sennit.messages.unset import MaybeUnset, Unset
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -169,15 +169,18 @@ def _unanswered(turns: list[Turn]) -> Turn | None:
 
 
 def _other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
+    if isinstance(content, InstructionContent) and not newest:
+        content = as_history(content)
+    return asked_message(content)
+
+
+def asked_message(content: MessageContent) -> list[dict[str, Any]]:
     """A system message or an instruction; one that says nothing is left out."""
-    if isinstance(content, InstructionContent):
-        said = _instruction(content if newest else as_history(content))
-    else:
-        said = content.rendered
-    return [{"role": content.role.value, "content": said}] if _says(said) else []
+    said = _instruction(content) if isinstance(content, InstructionContent) else content.rendered
+    return [{"role": content.role.value, "content": said}] if says(said) else []
 
 
-def _says(said: str | list[dict[str, Any]]) -> bool:
+def says(said: str | list[dict[str, Any]]) -> bool:
     """Whether there is more than blanks; providers refuse a conversation for a text of those."""
     return bool(said.strip() if isinstance(said, str) else said)
 
@@ -190,26 +193,29 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 
 
 def _assistant(turn: Turn) -> list[dict[str, Any]]:
-    """One assistant message with its texts and calls, then a tool message per call."""
     texts = [
-        said
+        content.assistant_response or ""
         for content in turn.said
         if isinstance(content, AssistantResponseContent)
-        and _says(said := content.assistant_response or "")
     ]
-    message: dict[str, Any] = {"role": "assistant", "content": "\n\n".join(texts) or None}
     if not turn.calls:
-        return [message] if texts else []
+        return speaking(texts, [], [])
     contents = turn.contents
-    message["tool_calls"] = [
-        _call(content) for content in contents if isinstance(content, ActionRequestContent)
-    ]
-    results = [
-        {"role": "tool", "tool_call_id": content.request_id, "content": tool_text(content)}
-        for content in contents
-        if isinstance(content, ActionResponseContent)
-    ]
-    return [message, *results]
+    return speaking(
+        texts,
+        [call_of(content) for content in contents if isinstance(content, ActionRequestContent)],
+        [tool_message(one) for one in contents if isinstance(one, ActionResponseContent)],
+    )
+
+
+def speaking(
+    texts: Iterable[str], calls: list[dict[str, Any]], results: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """One assistant message with its texts and calls, then a tool message per call."""
+    said = "\n\n".join(filter(says, texts)) or None
+    if not calls:
+        return [{"role": "assistant", "content": said}] if said else []
+    return [{"role": "assistant", "content": said, "tool_calls": calls}, *results]
 
 
 def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -218,17 +224,61 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [call["id"] for calls in asking for call in calls]
 
 
-def _call(content: ActionRequestContent) -> dict[str, Any]:
+class Requested(Protocol):
+    """What a call asks for: an ActionRequestContent, or its fields alone."""
+
+    @property
+    def function(self) -> MaybeUnset[str]:
+        """The name of the tool."""
+        ...
+
+    @property
+    def arguments(self) -> MaybeUnset[dict[str, Any]]:
+        """What it is called with."""
+        ...
+
+    @property
+    def call_id(self) -> MaybeUnset[str]:
+        """The id of the call."""
+        ...
+
+
+class Returned(Protocol):
+    """What came of a call: an ActionResponseContent, or its fields alone."""
+
+    @property
+    def request_id(self) -> MaybeUnset[str]:
+        """The id of the call."""
+        ...
+
+    @property
+    def result(self) -> MaybeUnset[Any]:
+        """What the tool gave."""
+        ...
+
+    @property
+    def error(self) -> MaybeUnset[str]:
+        """Why it failed."""
+        ...
+
+
+def call_of(asked: Requested) -> dict[str, Any]:
+    """A call as it stands in an assistant message."""
     # Providers refuse a whole conversation for one odd name, and models do invent odd names.
-    name = _NOT_IN_A_NAME.sub("_", content.function or "")[:64] or "unknown"
+    name = _NOT_IN_A_NAME.sub("_", asked.function or "")[:64] or "unknown"
     return {
-        "id": content.call_id,
+        "id": asked.call_id,
         "type": "function",
-        "function": {"name": name, "arguments": dumps(content.arguments or {}).decode()},
+        "function": {"name": name, "arguments": dumps(asked.arguments or {}).decode()},
     }
 
 
-def tool_text(content: ActionResponseContent) -> str:
+def tool_message(given: Returned) -> dict[str, Any]:
+    """What came of a call as a message."""
+    return {"role": "tool", "tool_call_id": given.request_id, "content": tool_text(given)}
+
+
+def tool_text(content: Returned) -> str:
     """What the model reads of a tool's result: text as it is, other values as JSON."""
     if content.error is not Unset:
         return f"Error: {content.error}"

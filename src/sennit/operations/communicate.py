@@ -28,6 +28,7 @@ from sennit.operations.structured import (
 from sennit.services.model import Model
 from sennit.services.params import checked_params
 from sennit.services.request import ModelRequest
+from sennit.turns.sent import sent
 
 
 async def communicate(
@@ -62,7 +63,7 @@ async def communicate(
         response_model=response_model,
     )
     request = ModelRequest(
-        messages=model_messages(where.session.messages, where.branch, content),
+        messages=model_messages(where.session.messages, sent(where.branch), content),
         params=checked_params(params),
     )
     answer = await _answer(model, request, content.response_model, repairs)

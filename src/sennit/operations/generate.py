@@ -10,6 +10,7 @@ from sennit.services.asking import ask
 from sennit.services.model import Model, shapes_output
 from sennit.services.reply import Reply
 from sennit.services.request import model_request
+from sennit.turns.sent import sent
 
 
 async def generate(
@@ -22,7 +23,7 @@ async def generate(
     response_model: Any = None,
     **params: Any,
 ) -> Reply:
-    """The model's reply to messages, by default to all of the branch.
+    """The model's reply to messages, by default to what is current on the branch.
 
     A `response_model` is asked for where the model can be held to one; the reply is not checked
     (see parse and communicate), and the tools it calls are not run. Raises ModelError.
@@ -30,7 +31,7 @@ async def generate(
     model = where.model(imodel)
     said = messages
     if said is None:
-        said = model_messages(where.session.messages, where.branch)
+        said = model_messages(where.session.messages, sent(where.branch))
     if response_model is not None and not await shapes_output(model):
         response_model = None
     request = model_request(said, tools=where.tools(tools), output=response_model, **params)

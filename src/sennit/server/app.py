@@ -16,6 +16,8 @@ from sennit.server import (
     learning,
     memories,
     messages,
+    openai_chat,
+    openai_responses,
     openapi,
     places,
     runs,
@@ -28,6 +30,7 @@ from sennit.server import (
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
+from sennit.server.mcp_api import McpFace
 from sennit.server.settings import ServerSettings
 from sennit.server.state import ServerState
 
@@ -44,6 +47,8 @@ _ROOMS = (
     files,
     finding,
     usage,
+    openai_chat,
+    openai_responses,
 )
 
 
@@ -60,10 +65,11 @@ def create_app(settings: ServerSettings) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running():
+        async with server.running(), mcp.running():
             yield
 
-    mounts: dict[str, ASGIApp] = {"": studio_files.StudioFiles()}
+    mcp = McpFace(server)
+    mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio_files.StudioFiles()}
     table = endpoints()
     public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)

@@ -122,7 +122,7 @@ class Dispatcher:
             data = await read_body(headers, receive, self._server.settings.limits)
             if data:
                 _check_type(headers)
-            body = read_json(data, endpoint.body)
+            body = read_json(data, endpoint.body, endpoint.misfit)
         given = await endpoint.handle(Call(self._server, caller, path, query, body, scope, receive))
         if isinstance(given, Response):
             return given

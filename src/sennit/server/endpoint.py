@@ -78,6 +78,8 @@ class Endpoint:
     """What it does, in a few words."""
     query: type[Ask] | None = None
     body: type[Ask] | None = None
+    misfit: int = 422
+    """The status for a body that is JSON but does not fit."""
     answer: Any = None
     """The type of what it gives; None if that is nothing, or no JSON."""
     status: int = 200
@@ -89,12 +91,12 @@ def ok(value: Any, status: int = 200) -> Response:
     return Response(_encoder.encode(value), status, PRIVATE, JSON)
 
 
-def read_json(data: bytes, kind: type[_T]) -> _T:
-    """The body as a shape; raises Problem 400 for what is no JSON, 422 for what does not fit."""
+def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
+    """The body as a shape; raises Problem 400 for what is no JSON, `misfit` if it does not fit."""
     try:
         return msgspec.json.decode(data or b"{}", type=kind)
     except msgspec.ValidationError as error:
-        raise _does_not_fit(error) from None
+        raise _does_not_fit(error, misfit) from None
     except (msgspec.DecodeError, UnicodeError) as error:
         raise Problem(400, "malformed", f"The body is not JSON: {error}.") from None
     except RecursionError:
@@ -109,8 +111,8 @@ def read_query(given: dict[str, str], kind: type[_T]) -> _T:
         raise _does_not_fit(error) from None
 
 
-def _does_not_fit(error: msgspec.ValidationError) -> Problem:
+def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> Problem:
     told, _, where = str(error).partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None
     said = f"{told} in {param!r}." if param else f"{told}."
-    return Problem(422, "invalid", said, param=param)
+    return Problem(status, "invalid", said, param=param)

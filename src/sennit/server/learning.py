@@ -13,7 +13,7 @@ from starlette.responses import StreamingResponse
 
 from sennit.api.session import Session
 from sennit.errors import ValidationError
-from sennit.learning.export import ExportOptions, rows
+from sennit.learning.export import ExportOptions
 from sennit.messages.codec import dumps
 from sennit.server.branches import ONE
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
@@ -94,7 +94,11 @@ async def export(call: Call) -> StreamingResponse:
     """A session as lines of JSON, sent as they are made."""
     query: ExportQuery = call.query
     session = await call.caller.session(call.path["session"])
-    lines = _messages(session) if query.format == "jsonl" else _rows(session, query.format)
+    if query.format == "jsonl":
+        lines = _messages(session)
+    else:
+        options = ExportOptions(format=query.format)
+        lines = await to_thread(call.caller.client.training_lines, session.id, options)
     name = f"session-{session.id}.{query.format}.jsonl"
     disposition = {"content-disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(_pieces(lines), headers=disposition, media_type=_LINES)
@@ -109,11 +113,6 @@ def _messages(session: Session) -> Iterator[bytes]:
                 seen.add(message.id)
                 told = {"branch": branch.name, **message.to_dict()}
                 yield dumps(told) + b"\n"
-
-
-def _rows(session: Session, format: str) -> Iterator[bytes]:
-    options = ExportOptions(format=format)
-    return (dumps(row) + b"\n" for row in rows(session, options) if row is not None)
 
 
 async def _pieces(lines: Iterator[bytes]) -> AsyncGenerator[bytes]:

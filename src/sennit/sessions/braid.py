@@ -195,6 +195,39 @@ class Braid(Kept):
             stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
             return self._under_a_name(name, stem, make)
 
+    async def abegin_branch(
+        self, name: str | None, system: Message | None, resources: Resources | None
+    ) -> Branch:
+        """`create_branch` for async callers: many at once share one wait for the disk."""
+        grants = Grants(resource_names(resources), frozenset())
+        while True:
+            with self.lock:
+                kept, chosen = self._system_of(system), self._free_name(name, "branch")
+                tail = Segment(kept=self._keeper is not None)
+            try:
+                return await self._anew_branch(chosen, tail, kept, grants)
+            except ExistsError:
+                if name is not None or chosen not in self._named:
+                    raise
+
+    async def afork_history(
+        self, source: Branch, length: int, *, system: Message | UUID | None
+    ) -> Branch:
+        """`fork_history` with the same grants, under a name of its own, for async callers."""
+        grants = Grants(source.resources, source.capabilities)
+        stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
+        while True:
+            with self.lock:
+                origin, chosen = self.origin_of(source, length), self._free_name(None, stem)
+                tail = source._tail.on_top(length, [])
+            try:
+                return await self._anew_branch(
+                    chosen, tail, system, grants, {"forked_from": origin}
+                )
+            except ExistsError:
+                if chosen not in self._named:
+                    raise
+
     def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
         """What a fork with so much of a branch's history notes of where it comes from."""
         return {

@@ -21,7 +21,6 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, MessageRole, SystemContent
 from sennit.messages.message import Message
-from sennit.messages.parts import regrouped
 from sennit.sessions.access import (
     Capabilities,
     Grants,
@@ -29,6 +28,7 @@ from sennit.sessions.access import (
     capability_names,
     resource_names,
 )
+from sennit.sessions.current import Current
 from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
 from sennit.stores.records import BranchRecord
@@ -57,7 +57,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_grants", "_session", "_system", "_tail", "version")
+    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "version")
 
     _session: SessionCore
     _tail: Segment
@@ -87,6 +87,7 @@ class Branch(Progression):
         self._tail = tail
         self._system = system
         self._grants = grants
+        self._current: Current | None = None
         self.version = 0
 
     @property
@@ -114,6 +115,26 @@ class Branch(Progression):
         """The system message, if there is one."""
         with self._session.lock:
             return None if self._system is None else self._session.messages.get(self._system)
+
+    @property
+    def system_id(self) -> UUID | None:
+        """The id of the system message, if there is one."""
+        return self._system
+
+    @property
+    def current(self) -> Progression:
+        """What no commit covers, with the system message: all of it where nobody has committed.
+
+        Others may have committed since the last `session.refresh()`; every turn begins with one.
+        """
+        with self._session.lock:
+            archives = self._session.archives
+            if not archives.covering:
+                return self
+            if self._current is None or not self._current.fits(archives):
+                self._current = Current(self, archives)
+            self._current.catch_up()
+            return self._current
 
     @property
     def resources(self) -> frozenset[str]:
@@ -202,6 +223,8 @@ class Branch(Progression):
         Text alone replaces the words and keeps the rest of the content. The fork keeps the system
         message and the grants; an edited system message keeps the history too.
         """
+        from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
+
         with self._session.lock:
             old = self._held(message)
             new = Message(

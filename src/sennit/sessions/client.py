@@ -17,9 +17,12 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit import clock
-from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.messages.message import Message
 from sennit.messages.plain import plain_dict, text
 from sennit.sessions.access import Capabilities, Resources
+from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.sessions.twins import async_twin
@@ -131,6 +134,36 @@ class ClientCore(Generic[_S]):
             found.default_branch.grant(resources=resources, capabilities=capabilities)
         return found
 
+    async def abegin(
+        self,
+        session_id: str | UUID,
+        *,
+        system: Message | None = None,
+        resources: Resources | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Branch | None:
+        """The main branch of a new session, made in one step and together with what others write.
+
+        None if the session is there already, or if the store makes sessions one by one.
+        """
+        uid, key = self._identify(session_id)
+        if uid in self._open or not self._store.starts_in_groups:
+            return None
+        record = _new(uid, key, metadata)
+        session = self._opened(record, self._keeper(uid, record))
+        try:
+            branch = await session.abegin_branch(DEFAULT_BRANCH, system, resources)
+        except ExistsError:
+            return None
+        with self._lock:
+            # Whoever has opened it meanwhile has found the branch.
+            kept = self._open.setdefault(uid, session)
+        return kept.get_branch(branch.id, None)
+
+    def opened(self, session_id: str | UUID) -> _S | None:
+        """The session if it is open here, as it was last seen: the store is not asked."""
+        return self._open.get(self._identify(session_id)[0])
+
     def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
@@ -197,8 +230,8 @@ class ClientCore(Generic[_S]):
     asearch_messages = async_twin(search_messages)
     aclose = async_twin(close)
 
-    def _keeper(self, session: UUID) -> Keeper:
-        return Keeper(self._store, self._group, self._owner, session)
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
+        return Keeper(self._store, self._group, self._owner, session, new)
 
     def _identify(self, session: Any) -> tuple[UUID, str | None]:
         """The id a key stands for; an id stands for itself."""

@@ -24,6 +24,7 @@ from sennit.stores.records import (
     MessageRecord,
     Owner,
     SegmentRecord,
+    SessionRecord,
     Snapshot,
     Write,
 )
@@ -34,13 +35,23 @@ if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
     from sennit.sessions.mailbox import Mailbox
     from sennit.stores.base import Store
+    from sennit.stores.commits import ArchiveRecord
 
 
 class Keeper:
     """Keeps one session in a store."""
 
-    def __init__(self, store: Store, group: GroupWriter, owner: Owner, session: UUID) -> None:
+    def __init__(
+        self,
+        store: Store,
+        group: GroupWriter,
+        owner: Owner,
+        session: UUID,
+        new: SessionRecord | None = None,
+    ) -> None:
+        """A `new` session is not in the store yet: the first thing that is submitted makes it."""
         self.store, self.group, self.owner, self.session = store, group, owner, session
+        self._new = new
         self._mailbox: Mailbox | None = None
 
     def write(self, changes: Sequence[Change]) -> list[Head]:
@@ -62,22 +73,29 @@ class Keeper:
             error = outcome if isinstance(outcome, SennitError) else None
             try:
                 if not isinstance(outcome, SennitError):
+                    self._new = None
                     apply(outcome)
             except SennitError as failed:
                 error = failed
             mailbox.put(finished, error)
             return mailbox.ring
 
-        self.group.submit(Write(self.owner, self.session, changes), done)
+        self.group.submit(Write(self.owner, self.session, changes, self._new), done)
         return finished
 
     def load(self) -> Snapshot:
         """All there is."""
+        if self._new is not None:
+            return Snapshot(self._new, [], [], [])
         return self.store.load(self.owner, self.session)
 
     def changes(self, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond these segments and lengths."""
         return self.store.changes(self.owner, self.session, known)
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What commits past a number cover."""
+        return self.store.archived(self.owner, self.session, after)
 
 
 def message_record(message: Message) -> MessageRecord:

@@ -24,6 +24,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.access import NO_GRANTS, Grants
 from sennit.sessions.branch import Branch
+from sennit.sessions.current import Archives
 from sennit.sessions.keeper import (
     Keeper,
     branch_record,
@@ -51,6 +52,7 @@ from sennit.stores.records import (
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
+    from sennit.stores.commits import ArchiveRecord
     from sennit.stores.runs import RunLog
 
 
@@ -73,6 +75,7 @@ class Kept(Element):
         self._keeper: Keeper | None = None
         self._key: str | None = None
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
+        self._archives = Archives()
 
     @cached_property
     def _log(self) -> RunLog:
@@ -85,6 +88,16 @@ class Kept(Element):
     def keeper(self) -> Keeper | None:
         """Its line to the store; None if it lives in memory alone."""
         return self._keeper
+
+    @property
+    def archives(self) -> Archives:
+        """Which of its entries commits cover, as of the last refresh."""
+        return self._archives
+
+    def note_archive(self, made: ArchiveRecord) -> None:
+        """Know of a commit that was just made here; a refresh would tell the same."""
+        with self.lock:
+            self._archives.take([made])
 
     @property
     def _whole(self) -> SessionCore:
@@ -187,6 +200,7 @@ class Kept(Element):
             # Appends and new branches come as they are; after anything else all is read anew.
             if any(versions.get(branch.id) != branch.version for branch in self._branches):
                 known, found = {}, self._keeper.load()
+                self._archives = Archives()
                 self._drop_messages_except({record.id.int for record in found.messages})
             self._absorb(found, known)
 
@@ -207,6 +221,8 @@ class Kept(Element):
                 self._forget_branch(branch)
         for record in found.branches:
             self._absorb_branch(record, known[record.segment])
+        if self._keeper is not None:
+            self._archives.take(self._keeper.archived(self._archives.number))
 
     def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
         grants = Grants(record.resources, record.capabilities)
@@ -242,6 +258,55 @@ class Kept(Element):
         said: Sequence[Message] = (),
     ) -> Branch:
         """A branch, with its system message and those `said` on it where they are new too."""
+        branch, new = self._drafted(name, tail, system, grants, metadata, id, said)
+        if self._keeper is not None:
+            self._keep_new_branch(self._keeper, branch, new)
+        self._take_in(branch, new)
+        if said and self._keeper is not None:
+            self._was_kept(said, [branch])
+        return branch
+
+    async def _anew_branch(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Branch:
+        """The same for async callers: many at once share one wait for the disk."""
+        with self.lock:
+            branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
+        if self._keeper is None:
+            self._take_in(branch, new)
+            return branch
+
+        def apply(_heads: list[Head]) -> None:
+            with self.lock:
+                if self._branches.by_key(branch.id.int) is None:  # nobody has read it meanwhile
+                    self._take_in(branch, new)
+
+        try:
+            await self._keeper.submit(tuple(_for_new_branch(branch, new)), apply)
+        except ExistsError:
+            if len(self._branches):  # of a session that is there: someone else took the name
+                await self.arefresh()
+            raise
+        with self.lock:
+            known = self._branches.by_key(branch.id.int)
+        return branch if known is None else known  # an empty branch is falsy, like a list
+
+    def _drafted(
+        self,
+        name: str,
+        tail: Segment,
+        system: Message | UUID | None,
+        grants: Grants,
+        metadata: Mapping[str, Any] | None,
+        id: UUID | None,
+        said: Sequence[Message],
+    ) -> tuple[Branch, list[Message]]:
+        """A branch that nobody knows of yet, and those of its messages that are new."""
         branch = Branch(
             self._whole,
             name,
@@ -252,24 +317,19 @@ class Kept(Element):
             id=id,
         )
         given = (system, *said) if isinstance(system, Message) else said
-        new = [message for message in given if message not in self._messages]
-        if self._keeper is not None:
-            self._keep_new_branch(self._keeper, branch, new)
+        return branch, [message for message in given if message not in self._messages]
+
+    def _take_in(self, branch: Branch, new: Sequence[Message]) -> None:
         for message in new:
-            self._messages._insert(message)
+            if message not in self._messages:
+                self._messages._insert(message)
         self._branches._insert(branch)
-        self._named[name] = branch
-        if said and self._keeper is not None:
-            self._was_kept(said, [branch])
-        return branch
+        self._named[branch.name] = branch
 
     def _keep_new_branch(self, keeper: Keeper, branch: Branch, new: Sequence[Message]) -> None:
         """Make a new branch durable together with its new messages."""
-        changes: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
-        tail = branch._tail
-        record = branch_record(branch, tail, branch._system, branch._grants)
         try:
-            keeper.write([*changes, AddBranch(record, segment_record(tail))])
+            keeper.write(_for_new_branch(branch, new))
         except ExistsError:
             self.refresh()  # someone else took the name
             raise
@@ -278,3 +338,11 @@ class Kept(Element):
         self._branches._discard(branch)
         del self._named[branch.name]
         self._log.forget_branch(branch.id)
+
+
+def _for_new_branch(branch: Branch, new: Sequence[Message]) -> list[Change]:
+    """What makes a new branch, with its new messages, for a store."""
+    tail = branch._tail
+    record = branch_record(branch, tail, branch._system, branch._grants)
+    added: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
+    return [*added, AddBranch(record, segment_record(tail))]

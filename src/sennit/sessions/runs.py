@@ -16,7 +16,16 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.rewriting import Rewrite, rewrite
-from sennit.stores.records import AddEvents, EventRecord, Lease, PutRun, RunRecord
+from sennit.stores.records import (
+    AddEvents,
+    EventRecord,
+    Head,
+    Lease,
+    PutRun,
+    RunRecord,
+    TakeLease,
+    Taken,
+)
 
 _PAGE = 1000
 
@@ -36,6 +45,33 @@ class BranchRuns:
     def durable(self) -> bool:
         """Whether there is a store behind it, and others may be running too."""
         return self._keeper is not None
+
+    @property
+    def starts_in_groups(self) -> bool:
+        """Whether the store takes leases together with other writes."""
+        return self._keeper is not None and self._keeper.store.starts_in_groups
+
+    async def take(self, holder: str, ttl: int) -> tuple[Taken, bool]:
+        """Take the branch together with what others write; ConflictError if someone else has it.
+
+        Also gives whether the branch is in the store as it is known here.
+        """
+        assert self._keeper is not None
+        found: list[tuple[Taken, bool]] = []
+
+        def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared
+            taken = heads[0].taken
+            assert taken is not None
+            found.append((taken, self._stands_at(heads[0])))
+
+        await self._keeper.submit((TakeLease(self.branch.id, holder, ttl),), apply)
+        return found[0]
+
+    def _stands_at(self, head: Head) -> bool:
+        with self._session.lock:
+            tail = self.branch.tail
+            known = (tail.id.int, len(tail), self.branch.version)
+            return known == (head.segment.int, head.length, head.version)
 
     def acquire(self, holder: str, ttl: int) -> Lease:
         """Take the branch for `ttl` microseconds; raises ConflictError if someone else has it."""

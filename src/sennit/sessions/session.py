@@ -33,7 +33,6 @@ from sennit.errors import (
     shown,
 )
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.messages.parts import GroupRole, MessageGroup, Part, split
 from sennit.sessions.access import (
     NO_GRANTS,
 )
@@ -45,6 +44,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.records import RemoveMessages, SessionRecord
 
 if TYPE_CHECKING:
+    from sennit.messages.parts import GroupRole, MessageGroup, Part
     from sennit.services.registry import ServiceRegistry
 
 ASSISTANT = "assistant"
@@ -213,6 +213,8 @@ class SessionCore(Braid):
             raise InvalidTypeError(
                 f"add_message takes a Message, or a role and parts, got {shown(message)}."
             )
+        from sennit.messages.parts import split  # late: not everyone speaks in parts
+
         senders = {"user": self._user, ASSISTANT: self._agent}
         group = split(cast("GroupRole", message), parts, sender=senders.get(message, message))
         if branches is None and self._begin_with(group.messages):

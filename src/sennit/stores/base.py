@@ -55,6 +55,14 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
+    @property
+    def starts_in_groups(self) -> bool:
+        """Whether a write may make its session (`Write.create`) and take a lease (TakeLease).
+
+        If not, that is done one by one, with `create_session` and `acquire`.
+        """
+        ...
+
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
         ...
@@ -88,7 +96,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         ...
 
     def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
-        """Make changes, all or none; gives the head before each Append, in order.
+        """Make changes, all or none; gives the head before each Append and TakeLease, in order.
 
         An Append whose messages all stand on the branch already is taken for one whose
         acknowledgement was lost: nothing is added, and the head says where they begin.
@@ -153,6 +161,11 @@ def no_session(session: UUID) -> NotFoundError:
     return NotFoundError(f"There is no session {session} here; it may have been deleted.")
 
 
+def session_taken(session: UUID) -> ExistsError:
+    """The error for a new session whose id is taken."""
+    return ExistsError(f"Session {session} is there already; open it.")
+
+
 def no_branch(branch: UUID) -> NotFoundError:
     """The error for a branch that is not in the session."""
     return NotFoundError(f"There is no branch {branch} in this session; it may have been removed.")
@@ -178,6 +191,11 @@ def name_taken(branch: BranchRecord) -> ExistsError:
 def changed_meanwhile(branch: BranchRecord) -> ConflictError:
     """The error for a change of a branch that was not seen as it is."""
     return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
+
+
+def no_group_starts() -> ValidationError:
+    """The error for a TakeLease where leases are taken one by one."""
+    return ValidationError("This store takes leases one by one; use acquire().")
 
 
 def check_fit(branch: BranchRecord, segment: SegmentRecord) -> None:

@@ -39,6 +39,14 @@ class CommitRecord(msgspec.Struct, frozen=True, gc=False):
     """Counts its changes."""
 
 
+class ArchiveRecord(msgspec.Struct, frozen=True, gc=False):
+    """Which entries a commit covers, without what came of it."""
+
+    number: int
+    commit: UUID
+    entries: tuple[UUID, ...]
+
+
 class UseRecord(msgspec.Struct, frozen=True, gc=False):
     """Something that was used on a branch; `body` is the JSON of what it was."""
 
@@ -104,6 +112,24 @@ class CommitLog:
         uses = sorted(self.uses.values(), key=lambda use: (use.created, use.id))
         return CommitsRecord(list(self.commits.values()), uses)
 
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover."""
+        return [
+            ArchiveRecord(one.number, one.id, one.entries)
+            for one in self.commits.values()
+            if one.number > after
+        ]
+
+    def numbered(self, numbers: Iterable[int]) -> list[CommitRecord]:
+        """Commits by their numbers, without their entries."""
+        wanted = set(numbers)
+        found = (one for one in self.commits.values() if one.number in wanted)
+        return [msgspec.structs.replace(one, entries=()) for one in found]
+
+    def uses_of(self, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts; with None those that none counts yet."""
+        return [use for use in self.all().uses if use.commit == commit]
+
     def after(self, change: CommitChange) -> CommitLog:
         """The log as it is after a change; raises ConflictError, NotFoundError."""
         log = CommitLog(dict(self.commits), dict(self.uses))
@@ -133,6 +159,11 @@ class CommitLog:
                 raise covered_already(new)
             self.uses[uid] = msgspec.structs.replace(use, commit=new.number)
         self.commits[new.id] = msgspec.structs.replace(new, version=0)
+
+    def unnaming(self, named: bytes) -> CommitLog:
+        """The log without the uses that hold these bytes."""
+        uses = {uid: use for uid, use in self.uses.items() if named not in use.body}
+        return CommitLog(dict(self.commits), uses)
 
     def without(self, messages: Iterable[UUID]) -> CommitLog:
         """The log after these messages were erased."""

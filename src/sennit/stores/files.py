@@ -19,7 +19,13 @@ import msgspec
 
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.codec import dumps, loads
-from sennit.stores.commits import CommitRecord, CommitsRecord, PutCommit
+from sennit.stores.commits import (
+    ArchiveRecord,
+    CommitRecord,
+    CommitsRecord,
+    PutCommit,
+    UseRecord,
+)
 from sennit.stores.records import Owner
 
 
@@ -178,8 +184,29 @@ class FileStore(Protocol):
         """The commits and uses of a session; raises NotFoundError if that is not there."""
         ...
 
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover, in their order; NotFoundError as for `commits`.
+
+        Where there is no such commit this costs next to nothing, however much is archived.
+        """
+        ...
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        """Commits by their numbers, in order, without their entries; those that are there."""
+        ...
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        ...
+
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         """A commit and its session, if the owner has it."""
+        ...
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
         ...
 
     def scrub(self) -> None:
@@ -188,6 +215,10 @@ class FileStore(Protocol):
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""
+        ...
+
+    def is_served(self) -> bool:
+        """Whether workers are there that finish open commits, so that nobody else need."""
         ...
 
 

@@ -14,9 +14,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from sennit.errors import SennitError, StoreError
+from sennit.messages.codec import dumps
 from sennit.stores import words
 from sennit.stores.base import no_session
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
     EndCommit,
@@ -60,6 +61,8 @@ _T = TypeVar("_T")
 
 class MemoryStore:
     """A Store that keeps everything in this process and forgets it with the process."""
+
+    starts_in_groups = False
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -329,6 +332,20 @@ class MemoryStore:
         with self._step():
             return self._kept(owner, session).commits.all()
 
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.archived(after)
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.numbered(numbers)
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        with self._step():
+            return self._kept(owner, session).commits.uses_of(commit)
+
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         with self._step():
             for uid, kept in self._of(owner).items():
@@ -336,9 +353,20 @@ class MemoryStore:
                     return uid, found
         return None
 
+    def unname(self, owner: Owner, text: str) -> None:
+        named = dumps(text)
+        with self._step():
+            for kept in self._of(owner).values():
+                kept.commits = kept.commits.unnaming(named)
+                kept.log.forget_naming(named)
+
     def scrub(self) -> None:
         with self._step():
             pass  # what was erased is nowhere
+
+    def is_served(self) -> bool:
+        """Never: who opens commits here finishes them."""
+        return False
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         with self._step():

@@ -25,6 +25,7 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
+    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -50,6 +51,7 @@ from sennit.stores.records import (
     SegmentRecord,
     SessionRecord,
     Snapshot,
+    TakeLease,
 )
 from sennit.stores.runs import RunLog
 
@@ -198,6 +200,8 @@ class MemorySession:
                 self._commit(change)
             case PutLabels():
                 self._put_labels(change)
+            case TakeLease():
+                raise no_group_starts()
         return None
 
     def _put_labels(self, change: PutLabels) -> None:

@@ -11,6 +11,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,10 +20,11 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
+from sennit.messages.codec import dumps
 from sennit.stores import leases, postgres_vectors, words
 from sennit.stores.base import AFTER_ALL, no_branch, no_session
 from sennit.stores.columns import text_of
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
     EndCommit,
@@ -48,6 +50,7 @@ from sennit.stores.postgres_session import (
     one,
     session_from,
 )
+from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (
     AddMessages,
     Change,
@@ -65,10 +68,13 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
+from sennit.stores.sql import postgres_queue as queue_sql
 from sennit.stores.sql import postgres_words as word_sql
 from sennit.stores.vectors import Embedded, Unembedded
 
 _T = TypeVar("_T")
+
+_SILENCE = Serving().silence
 
 
 class _UnusualError(Exception):
@@ -78,12 +84,15 @@ class _UnusualError(Exception):
 class PostgresStore:
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
 
+    starts_in_groups = False
+
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
         """Connect, and create or migrate the tables in the schema `sennit`.
 
         Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
         than we know.
         """
+        self._url = url
         self._database = Database(url, pool_size=pool_size)
         self._owners: dict[Owner, int] = {}
         self._has_vectors = False
@@ -482,15 +491,31 @@ class PostgresStore:
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""
+        return self._read_commits(owner, session, CommitTable.all)
 
-        def read(connection: Connection) -> CommitsRecord:
+    def _read_commits(self, owner: Owner, session: UUID, work: Callable[[CommitTable], _T]) -> _T:
+        def read(connection: Connection) -> _T:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
             if row is None:
                 raise no_session(session)
-            return CommitTable(connection, number, row[0]).all()
+            return work(CommitTable(connection, number, row[0]))
 
         return self._database.read(read)
+
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover, in their order."""
+        return self._read_commits(owner, session, lambda found: found.archived(after))
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        """Commits by their numbers, in order, without their entries; those that are there."""
+        return self._read_commits(owner, session, lambda found: found.numbered(numbers))
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        return self._read_commits(owner, session, lambda found: found.uses_of(commit))
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         """A commit and its session, if the owner has it."""
@@ -500,10 +525,19 @@ class PostgresStore:
             row = connection.execute(file_sql.FIND_COMMIT, (number, commit)).fetchone()
             if row is None:
                 return None
-            place: int = row[2]
-            return row[1], CommitTable(connection, number, row[0]).all().commits[place - 1]
+            return row[1], CommitTable(connection, number, row[0]).get(row[2])
 
         return self._database.read(find)
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+
+        def erase(connection: Connection) -> None:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
+
+        self._database.change(erase)
 
     def scrub(self) -> None:
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
@@ -530,6 +564,29 @@ class PostgresStore:
             return [(session, uid) for session, uid in rows]
 
         return self._database.read(read)
+
+    def is_served(self) -> bool:
+        """Whether workers are there that finish open commits, so that nobody else need."""
+        return self._database.run(
+            lambda connection: one(connection.execute(queue_sql.IS_SERVED, (_SILENCE,)))[0]
+        )
+
+    def serve(self, handler: Handler, serving: Serving) -> None:
+        """Be a worker: have the open commits of all owners finished, until told to stop.
+
+        It ends in good order on SIGTERM and SIGINT, and when `serving` says to. Raises StoreError.
+        """
+        from sennit.stores.postgres_queue import QueueWorker, bring_up_to_date
+
+        def take(number: int, commit: UUID, attempts: int) -> None:
+            owner = self._database.run(
+                lambda connection: connection.execute(queue_sql.OWNER, (number,)).fetchone()
+            )
+            if owner is not None:
+                handler(Job(Owner(*owner), commit, attempts))
+
+        self._database.run(bring_up_to_date)
+        asyncio.run(QueueWorker(self._url, take, serving).run())
 
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID

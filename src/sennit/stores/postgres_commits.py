@@ -9,9 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from sennit.stores.commits import (
     AddCommit,
     AddUses,
+    ArchiveRecord,
     CommitChange,
     CommitRecord,
     CommitsRecord,
@@ -49,6 +52,28 @@ class CommitTable:
             entries.setdefault(number, []).append(uid)
         commits = [_commit(row, tuple(entries.get(row[1], ()))) for row in self._rows(sql.COMMITS)]
         return CommitsRecord(commits, [UseRecord(*row) for row in self._rows(sql.USES)])
+
+    def get(self, number: int) -> CommitRecord:
+        """The commit of that number, which is there."""
+        (commit,) = self.numbered([number])
+        entries = tuple(uid for (uid,) in self._rows(sql.ENTRIES_OF_COMMIT, number))
+        return replace(commit, entries=entries)
+
+    def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
+        """Commits by their numbers, without their entries."""
+        return [_commit(row, ()) for row in self._rows(sql.COMMITS_BY_NUMBER, list(numbers))]
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover."""
+        commits = self._rows(sql.COMMITS_PAST, after)
+        entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
+        for number, uid in self._rows(sql.ARCHIVED_PAST, after) if commits else ():
+            entries[number].append(uid)
+        return [ArchiveRecord(number, uid, tuple(entries[number])) for number, uid in commits]
+
+    def uses_of(self, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts; with None those that none counts yet."""
+        return [UseRecord(*row) for row in self._rows(sql.USES_OF, commit)]
 
     def apply(self, change: CommitChange, numbers: Numbers) -> None:
         """Make a change; raises ConflictError, NotFoundError."""

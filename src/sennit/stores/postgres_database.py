@@ -31,6 +31,7 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 15.0
 _CLASHES = 5
 _LOSSES = 4
+_QUEUE_VERSION = 9  # of the tables, since which there is a queue of jobs beside them
 _RECEIPTS = 1000  # writes after which old receipts are thrown away
 _OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
 _OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
@@ -226,10 +227,19 @@ def _bring_up_to_date(connection: Connection, name: str) -> None:
                 f"The store {name!r} was written by a newer Sennit (schema {version}, this one "
                 f"knows {sql.SCHEMA_VERSION}); update Sennit."
             )
-        for number in range(version + 1, sql.SCHEMA_VERSION + 1):
-            script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
-            connection.execute(script.read_bytes())
-        connection.execute(sql.SET_VERSION, (sql.SCHEMA_VERSION,))
+        migrate(connection, version, sql.SCHEMA_VERSION)
+
+
+def migrate(connection: Connection, version: int, wanted: int) -> None:
+    """Bring the tables from one version, 0 for none, to another, inside a transaction."""
+    for number in range(version + 1, wanted + 1):
+        if number == _QUEUE_VERSION:
+            from sennit.stores.postgres_queue import create  # with all that a worker needs: late
+
+            create(connection)
+        script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
+        connection.execute(script.read_bytes())
+    connection.execute(sql.SET_VERSION, (wanted,))
 
 
 def _found(connection: Connection) -> int:

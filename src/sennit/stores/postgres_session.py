@@ -19,6 +19,7 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
+    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -46,6 +47,7 @@ from sennit.stores.records import (
     SegmentRecord,
     SessionRecord,
     Snapshot,
+    TakeLease,
 )
 from sennit.stores.sql import postgres as sql
 
@@ -162,6 +164,8 @@ class SessionWriter:
                     self._commits.apply(change, self._numbers)
                 case PutLabels():
                     self._put_labels(change)
+                case TakeLease():
+                    raise no_group_starts()
         self._drop_unused_segments()
         return self._heads
 

@@ -200,6 +200,19 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
+class TakeLease(msgspec.Struct, frozen=True, gc=False):
+    """Take the lease of a branch together with other writes; refused while another holds it.
+
+    Only for stores that say they can (`Store.starts_in_groups`). Its Head tells how the branch
+    stands.
+    """
+
+    branch: UUID
+    holder: str
+    ttl: int
+    """For how many microseconds."""
+
+
 class LabelRecord(msgspec.Struct, frozen=True, gc=False):
     """What someone thought of a message; erased with it."""
 
@@ -226,6 +239,7 @@ Change: TypeAlias = (
     | RemoveMessages
     | PutRun
     | AddEvents
+    | TakeLease
     | PutLabels
     | AddCommit
     | PutCommit
@@ -239,6 +253,8 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     owner: Owner
     session: UUID
     changes: tuple[Change, ...]
+    create: SessionRecord | None = None
+    """The session, if it is to be made first; refused if it is there. See `starts_in_groups`."""
 
 
 def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
@@ -264,6 +280,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     length: int
     """Where the append begins in the segment; negative if it was made before, below it."""
     version: int
+    taken: Taken | None = None
+    """What taking its lease gave, if that was done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,3 +304,13 @@ class Lease:
     token: int
     """Grows with every new holder: a store refuses what an older one still sends."""
     expires: int
+
+
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """A lease that was taken, and what was noted of runs on the branch before."""
+
+    lease: Lease
+    seq: int
+    """The number of the last event."""
+    run: RunRecord | None
+    """The newest run, if there was any."""

@@ -118,6 +118,11 @@ class RunLog:
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if event.message != message]
 
+    def forget_naming(self, named: bytes) -> None:
+        """Erase what holds these bytes."""
+        for branch, events in self.events.items():
+            self.events[branch] = [event for event in events if named not in event.body]
+
     def forget_branch(self, branch: UUID) -> None:
         """Erase what happened on a branch."""
         for kept in (self.events, self.leases, self.runs):

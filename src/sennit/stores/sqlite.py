@@ -25,10 +25,11 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.ids import id_from_bytes
+from sennit.messages.codec import dumps
 from sennit.stores import leases, sqlite_vectors, sqlite_words, words
-from sennit.stores.base import AFTER_ALL, no_branch
+from sennit.stores.base import AFTER_ALL, no_branch, session_taken
 from sennit.stores.columns import text_of
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.matrix import Matrix
@@ -69,6 +70,8 @@ _REMEMBERED = 64
 class SQLiteStore:
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
+    starts_in_groups = True
+
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
         """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
         if durability not in ("full", "normal"):
@@ -97,18 +100,46 @@ class SQLiteStore:
         return connection
 
     @contextmanager
-    def _writing(self) -> Generator[sqlite3.Connection]:
-        """One transaction; whatever is raised inside undoes all of it."""
+    def _writing(self, *, aside: bool = False) -> Generator[sqlite3.Connection]:
+        """One transaction; whatever is raised inside undoes all of it.
+
+        What is done `aside` changes nothing that the writers of sessions know.
+        """
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 yield self._writer
                 self._writer.execute("COMMIT")
-                self._writers.clear()  # what they know may have been changed without them
+                if not aside:
+                    self._writers.clear()  # what they know may have been changed without them
             except BaseException:
                 self._undo()
                 raise
+
+    @contextmanager
+    def _leasing(self, session: tuple[Owner, UUID], branch: UUID) -> Generator[sqlite3.Connection]:
+        """A transaction about who holds a branch, which does not wait for the disk.
+
+        What is held ends with the machine anyway, and the next write that has to last brings it
+        along. All but the holder stays as the session's writer knows it.
+        """
+        with self._lock, translated(self._path):
+            self._refuse_if_closed()
+            if self._durability == "full":
+                self._writer.execute("PRAGMA synchronous = NORMAL")
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                self._undo()
+                raise
+            finally:
+                if self._durability == "full":
+                    self._writer.execute("PRAGMA synchronous = FULL")
+            if (writer := self._writers.get(session)) is not None:
+                writer.forget_lease(branch)
 
     def _undo(self) -> None:
         if self._writer.in_transaction:
@@ -170,21 +201,28 @@ class SQLiteStore:
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
-        with self._writing() as connection:
-            number = self._added_owner(connection, owner)
-            connection.execute(
-                sql.ADD_SESSION,
-                (
-                    number,
-                    session.id.bytes,
-                    session.key,
-                    session.user,
-                    session.created,
-                    session.updated,
-                    text_of(session.metadata),
-                ),
-            )
+        with self._writing(aside=True) as connection:
+            number, _ = self._add_session(connection, owner, session)
             return session_from(session_row(connection, number, session.id))
+
+    def _add_session(
+        self, connection: sqlite3.Connection, owner: Owner, session: SessionRecord
+    ) -> tuple[int, bool]:
+        """Add a session unless it is there; gives the owner's number, and whether it was added."""
+        number = self._added_owner(connection, owner)
+        added = connection.execute(
+            sql.ADD_SESSION,
+            (
+                number,
+                session.id.bytes,
+                session.key,
+                session.user,
+                session.created,
+                session.updated,
+                text_of(session.metadata),
+            ),
+        )
+        return number, added.rowcount > 0
 
     def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
         """The session with that id, if the owner has it."""
@@ -314,6 +352,10 @@ class SQLiteStore:
 
     def _writer_for(self, write: Write) -> SessionWriter:
         """What changes the session of a write, with all it knows of it; raises NotFoundError."""
+        if write.create is not None:
+            _, added = self._add_session(self._writer, write.owner, write.create)
+            if not added:
+                raise session_taken(write.session)
         key = (write.owner, write.session)
         writer = self._writers.get(key)
         if writer is None:
@@ -386,7 +428,7 @@ class SQLiteStore:
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
-        with self._writing() as connection:
+        with self._leasing((owner, session), branch) as connection:
             key = self._branch_key(connection, owner, session, branch)
             if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
                 raise no_branch(branch)
@@ -396,7 +438,7 @@ class SQLiteStore:
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""
-        with self._writing() as connection:
+        with self._leasing((owner, session), lease.branch) as connection:
             key = self._branch_key(connection, owner, session, lease.branch)
             renewed = leases.renewed(_last_lease(connection, key, lease.branch), lease, ttl)
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
@@ -404,7 +446,7 @@ class SQLiteStore:
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
         """Give a lease back; one that was lost is left alone."""
-        with suppress(NotFoundError), self._writing() as connection:
+        with suppress(NotFoundError), self._leasing((owner, session), lease.branch) as connection:
             key = self._branch_key(connection, owner, session, lease.branch)
             if leases.is_held(_last_lease(connection, key, lease.branch), lease):
                 connection.execute(sql.END_LEASE, key)
@@ -481,10 +523,32 @@ class SQLiteStore:
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""
+        with self._commits(owner, session) as found:
+            return found.all()
+
+    @contextmanager
+    def _commits(self, owner: Owner, session: UUID) -> Generator[CommitTable]:
         with self._reading() as connection:
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
-            return CommitTable(connection, number, row[0]).all()
+            yield CommitTable(connection, number, row[0])
+
+    def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover, in their order."""
+        with self._commits(owner, session) as found:
+            return found.archived(after)
+
+    def commits_numbered(
+        self, owner: Owner, session: UUID, numbers: Sequence[int]
+    ) -> list[CommitRecord]:
+        """Commits by their numbers, in order, without their entries; those that are there."""
+        with self._commits(owner, session) as found:
+            return found.numbered(numbers)
+
+    def uses_of(self, owner: Owner, session: UUID, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts, by its number; with None those that none counts yet."""
+        with self._commits(owner, session) as found:
+            return found.uses_of(commit)
 
     def find_commit(self, owner: Owner, commit: UUID) -> tuple[UUID, CommitRecord] | None:
         """A commit and its session, if the owner has it."""
@@ -493,9 +557,14 @@ class SQLiteStore:
             row = connection.execute(file_sql.FIND_COMMIT, (number, commit.bytes)).fetchone()
             if row is None:
                 return None
-            place: int = row[2]
-            found = CommitTable(connection, number, row[0]).all().commits
-            return id_from_bytes(row[1]), found[place - 1]
+            return id_from_bytes(row[1]), CommitTable(connection, number, row[0]).get(row[2])
+
+    def unname(self, owner: Owner, text: str) -> None:
+        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+        with self._writing() as connection:
+            values = (self._owner(connection, owner), dumps(text))
+            for statement in file_sql.UNNAME:
+                connection.execute(statement, values)
 
     def scrub(self) -> None:
         """Leave no trace of what was erased: not in the index, and not in the log beside the file.
@@ -507,6 +576,10 @@ class SQLiteStore:
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def is_served(self) -> bool:
+        """Never: who opens commits here finishes them."""
+        return False
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

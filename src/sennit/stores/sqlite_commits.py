@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sennit.ids import id_from_bytes
 from sennit.stores.base import no_message
 from sennit.stores.commits import (
     AddCommit,
     AddUses,
+    ArchiveRecord,
     CommitChange,
     CommitRecord,
     CommitsRecord,
@@ -41,6 +45,32 @@ class CommitTable:
         ]
         return CommitsRecord(commits, [_use(row) for row in self._run(sql.USES, self._key)])
 
+    def get(self, number: int) -> CommitRecord:
+        """The commit of that number, which is there."""
+        rows = self._run(sql.ENTRIES_OF_COMMIT, (*self._key, number))
+        (commit,) = self.numbered([number])
+        return replace(commit, entries=tuple(id_from_bytes(uid) for (uid,) in rows))
+
+    def numbered(self, numbers: Sequence[int]) -> list[CommitRecord]:
+        """Commits by their numbers, without their entries."""
+        found = (self._run(sql.COMMIT_BY_NUMBER, (*self._key, one)) for one in sorted(set(numbers)))
+        return [_commit(row, ()) for rows in found for row in rows]
+
+    def archived(self, after: int) -> list[ArchiveRecord]:
+        """What the commits past a number cover."""
+        commits = self._run(sql.COMMITS_PAST, (*self._key, after)).fetchall()
+        entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
+        for number, uid in self._run(sql.ARCHIVED_PAST, (*self._key, after)) if commits else ():
+            entries[number].append(id_from_bytes(uid))
+        return [
+            ArchiveRecord(number, id_from_bytes(uid), tuple(entries[number]))
+            for number, uid in commits
+        ]
+
+    def uses_of(self, commit: int | None) -> list[UseRecord]:
+        """The uses that a commit counts; with None those that none counts yet."""
+        return [_use(row) for row in self._run(sql.USES_OF, (*self._key, commit))]
+
     def apply(self, change: CommitChange) -> None:
         """Make a change; raises ConflictError, NotFoundError."""
         match change:
@@ -57,26 +87,29 @@ class CommitTable:
             return  # made before, and its acknowledgement lost
         if new.number != self._run(sql.LAST_COMMIT, self._key).fetchone()[0] + 1:
             raise covered_already(new)
-        rows = [
-            (*self._key, self._free(new, entry), new.number, place)
-            for place, entry in enumerate(new.entries)
-        ]
         values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
         self._run(sql.ADD_COMMIT, (*self._key, *values))
-        self._many(sql.ADD_ARCHIVED, rows)
+        self._cover(new)
         for use in change.uses:
             claimed = self._run(sql.CLAIM_USE, (new.number, *self._key, use.bytes))
             if not claimed.rowcount:
                 raise covered_already(new)
 
-    def _free(self, commit: CommitRecord, entry: UUID) -> int:
-        """The number of a message that no commit covers; raises ConflictError, NotFoundError."""
-        row = self._run(sql.COVERED, (*self._key, entry.bytes)).fetchone()
-        if row is None:
-            raise no_message(entry)
-        if row[1] is not None:
-            raise covered_already(commit)
-        return row[0]
+    def _cover(self, commit: CommitRecord) -> None:
+        """Note which messages a commit covers; raises ConflictError, NotFoundError."""
+        rows = [
+            (commit.number, place, *self._key, entry.bytes)
+            for place, entry in enumerate(commit.entries)
+        ]
+        try:
+            covered = self._many(sql.ADD_ARCHIVED, rows).rowcount if rows else 0
+        except sqlite3.IntegrityError:
+            raise covered_already(commit) from None
+        if covered < len(rows):
+            raise no_message(next(filter(self._is_missing, commit.entries)))
+
+    def _is_missing(self, message: UUID) -> bool:
+        return self._run(sql.MESSAGE_THERE, (*self._key, message.bytes)).fetchone() is None
 
     def put_commit(self, change: PutCommit) -> bool:
         """Note how far a commit has come; False if that was noted before."""

@@ -15,7 +15,17 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores.records import AddEvents, EventRecord, JournalRecord, PutRun, RunRecord
+from sennit.stores import leases
+from sennit.stores.records import (
+    AddEvents,
+    EventRecord,
+    JournalRecord,
+    Lease,
+    PutRun,
+    RunRecord,
+    TakeLease,
+    Taken,
+)
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import sqlite as sql
 
@@ -31,10 +41,7 @@ class JournalReader:
 
     def runs(self, limit: int = -1) -> list[RunRecord]:
         """The newest runs, the newest first."""
-        return [
-            RunRecord(id_from_bytes(uid), self._branch, state, created, updated, body)
-            for uid, state, created, updated, body in self._run(sql.RUNS, (*self._key, limit))
-        ]
+        return _runs(self._branch, self._run(sql.RUNS, (*self._key, limit)))
 
     def events(self, after: int, limit: int) -> list[EventRecord]:
         """The events past a number, in order."""
@@ -71,6 +78,20 @@ class JournalWriter:
         self._put(journal, change.run)
         if change.release:
             self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
+
+    def take(self, change: TakeLease) -> Taken:
+        """Take the lease of a branch; raises ConflictError if it is held."""
+        key = (self._owner, self._session, change.branch.bytes)
+        row = self._run(sql.FIND_LEASE, key).fetchone()
+        last = None if row is None else Lease(change.branch, *row)
+        lease = leases.taken(last, change.branch, change.holder, change.ttl)
+        self._run(sql.PUT_LEASE, (*key, lease.holder, lease.token, lease.expires))
+        journal = self._known.get(change.branch.int)
+        if journal is None:
+            journal = self._known[change.branch.int] = self._journal(change.branch)
+        journal.token = lease.token
+        rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
+        return Taken(lease, journal.last, next(iter(_runs(change.branch, rows)), None))
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)
@@ -140,6 +161,10 @@ class JournalWriter:
             self._put(journal, run)
         self._add(journal, noted.events)
 
+    def forget_lease(self, branch: UUID) -> None:
+        """Look again who holds a branch, and where its journal ends."""
+        self._known.pop(branch.int, None)
+
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""
         self._known.clear()
@@ -162,6 +187,13 @@ class JournalWriter:
         for number, *_ in journals:
             for statement in (sql.DELETE_EVENTS, sql.DELETE_RUNS, sql.DELETE_JOURNAL):
                 self._run(statement, (self._owner, number))
+
+
+def _runs(branch: UUID, rows: Iterable[Any]) -> list[RunRecord]:
+    return [
+        RunRecord(id_from_bytes(uid), branch, state, created, updated, body)
+        for uid, state, created, updated, body in rows
+    ]
 
 
 def _events(rows: Iterable[Any]) -> list[EventRecord]:

@@ -43,6 +43,7 @@ from sennit.stores.records import (
     RemoveBranch,
     RemoveMessages,
     SegmentRecord,
+    TakeLease,
     usual,
 )
 from sennit.stores.sql import sqlite as sql
@@ -102,6 +103,8 @@ class SessionWriter:
                     self._add_message(message, careful)
             elif isinstance(change, Append):
                 self._append(change)
+            elif isinstance(change, TakeLease):
+                self._heads.append(self._take(change))
             elif isinstance(change, PutRun):
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
@@ -144,6 +147,16 @@ class SessionWriter:
                     self._erase(uid)
                 self._journals.forget_messages(change.messages)
         self._write_down()
+
+    def _take(self, change: TakeLease) -> Head:
+        """Take the lease of a branch; raises ConflictError if it is held."""
+        tail = self._tail(change.branch)
+        taken = self._journals.take(change)
+        return Head(change.branch, tail.name, tail.length, tail.version, taken)
+
+    def forget_lease(self, branch: UUID) -> None:
+        """Look again who holds a branch before something is noted there."""
+        self._journals.forget_lease(branch)
 
     def settle(self) -> None:
         """Write down all that is left of a transaction, and when it was."""

@@ -21,8 +21,10 @@ Check: TypeAlias = Callable[[str, str | None], str | None]
 class Aim:
     """What to do in a run."""
 
-    say: Message | None = None
+    say: tuple[Message, ...] = ()
     """Put on the branch as the run begins: one that is refused leaves nothing behind."""
+    at: int | None = None
+    """How many messages, the system message aside, the branch must hold as the run begins."""
     check: Check | None = None
     """Looks at each answer; what it objects to is told to the model, which answers again."""
     only: UUID | None = None

@@ -11,6 +11,7 @@ from asyncio import timeout
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
@@ -23,13 +24,14 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.session import SessionCore
-from sennit.turns.context import REPLACED, Fixed, unfinished_from
+from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.outcome import Outcome
 from sennit.turns.request import Request
 from sennit.turns.returns import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
+from sennit.turns.sent import sent_messages, unfinished_from
 from sennit.turns.special import InteractionFilter, PersistenceStrategy, SpecialTurn
 
 Conduct = Callable[[Run], Awaitable[Return]]
@@ -46,8 +48,8 @@ async def perform(
 ) -> Outcome:
     """Have a special turn said; nothing is put on the branch yet.
 
-    `upto` is how many messages of the history it reads, by default all; one that replaces what is
-    above leaves out a turn that is not over.
+    `upto` is how many messages of the history it reads, by default all that is current; one that
+    replaces what is above leaves out a turn that is not over.
     """
     try:
         asked = _overridden(turn, request)
@@ -65,7 +67,7 @@ async def perform(
         StreamingOptions() if streaming else None,
         _nobody,
     )
-    return _kept(turn, seen, await _said(turn, run, conduct))
+    return _kept(turn, seen, await _said(turn, run, conduct), request.branch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,12 @@ class _Seen:
     def of(cls, turn: SpecialTurn, request: Request, upto: int | None) -> _Seen:
         branch = request.branch
         with branch.session.lock:
-            messages, system = branch.messages, branch.system
+            messages, system = sent_messages(branch), branch.system
         above = _above(turn, [one for one in messages if one is not system], upto)
         waiting = set(request.pending())  # calls that are not this turn's to make
         shown = [one for one in above if one not in waiting]
         prompt = _prompt(turn, shown if system is None else [system, *shown])
-        known = set(messages)
-        return cls(above, prompt, [one for one in prompt if one not in known])
+        return cls(above, prompt, [one for one in prompt if one.id not in branch])
 
     def replaceable(self, kept: InteractionFilter) -> bool:
         """Whether there is anything above that an answer could stand for, and does not yet."""
@@ -150,7 +151,7 @@ async def _said(turn: SpecialTurn, run: Run, conduct: Conduct) -> Return:
     return result
 
 
-def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> Outcome:
+def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> Outcome:
     said = [_marked(message, turn) for message in result.body.interactions]
     result = replace(result, body=Body(tuple(said)))
     answer = _answer(said)
@@ -165,17 +166,28 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return) -> Outcome:
     if answer is None:
         told = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
         return Outcome(result.worse(Notice("error", "empty", told)))
-    return _replacing(turn, seen, result, answer)
+    return _replacing(turn, seen, result, answer, branch)
 
 
-def _replacing(turn: SpecialTurn, seen: _Seen, result: Return, answer: Message) -> Outcome:
+def _replacing(
+    turn: SpecialTurn, seen: _Seen, result: Return, answer: Message, branch: Branch
+) -> Outcome:
     aside = new_id()
-    kept = tuple(one.id for one in seen.above if turn.chosen.passes(one))
-    count = len(seen.above) - len(kept)
+    replaced = {one.id for one in seen.above if not turn.chosen.passes(one)}
+    count, through = len(replaced), seen.above[-1].id
     message = _noted(answer, {REPLACED: {"branch_id": str(aside), "count": count}})
-    plan = Rewrite(seen.above[-1].id, kept, (message,), aside)
+    plan = Rewrite(through, _kept_upto(branch, through, replaced), (message,), aside)
     said = tuple(message if one is answer else one for one in result.body.interactions)
     return Outcome(replace(result, body=Body(said)), (), plan, count)
+
+
+def _kept_upto(branch: Branch, through: UUID, replaced: set[UUID]) -> tuple[UUID, ...]:
+    """What stays of a branch up to a message: what was not replaced, and what is archived."""
+    with branch.session.lock:
+        if through not in branch:
+            return ()  # rewritten meanwhile: then the answer fits nowhere
+        history = branch[: branch.index(through) + 1]
+    return tuple(uid for uid in history if uid not in replaced and uid != branch.system_id)
 
 
 def _answer(said: Sequence[Message]) -> Message | None:

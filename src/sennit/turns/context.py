@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import (
     ActionRequestContent,
-    AssistantResponseContent,
     InstructionContent,
     MessageContent,
 )
@@ -28,6 +27,7 @@ from sennit.messages.message import Message
 from sennit.services.model import Model
 from sennit.services.request import ModelRequest
 from sennit.services.usage import estimate_tokens, letters_in, tokens_in
+from sennit.sessions.current import Current
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
 from sennit.turns.returns import SPECIAL
@@ -194,8 +194,10 @@ def overfull(run: Run) -> bool:
 
 def tokens_of(request: Request) -> int:
     """About how many tokens the conversation takes; only what is new since last time is counted."""
+    current = request.branch.current
+    since = current.since if isinstance(current, Current) else 0
     count, known = read(
-        _Tokens, request.session.messages, request.branch, lambda fold: (fold.total, fold.known)
+        _Counting(since), request.session.messages, current, lambda fold: (fold.total, fold.known)
     )
     if known or not request.tools:
         return count
@@ -203,15 +205,26 @@ def tokens_of(request: Request) -> int:
     return count + estimate_tokens(ModelRequest(messages=(), tools=schemas))
 
 
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """Begins to count a conversation of which some was archived by a commit, if any was."""
+
+    since: int
+    """The id of the last commit: what was counted before it no longer holds."""
+
+    def __call__(self) -> _Tokens:
+        return _Tokens(self.since)
+
+
 class _Tokens:
     """Counts a conversation as it grows."""
 
     __slots__ = ("_counted", "_letters", "_since")
 
-    def __init__(self) -> None:
+    def __init__(self, since: int) -> None:
         self._counted = 0  # by the provider
         self._letters = 0  # that have come since
-        self._since = 0  # the last replacement: what was counted before it no longer holds
+        self._since = since  # the last replacement: what was counted before it no longer holds
 
     @property
     def known(self) -> bool:
@@ -228,7 +241,7 @@ class _Tokens:
         for message in messages:
             note = message.metadata
             if REPLACED in note:
-                self._since = message.id.int
+                self._since = max(self._since, message.id.int)
             usage = note.get("usage")
             if usage and SPECIAL not in note and message.id.int > self._since:
                 self._count(usage)
@@ -248,22 +261,3 @@ def _letters_of(content: MessageContent) -> int:
     if isinstance(content, ActionRequestContent):
         return len(content.function or "") + letters_in(content.arguments or {})
     return letters_in(content.rendered)
-
-
-def unfinished_from(messages: Sequence[Message]) -> int:
-    """Where the last turn begins if it is not over: from there on nothing may be replaced.
-
-    A turn is over with a text after which the user speaks, or nobody. Messages of special turns
-    are no part of any.
-    """
-    following: MessageContent | None = None
-    for at in reversed(range(len(messages))):
-        content = messages[at].content
-        if content.empty or SPECIAL in messages[at].metadata:
-            continue
-        if isinstance(content, AssistantResponseContent) and (
-            following is None or isinstance(following, InstructionContent)
-        ):
-            return at + 1
-        following = content
-    return 0

@@ -6,17 +6,10 @@ differ in nothing but what they show. One run at a time holds the branch, across
 
 from __future__ import annotations
 
-from asyncio import (
-    AbstractEventLoop,
-    CancelledError,
-    Task,
-    create_task,
-    get_running_loop,
-    to_thread,
-)
+from asyncio import CancelledError, Task, create_task, get_running_loop, to_thread
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, overload
 from uuid import UUID
@@ -35,6 +28,7 @@ from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
 from sennit.turns.aim import NO_AIM, Aim, Check
 from sennit.turns.aside import perform
+from sennit.turns.current import Current, running_loop
 from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
 from sennit.turns.hold import held, new_holder
 from sennit.turns.joining import Joined, tell_joined
@@ -53,27 +47,6 @@ from sennit.turns.sync import run_now, watching
 from sennit.turns.watch import Watch, as_event, as_return
 
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class _Current:
-    """The run under way, and where it runs."""
-
-    run: Run
-    loop: AbstractEventLoop
-    task: Task[Return]
-
-    def cancel(self, mode: CancelMode) -> None:
-        """Stop it, once; being told again changes nothing."""
-        if mode == "after_turn":
-            self.run.progress.stopping = True
-        elif not self.run.cancelled_here:
-            self.run.cancelled_here = True
-            if self.loop is _running_loop():
-                self.task.cancel()
-                return
-            with suppress(RuntimeError):  # its loop has ended, and the run with it
-                self.loop.call_soon_threadsafe(self.task.cancel)
 
 
 class ConversationSession:
@@ -102,7 +75,7 @@ class ConversationSession:
         self._request = replace(request, policies=(*request.policies, *more)) if more else request
         self._greets = generate_greeting
         self._observers = tuple(observers)
-        self._current: _Current | None = None
+        self._current: Current | None = None
         self._starting = False  # a run is about to begin
         self._too_early: CancelMode | None = None  # it was cancelled before it did
 
@@ -124,13 +97,17 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
     ) -> Watch[Return]:
         """The same as it happens: pieces of text and finished messages, then the final Return.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
-        run is gone on with (see `resume`).
+        run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
+        says where (see `say`).
         """
-        return self._watch(options, streaming, as_return, resume)
+        aim = Aim(say=self._spoken(say), at=at)
+        return self._watch(options, streaming, as_return, resume, aim)
 
     @overload
     def events(
@@ -139,7 +116,8 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | None = None,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
         pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
@@ -150,22 +128,23 @@ class ConversationSession:
         streaming: StreamingOptions | None = None,
         *,
         resume: bool = False,
-        say: str | Message | None = None,
+        say: str | Message | Sequence[Message] | None = None,
+        at: int | None = None,
         pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        With `resume` the last run is gone on with (see `resume`). `say` is said first, as with
-        `say`. Without `pieces` text comes in whole messages, and the model need not stream.
+        `resume`, `say` and `at` are as in `stream`. Without `pieces` text comes in whole messages,
+        and the model need not stream.
 
         With `after`, the number of the last event that was seen, nothing is started: it joins the
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            aim = NO_AIM if say is None else Aim(say=self._instruction(say))
+            aim = Aim(say=self._spoken(say), at=at)
             return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
-        if options is not None or streaming is not None or resume or say is not None:
+        if not (options is streaming is say is at is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -175,11 +154,13 @@ class ConversationSession:
         streaming: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
-        aim: Aim = NO_AIM,
+        aim: Aim,
         *,
         pieces: bool = True,
     ) -> Watch[_T]:
         shown_as = streaming or StreamingOptions() if pieces else None
+        if resume and aim.say:
+            raise ValidationError("What is gone on with has been said; steer() says more.")
 
         def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
             self._starting = True
@@ -225,19 +206,13 @@ class ConversationSession:
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
 
-        Without one, it is put on the branch at once.
+        Without one, it is put on the branch at once. Called from another thread than the run's, it
+        returns when what was said is kept; on the run's own loop, that is with its next event.
         """
         message = self._instruction(text)
         current = self._current
-        if current is not None:
-            current.run.steered.append(message)
-            if self._current is current:
-                return message
-            try:  # the run has just ended; if it has not seen the message, nobody will
-                current.run.steered.remove(message)
-            except ValueError:
-                return message
-        self._request.session.add_message(message, branches=self._request.branch)
+        if current is None or not current.steer(message):
+            self._request.session.add_message(message, branches=self._request.branch)
         return message
 
     def edit(
@@ -265,18 +240,27 @@ class ConversationSession:
 
     async def say(
         self,
-        message: str | Message,
+        message: str | Message | Sequence[Message],
         options: SessionOptions | None = None,
         *,
+        at: int | None = None,
         check: Check | None = None,
     ) -> Return:
         """Say something and run until it is answered; a run that is refused leaves nothing behind.
 
+        Several messages are said in one step, such as the results of calls that others have made.
+        With `at`, how many messages the branch is known to hold (the system message aside), a run
+        is refused ("moved") if somebody has said more there since.
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = Aim(say=self._instruction(message), check=check)
+        aim = Aim(say=self._spoken(message), at=at, check=check)
         return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+
+    def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
+        if isinstance(said, str | Message):
+            return (self._instruction(said),)
+        return tuple(said or ())
 
     def _instruction(self, said: str | Message) -> Message:
         if isinstance(said, Message):
@@ -332,7 +316,7 @@ class ConversationSession:
     def _here(self) -> Run | None:
         """The run under way, if it can be told things from here."""
         current = self._current
-        if current is None or not current.run.under_way or current.loop is not _running_loop():
+        if current is None or not current.run.under_way or current.loop is not running_loop():
             return None
         return current.run
 
@@ -433,18 +417,18 @@ class ConversationSession:
             self._starting, self._too_early = False, None
             if self._current is not None and self._current.run is run:
                 self._current = None
-            await self._keep_steered(run)
+            await self._keep_unseen(run)
             await observers.finish()
 
-    async def _keep_steered(self, run: Run) -> None:
-        """Put on the branch what people said too late for the run to take in."""
-        while run.steered:
+    async def _keep_unseen(self, run: Run) -> None:
+        """Put on the branch what people said to a run that never began."""
+        while run.steered and not run.begun:
             message = run.steered.popleft()
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
     async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
         task = create_task(hold_and_run(run, resume=resume is not None))
-        self._current = _Current(run, get_running_loop(), task)
+        self._current = Current(run, get_running_loop(), task)
         early, self._too_early, self._starting = self._too_early, None, False
         if early is not None:
             self._current.cancel(early)
@@ -475,14 +459,14 @@ class ConversationSession:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        spoken = run.aim.say is not None and not run.aim.say.content.empty
+        spoken = any(not one.content.empty for one in run.aim.say)
         if resume is None and not (run.progress.greets or spoken) and request.silent():
             told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
             return Notice("error", "no_streaming", told)
-        if not options.process_tools and run.aim.say is None and request.pending():
+        if not options.process_tools and not run.aim.say and request.pending():
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
@@ -504,13 +488,6 @@ def _call_id(message: Message) -> str:
     content = message.content
     assert isinstance(content, ActionRequestContent)
     return content.call_id or str(message.id)
-
-
-def _running_loop() -> AbstractEventLoop | None:
-    try:
-        return get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _nobody(_events: list[AnyEvent]) -> None:

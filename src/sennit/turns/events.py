@@ -62,17 +62,21 @@ class TurnStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece(Event):
+class _Ahead(Event):
     message_id: UUID
-    """The message it will be part of."""
-    text: str
-
-    def details(self) -> tuple[Any, ...]:
-        return (self.text,)
+    """The message it speaks of, which may not be there yet."""
 
     @property
     def about(self) -> UUID | None:
         return self.message_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece(_Ahead):
+    text: str
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.text,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,15 +94,10 @@ class ReasoningAdded(_Piece):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DraftDropped(Event):
+class DraftDropped(_Ahead):
     """What was shown of a message does not count: it is said anew, or was cancelled."""
 
     kind = "drop"
-    message_id: UUID
-
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +131,27 @@ class ToolStarted(_OfMessage):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolReturned(_Ahead):
+    """A tool is done before those asked for ahead of it; its result is told after theirs."""
+
+    kind = "returned"
+    request_id: UUID
+    """The request it was called for."""
+    outcome: Mapping[str, Any]
+    """Its result or its error, under that name."""
+
+    def details(self) -> tuple[Any, ...]:
+        return (str(self.request_id), self.outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steered(_Piece):
+    """A person has said something; the run takes it in before it asks the model again."""
+
+    kind = "steer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFinished(_OfMessage):
     """The result of a call stands on the branch, good or bad."""
 
@@ -159,7 +179,10 @@ class ApprovalGiven(_OfMessage):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interjected(_OfMessage):
-    """A message of a special turn stands on the branch; no answer of the run it comes in."""
+    """A message stands on the branch that is no answer of the run it comes in.
+
+    It is one of a special turn, or what a person has said too late for the run to take it in.
+    """
 
     kind = "aside"
 
@@ -193,20 +216,14 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAdded(Event):
-    """What context providers added to the prompt for an instruction."""
+class ContextAdded(_Ahead):
+    """What context providers added to the prompt for an instruction, which the message is."""
 
     kind = "context"
-    message_id: UUID
-    """The instruction they were asked about."""
     items: tuple[Injection, ...]
 
     def details(self) -> tuple[Any, ...]:
         return ([(one.source, one.uri, one.tokens) for one in self.items],)
-
-    @property
-    def about(self) -> UUID | None:
-        return self.message_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +259,9 @@ AnyEvent: TypeAlias = (
     | MessageCompleted
     | ToolCalled
     | ToolStarted
+    | ToolReturned
     | ToolFinished
+    | Steered
     | ApprovalNeeded
     | ApprovalGiven
     | Interjected
@@ -266,6 +285,10 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     about = record.message
     if kind in _PIECES and about is not None:
         return _PIECES[kind](message_id=about, text=details[0], **where)
+    if kind == "returned" and about is not None:
+        request, outcome = details
+        where |= {"request_id": UUID(request), "outcome": outcome}
+        return ToolReturned(message_id=about, **where)
     if kind == "drop" and about is not None:
         return DraftDropped(message_id=about, **where)
     if kind in _OF_MESSAGES and about is not None:
@@ -283,7 +306,7 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     return _BARE[kind](details, where)
 
 
-_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded)}
+_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded, Steered)}
 _OF_MESSAGES: Mapping[str, Any] = {
     one.kind: one
     for one in (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from asyncio import (
     CancelledError,
+    Future,
     Task,
     create_task,
     get_running_loop,
@@ -61,7 +62,7 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
             if not found.released:
                 runs.release(found.lease)
         return
-    found = await _found_in_thread(runs, holder)
+    found = await _found_undisturbed(runs, holder)
     beating = _Beating(runs, found.lease)
     try:
         yield found
@@ -72,9 +73,12 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
                 await get_running_loop().run_in_executor(None, runs.release, found.lease)
 
 
-async def _found_in_thread(runs: BranchRuns, holder: str) -> Held:
-    """Hold it; being cancelled meanwhile gives it back, as the thread takes it all the same."""
-    taking = get_running_loop().run_in_executor(None, _found, runs, holder)
+async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
+    """Hold it; being cancelled meanwhile gives it back, as it is taken all the same."""
+    if runs.starts_in_groups:
+        taking: Future[Held] = create_task(_found_in_group(runs, holder))
+    else:
+        taking = get_running_loop().run_in_executor(None, _found, runs, holder)
     try:
         return await shield(taking)
     except CancelledError:
@@ -84,9 +88,25 @@ async def _found_in_thread(runs: BranchRuns, holder: str) -> Held:
         raise
 
 
+async def _found_in_group(runs: BranchRuns, holder: str) -> Held:
+    """The same with what others write; nearly always that tells all there is to know."""
+    try:
+        taken, known = await runs.take(holder, _TTL)
+    except ConflictError as error:
+        if not is_dead(error.holder):
+            raise
+        return await to_thread(_found, runs, holder)
+    if known and (taken.run is None or taken.run.state == "ended"):
+        return Held(taken.lease, taken.seq, None)
+    return await to_thread(_looked_at, runs, taken.lease)
+
+
 def _found(runs: BranchRuns, holder: str) -> Held:
+    return _looked_at(runs, _taken(runs, holder))
+
+
+def _looked_at(runs: BranchRuns, lease: Lease) -> Held:
     # Read once it is held: nobody else changes it any more.
-    lease = _taken(runs, holder)
     try:
         return Held(lease, runs.last_seq(), unfinished(runs))
     except BaseException:

@@ -31,6 +31,7 @@ from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
 from sennit.turns.tools import drain
 from sennit.turns.watched import watched
 
+MOVED = Notice("error", "moved", "Someone else has said something on this branch meanwhile.")
 NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
@@ -98,6 +99,8 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         async with held(run.runs, run.holder) as found:
             if resume and (found.left is None or found.left.record.id != run.id):
                 return run.refuse("invalid", NOTHING)
+            if run.aim.at not in (None, run.request.branch.tail.total):
+                return run.refuse("invalid", MOVED)
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
             with running_here(run.request.branch.id):

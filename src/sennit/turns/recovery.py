@@ -24,9 +24,11 @@ from sennit.turns.events import (
     HistoryReplaced,
     MessageCompleted,
     ReasoningAdded,
+    Steered,
     TextAdded,
     ToolCalled,
     ToolFinished,
+    ToolReturned,
     ToolStarted,
     TurnStarted,
     from_record,
@@ -61,6 +63,10 @@ class Unfinished:
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
     started: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were under way."""
+    returned: dict[UUID, ToolReturned] = field(default_factory=dict[UUID, ToolReturned])
+    """What is known of tools that were done, by request; not all of it stands on the branch."""
+    steered: dict[UUID, str] = field(default_factory=dict[UUID, str])
+    """What people have said that it did not take in yet."""
     asked: set[UUID] = field(default_factory=set[UUID])
     """The requests that people were asked about."""
     decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
@@ -86,10 +92,15 @@ class Unfinished:
                 self.drafts.pop(event.message_id, None)
             case MessageCompleted() | ToolCalled():
                 self.drafts.pop(event.message.id, None)
+                self.steered.pop(event.message.id, None)
                 self._take_said(event.message)
             case ToolStarted():
                 self.tool_calls += 1
                 self.started.add(event.message.id)
+            case ToolReturned():
+                self.returned[event.request_id] = event
+            case Steered():
+                self.steered[event.message_id] = event.text
             case ToolFinished():
                 self.said.append(event.message)
                 self._worked_off = self.passes + 1

@@ -26,6 +26,7 @@ from sennit.turns.draft import Collector, Draft
 from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Return
+from sennit.turns.sent import sent
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -112,7 +113,7 @@ class Request:
     def model_request(self) -> ModelRequest:
         """What the model is asked now."""
         return ModelRequest(
-            messages=model_messages(self.session.messages, self.branch),
+            messages=model_messages(self.session.messages, sent(self.branch)),
             tools=tuple(tool.schema for tool in self.tools.values()),
             output=self.output,
             params=self.params,

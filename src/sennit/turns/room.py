@@ -14,11 +14,11 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.turns.aside import Conduct, perform
-from sennit.turns.context import unfinished_from
 from sennit.turns.events import MessageCompleted
 from sennit.turns.outcome import Outcome
 from sennit.turns.returns import Return
 from sennit.turns.run import Run
+from sennit.turns.sent import sent_messages, unfinished_from
 from sennit.turns.special import greeting, summarize
 
 
@@ -36,7 +36,8 @@ async def greet(run: Run, conduct: Conduct) -> None:
 
 def _before_the_turn(run: Run, put: tuple[Message, ...]) -> Rewrite | None:
     """How to put messages before what waits for an answer; None if nothing does."""
-    history = _history(run)
+    system = run.request.branch.system
+    history = [message for message in run.request.branch.messages if message is not system]
     start = unfinished_from(history)
     if all(message.content.empty for message in history[start:]):
         return None
@@ -47,7 +48,8 @@ def _before_the_turn(run: Run, put: tuple[Message, ...]) -> Rewrite | None:
 async def make_room(run: Run, conduct: Conduct) -> None:
     """Have what was said earlier summarised; less and less of it while that is itself too long."""
     await run.journal.placed()
-    history = _history(run)
+    system = run.request.branch.system
+    history = [one for one in sent_messages(run.request.branch) if one is not system]
     upto: int | None = unfinished_from(history)
     outcome = None
     while upto:
@@ -90,13 +92,6 @@ def _halfway(messages: Sequence[Message]) -> int | None:
         and unfinished_from(messages[:at]) == at
     ]
     return min(ends, key=lambda at: abs(2 * at - len(messages)), default=None)
-
-
-def _history(run: Run) -> list[Message]:
-    """What stands on the branch but for its system message."""
-    branch = run.request.branch
-    system = branch.system
-    return [message for message in branch.messages if message is not system]
 
 
 def _failure(result: Return, otherwise: str) -> Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
@@ -17,6 +17,7 @@ from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
+    ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
 )
@@ -35,12 +36,16 @@ from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
     DraftDropped,
+    Interjected,
     MessageCompleted,
     ReasoningAdded,
     RunEnded,
     RunStarted,
+    Steered,
     TextAdded,
     ToolCalled,
+    ToolFinished,
+    ToolReturned,
     Warned,
 )
 from sennit.turns.hold import Held, new_holder
@@ -94,6 +99,8 @@ class Run:
         """Shows events that are durable."""
         self.started: set[UUID] = set()
         """Requests whose tools were under way when an earlier run broke off."""
+        self.returned: dict[UUID, ToolReturned] = {}
+        """What is known of those that were done by then."""
         self.decided: dict[UUID, ApprovalGiven] = {}
         """What people have decided about requests."""
         self._began = clock.monotonic()
@@ -120,7 +127,7 @@ class Run:
         self._seq = self._after = held.seq
         self._resumed = resumed = left is not None and left.record.id == self.id
         if left is not None:
-            self.started, self.decided = left.started, left.decided
+            self.started, self.decided, self.returned = left.started, left.decided, left.returned
             if resumed:
                 self._go_on_with(left)
             else:
@@ -129,10 +136,18 @@ class Run:
         self.tell(RunStarted, model=self.request.model_name, resumed=resumed)
         if left is not None:
             self._drop_drafts(left) if resumed else self._keep_drafts(left)
-        if self.aim.say is None:
-            self.progress.pending = self.request.pending()
-        else:  # what was asked for before has been passed over
-            self.tell(MessageCompleted, new=self.aim.say)
+        self._note_steered(self.steered)
+        if left is not None:
+            self._take_steered(left)
+        self.progress.pending = _still_open(self.request.pending(), self.aim.say)
+        for message in self.aim.say:
+            answers = isinstance(message.content, ActionResponseContent)
+            self.tell(ToolFinished if answers else MessageCompleted, new=message)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has ever held the branch."""
+        return self._begun
 
     @property
     def under_way(self) -> bool:
@@ -175,6 +190,30 @@ class Run:
                 self.tell(MessageCompleted, message=message)
             else:
                 self.tell(MessageCompleted, new=message)
+
+    def _take_steered(self, left: Unfinished) -> None:
+        """What people said to the run that was cut off is for this one, before anything later."""
+        user = self.request.session.user
+        said = [
+            Message(InstructionContent(instruction=text), id=uid, sender=user)
+            for uid, text in left.steered.items()
+        ]
+        if left.record.id != self.id:
+            self._note_steered(said)
+        self.steered.extendleft(reversed(said))
+
+    def steer(self, message: Message) -> bool:
+        """Have something taken in before the model is asked again; False if it is too late."""
+        if self.ended:
+            return False
+        self.steered.append(message)
+        if self._begun:
+            self._note_steered([message])
+        return True
+
+    def _note_steered(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self.tell(Steered, message_id=message.id, text=message.content.words)
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
@@ -387,6 +426,8 @@ class Run:
         return self._result
 
     def _told(self, stop: Stop) -> Return:
+        if stop.reason != "suspended":  # one that goes on will take it in
+            self._keep_steered()
         result = Return(
             stop_reason=stop.reason,
             body=Body(tuple(self._said)),
@@ -400,6 +441,12 @@ class Run:
         self.ended = True
         self.put("suspended" if stop.reason == "suspended" else "ended")  # which gives it back
         return result
+
+    def _keep_steered(self) -> None:
+        """Put on the branch what people said too late for the run to take it in."""
+        while self.steered:
+            message = self.steered.popleft()
+            self.tell(Interjected, message=message, put=message)
 
     def _failed_at_last(self, result: Return, error: SennitError) -> Return:
         told = Notice("error", type(error).__name__, str(error))
@@ -417,6 +464,20 @@ class Run:
             finish_reason=progress.finish,
             model=progress.model,
         )
+
+
+def _still_open(pending: list[Message], said: Sequence[Message]) -> list[Message]:
+    """The calls that lack a result also after what is said; a new instruction passes them by."""
+    if not pending or any(isinstance(one.content, InstructionContent) for one in said):
+        return []
+    contents = (one.content for one in said)
+    answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}
+    return [one for one in pending if not answered & {str(one.id), _call_id(one)}]
+
+
+def _call_id(message: Message) -> str | None:
+    content = message.content
+    return content.call_id or None if isinstance(content, ActionRequestContent) else None
 
 
 _DEFAULTS = asdict(SessionOptions())

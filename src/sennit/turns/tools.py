@@ -11,16 +11,19 @@ must not do it again. Calls that were never begun stay pending.
 from __future__ import annotations
 
 from asyncio import CancelledError, Task, create_task, gather
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sennit import failpoints
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
-from sennit.messages.unset import Unset
 from sennit.services.target import ToolContext
-from sennit.services.tools import Outcome, Tool
-from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolStarted
+from sennit.services.tools import Tool
+from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, ToolStarted
 from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
@@ -35,32 +38,68 @@ async def drain(run: Run, requests: tuple[Message, ...]) -> None:
     run.progress.waiting = bool(run.progress.pending)
 
 
+@dataclass(slots=True)
+class _Group:
+    """Calls that are made at once, and their results that are not told yet."""
+
+    run: Run
+    untold: deque[Message]
+    """The requests, in the order in which their results are told."""
+    results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
+
+    def take(self, request: Message, result: Message) -> None:
+        """Have a result; if others have to be told first, it is noted, lest a crash lose it."""
+        self.results[request.id] = result
+        if self.untold[0] is not request:
+            outcome = result.content.to_dict()
+            del outcome["request_id"]
+            told = {"message_id": result.id, "request_id": request.id, "outcome": outcome}
+            self.run.tell(partial(ToolReturned, **told))
+
+    def tell_next(self) -> None:
+        """Tell the result of the first request that has not been told."""
+        request = self.untold.popleft()
+        _answer(self.run, request, self.results.pop(request.id))
+
+    def tell_rest(self) -> None:
+        """Tell the results there are. One who goes on with the run knows those that were noted."""
+        while self.untold:
+            if self.untold[0].id in self.results:
+                self.tell_next()
+            elif self.run.suspending:
+                return
+            else:
+                self.untold.popleft()
+
+
 async def _call_together(run: Run, requests: list[Message]) -> None:
     """Call tools at once; each result is told as soon as those before it have been."""
-    outcomes: dict[UUID, Outcome] = {}
+    group = _Group(run, deque(requests))
     begun = [_begin(run, request) for request in requests]
     tasks = [
-        create_task(_call(run, request, tool, outcomes))
+        create_task(_call(group, request, tool))
         for request, tool in zip(requests, begun, strict=True)
     ]
     try:
-        for request, task in zip(requests, tasks, strict=True):
+        for task in tasks:
             await task
-            _answer(run, request, outcomes.pop(request.id))
+            group.tell_next()
     except BaseException:
         await _stop(tasks)
-        for request in requests:
-            if request.id in outcomes:
-                _answer(run, request, outcomes[request.id])
+        group.tell_rest()
         raise
 
 
-def _begin(run: Run, request: Message) -> Tool | str:
-    """The tool that is called, which is told, or why none is."""
+def _begin(run: Run, request: Message) -> Tool | Message:
+    """The tool that is called, which is told; or the result, if there is nothing to call."""
+    returned = run.returned.get(request.id)
+    if returned is not None:
+        return _result(request, returned.outcome, returned.message_id)
     tool = _sound_tool(run, request)
-    if not isinstance(tool, str):
-        run.tell(ToolStarted, message=request)
-        run.progress.tool_calls += 1
+    if isinstance(tool, str):
+        return _result(request, {"error": tool})
+    run.tell(ToolStarted, message=request)
+    run.progress.tool_calls += 1
     return tool
 
 
@@ -82,29 +121,31 @@ def _waits(run: Run, request: Message) -> bool:
     return True
 
 
-async def _call(
-    run: Run, request: Message, tool: Tool | str, outcomes: dict[UUID, Outcome]
-) -> None:
-    if isinstance(tool, str):
-        outcomes[request.id] = Outcome(error=tool, ran=False)
+async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
+    if isinstance(tool, Message):
+        group.results[request.id] = tool
         return
-    await run.settle()
-    content = _request(request)
-    context = ToolContext(
-        call_id=content.call_id or str(request.id),
+    await group.run.settle()
+    arguments = _request(request).arguments
+    try:
+        outcome = await tool.run(arguments or {}, _context(group.run, request))
+        failpoints.reach(f"tool.after: {tool.name}")
+    except CancelledError:
+        if not group.run.suspending:  # then whoever goes on does as the tool's `replay` says
+            group.results[request.id] = _result(request, {"error": CANCELLED})
+        raise
+    failed = outcome.error is not None
+    told = {"error": outcome.error} if failed else {"result": outcome.value}
+    group.take(request, _result(request, told))
+
+
+def _context(run: Run, request: Message) -> ToolContext:
+    return ToolContext(
+        call_id=_request(request).call_id or str(request.id),
         idempotency_key=str(request.id),
         session_id=run.request.session.id,
         branch=run.request.branch.name,
     )
-    arguments = {} if content.arguments is Unset else content.arguments
-    try:
-        outcome = await tool.run(arguments, context)
-        failpoints.reach(f"tool.after: {tool.name}")
-        outcomes[request.id] = outcome
-    except CancelledError:
-        if not run.suspending:  # then whoever goes on with it does as the tool's `replay` says
-            outcomes[request.id] = Outcome(error=CANCELLED)
-        raise
 
 
 def _sound_tool(run: Run, request: Message) -> Tool | str:
@@ -124,13 +165,14 @@ def _sound_tool(run: Run, request: Message) -> Tool | str:
     return tool
 
 
-def _answer(run: Run, request: Message, outcome: Outcome) -> None:
+def _result(request: Message, outcome: Mapping[str, Any], id: UUID | None = None) -> Message:
     content = _request(request)
-    result: dict[str, Any] = (
-        {"error": outcome.error} if outcome.error is not None else {"result": outcome.value}
-    )
-    response = ActionResponseContent(request_id=content.call_id or str(request.id), **result)
-    run.tell(ToolFinished, new=Message(response, sender=content.function or None))
+    told = ActionResponseContent(request_id=content.call_id or str(request.id), **outcome)
+    return Message(told, id=id, sender=content.function or None)
+
+
+def _answer(run: Run, request: Message, result: Message) -> None:
+    run.tell(ToolFinished, new=result)
     run.progress.pending.remove(request)
     run.progress.answered = False
 

@@ -178,3 +178,128 @@ def test_words_that_mean_nothing_are_refused() -> None:
         with_memory(Pair(), scope="mine")  # pyright: ignore
     with pytest.raises(ValidationError, match="lifetime"):
         with_memory(Pair(), lifetime="long")  # pyright: ignore
+
+
+def said(session: Session, node: str) -> list[str]:
+    """What a node answered, turn by turn."""
+    return [next(iter(t.outputs.values())) for t in session.state.nodes.of(node).log.turns]
+
+
+@pytest.mark.parametrize("scope", ["isolated", "shared"])
+def test_undo_takes_back_what_nodes_said_in_the_turn(scope: Any, tmp_path: Path) -> None:
+    lm = dummy()
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(Pair(), scope=scope, store=client, key="bot")
+        for goal in ("one", "two", "three"):
+            session(goal=goal)
+        session.undo(2)
+        name = "*" if scope == "shared" else "plan"
+        assert said(session, name) == (["s0", "r1"] if scope == "shared" else ["s0"])
+        session(goal="four")
+        assert heard(lm, -2) == ["one", "s0"]
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        again = Session(Pair(), store=client, key="bot")  # it need not have nodes itself
+        again.undo()
+        assert len(again.state.nodes.of(name).log.turns) == (2 if scope == "shared" else 1)
+
+
+def counting(memory: str, episode: Any, node: str) -> str:
+    return f"{memory}{len(episode)}"
+
+
+def test_undo_gives_nodes_back_what_they_remembered() -> None:
+    session, lm = run("one", "two", "three", consolidator=counting)
+    assert session.state.nodes.of("plan").memory == "111"
+    session.undo(2)
+    assert session.state.nodes.of("plan").memory == "1"
+    with dspy.context(lm=lm):
+        session(goal="four")
+    assert "What you remember:" in lm.history[-2]["messages"][0]["content"]
+
+
+@pytest.mark.parametrize("way", ["fork", "copy", "file"])
+def test_nodes_undo_with_a_session_that_was_forked_copied_or_loaded(
+    way: str, tmp_path: Path
+) -> None:
+    session, _ = run("one", "two", consolidator=counting)
+    if way == "fork":
+        other = session.fork()
+    elif way == "copy":
+        other = session.deepcopy()
+    else:
+        session.save(tmp_path / "s.json")
+        other = Session.load_from(tmp_path / "s.json", Pair())
+    other.undo()
+    assert said(other, "plan") == ["s0"]
+    assert other.state.nodes.of("plan").memory == "1"
+    assert said(session, "plan") == ["s0", "s2"]
+    assert session.state.nodes.of("plan").memory == "11"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_call_that_fails_leaves_nodes_as_they_were(stored: bool, tmp_path: Path) -> None:
+    class Failing(Pair):
+        def forward(self, goal: str) -> Any:
+            result = super().forward(goal)
+            if goal == "fail":
+                raise RuntimeError(goal)
+            return result
+
+    lm = dummy()
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        where: dict[str, Any] = {"store": client, "key": "bot"} if stored else {}
+        session = with_memory(Failing(), consolidator=counting, **where)
+        session(goal="one")
+        before = session.save_state()
+        with pytest.raises(RuntimeError, match="fail"):
+            session(goal="fail")
+        assert session.save_state() == before
+        assert said(session, "plan") == ["s0"]
+        session(goal="two")
+        assert heard(lm, -2) == ["one", "s0"]
+
+
+def test_a_consolidator_that_fails_is_a_warning_and_the_turn_is_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def failing(memory: str, episode: Any, node: str) -> str:
+        raise ZeroDivisionError
+
+    session, _ = run("one", consolidator=failing)
+    assert len(session) == 1
+    assert said(session, "plan") == ["s0"]
+    assert session.state.nodes.of("plan").memory == ""
+    assert "consolidator" in caplog.text
+
+
+def test_turns_of_a_call_are_taken_out_from_between_those_of_others(tmp_path: Path) -> None:
+    """Calls at the same time: what one said may stand between what another said."""
+    with sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(Pair(), store=client, key="bot")
+        log = session.state.nodes.of("plan").log
+        for call in "abab":
+            log.add({"goal": f"g{len(log.turns)}"}, {"step": call}, call=call)
+        snapshots = [turn.history_snapshot.messages for turn in log.turns]
+        log.take_out({"a"})
+        assert said(session, "plan") == ["b", "b"]
+        assert [t.history_snapshot.messages for t in log.turns] == [snapshots[1], snapshots[3]]
+        assert [turn.index for turn in log.turns] == [0, 1]
+    with sennit.open(tmp_path / "a.db") as client:
+        again = with_memory(Pair(), store=client, key="bot")
+        turns = again.state.nodes.of("plan").log.turns
+        assert [t.history_snapshot.messages for t in turns] == [snapshots[1], snapshots[3]]
+
+
+def test_a_reset_clears_nodes_that_only_the_store_knows_of(tmp_path: Path) -> None:
+    with dspy.context(lm=dummy()), sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(Pair(), store=client, key="bot", consolidator=counting)
+        session(goal="one")
+        chat = client.session("bot")
+        mine = chat.create_branch(name="main/mine")
+        chat.add_message("user", "not a node", branches=mine)
+    with sennit.open(tmp_path / "a.db") as client:
+        again = with_memory(Pair(), store=client, key="bot")
+        assert set(again.save_state()["nodes"]) == {"plan", "act"}
+        again.reset()
+        assert (said(again, "plan"), again.state.nodes.of("plan").memory) == ([], "")
+        assert len(client.session("bot").get_branch("main/mine")) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+import pydantic
 import pytest
 from dspy.utils import DummyLM
 
@@ -562,3 +563,42 @@ def test_other_ways_to_copy_work_too(lm: Any, mode: Any) -> None:
     assert sent(lm)[0] == ("user", "[[ ## question ## ]]\nq0")
     assert (session.module is module) == (mode == "none")
     assert (type(module.gen) is dspy.Predict) == (mode == "shallow")
+
+
+class Unsayable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+class Unwritable(pydantic.BaseModel):
+    @pydantic.model_serializer
+    def written(self) -> Any:
+        raise RuntimeError
+
+
+def test_a_value_that_cannot_even_be_shown_loses_no_turn(tmp_path: Path) -> None:
+    session = Session(dspy.Predict("question -> answer"))
+    session.add_turn({"question": Unsayable()}, {"answer": Unwritable()})
+    session.save(tmp_path / "s.json")
+    [turn] = Session.load_from(tmp_path / "s.json", dspy.Predict("question -> answer")).turns
+    assert turn.inputs == {"question": "<Unsayable>"}
+
+
+@pytest.mark.parametrize("worth", [float("nan"), float("inf")])
+def test_a_metric_that_says_no_number_one_can_keep_has_failed(worth: float) -> None:
+    kinder = Session(dspy.Predict("question -> answer"))
+    kinder.add_turn({"question": "q"}, {"answer": "a"})
+    assert kinder.score(lambda example, prediction: worth) == [0.0]
+    stricter = Session(dspy.Predict("question -> answer"), on_metric_error="raise")
+    stricter.add_turn({"question": "q"}, {"answer": "a"})
+    with pytest.raises(ValidationError, match="finite"):
+        stricter.score(lambda example, prediction: worth)
+
+
+@pytest.mark.parametrize("state", [{"turns": 7}, {"turns": [7]}, {"exclude_fields": 7}])
+def test_a_saved_session_with_something_else_in_it_is_refused(state: Any, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text(json.dumps({"version": 2, **state}))
+    with pytest.raises(ValidationError):
+        Session.load_from(tmp_path / "s.json", dspy.Predict("question -> answer"))

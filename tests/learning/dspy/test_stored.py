@@ -15,6 +15,17 @@ from sennit import AssistantResponseContent, InstructionContent, Message
 from sennit.errors import SennitError, ValidationError
 from sennit.learning.dspy import Session, SessionState, with_memory
 from sennit.testing import faults
+from tests.torture.ground import opened
+
+pytest_plugins = ("tests.postgres",)
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where nothing is stored yet."""
+    if request.param == "SQLite":
+        return str(tmp_path / "a.db")
+    return request.getfixturevalue("emptied")
 
 
 class Echo(dspy.Module):
@@ -40,9 +51,9 @@ def heard(session: Any) -> list[list[str]]:
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Any:
+def two(address: str) -> Any:
     """One conversation, opened twice as two processes would."""
-    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "a.db") as other:
+    with opened(address) as one, opened(address) as other:
         yield (
             Session(Echo(), store=one, key="bot", copy_mode="none"),
             Session(Echo(), store=other, key="bot", copy_mode="none"),
@@ -60,7 +71,7 @@ def test_what_another_process_said_is_heard_by_the_next_call(two: Any) -> None:
 
 
 def test_a_turn_that_another_process_added_during_a_call_is_not_in_its_past(
-    two: Any, tmp_path: Path
+    two: Any, address: str, tmp_path: Path
 ) -> None:
     one, other = two
     one(question="a")
@@ -68,7 +79,7 @@ def test_a_turn_that_another_process_added_during_a_call_is_not_in_its_past(
     one(question="b")
     assert asked(one) == ["a", "between", "b"]
     assert heard(one) == [[], ["a"], ["a"]]
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         again = Session(Echo(), store=client, key="bot")
         assert heard(again) == heard(one)
         again.save(tmp_path / "s.json")
@@ -85,8 +96,8 @@ def test_undo_takes_back_the_last_turn_whoever_said_it(two: Any) -> None:
     assert heard(other) == [[], ["a"]]
 
 
-def test_what_is_no_turn_stays_when_turns_are_taken_back(tmp_path: Path) -> None:
-    with sennit.open(tmp_path / "a.db") as client:
+def test_what_is_no_turn_stays_when_turns_are_taken_back(address: str) -> None:
+    with opened(address) as client:
         session = Session(Echo(), store=client, key="bot")
         session(question="a")
         chat = client.session("bot")
@@ -113,9 +124,9 @@ def test_a_reset_in_another_process_is_noticed(two: Any) -> None:
     assert heard(other) == [[]]
 
 
-def test_two_processes_that_begin_a_conversation_begin_it_once(tmp_path: Path) -> None:
+def test_two_processes_that_begin_a_conversation_begin_it_once(address: str) -> None:
     began = [{"question": "i", "answer": "j"}]
-    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "a.db") as other:
+    with opened(address) as one, opened(address) as other:
         first = Session(Echo(), store=one, key="bot", initial_history=began)
         first(question="a")
         second = Session(Echo(), store=other, key="bot", initial_history=began)
@@ -175,13 +186,15 @@ def armed_fails(change: Any, session: Any) -> bool:
     return False
 
 
-def test_only_so_many_turns_are_held_of_a_long_stored_conversation(tmp_path: Path) -> None:
+def test_only_so_many_turns_are_held_of_a_long_stored_conversation(
+    address: str, tmp_path: Path
+) -> None:
     began = [{"question": "i", "answer": "j"}]
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         whole = Session(Echo(), store=client, key="bot", initial_history=began)
         for n in range(200):
             whole(question=f"q{n}")
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         few = Session(Echo(), store=client, key="bot", max_stored_turns=2)
         assert [turn.index for turn in few.turns] == [198, 199]
         assert heard(few) == [["i", *(f"q{n}" for n in range(stop))] for stop in (198, 199)]
@@ -190,7 +203,7 @@ def test_only_so_many_turns_are_held_of_a_long_stored_conversation(tmp_path: Pat
         few.save(tmp_path / "s.json")
         assert heard(Session.load_from(tmp_path / "s.json", Echo())) == heard(few)
         assert heard(few.deepcopy()) == heard(few)
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         again = Session(Echo(), store=client, key="bot")
         assert len(again) == 201
         assert heard(again)[-2:] == [["i", *(f"q{n}" for n in range(199))], ["i", "q198", "q199"]]
@@ -206,50 +219,50 @@ def test_the_history_it_began_with_outlasts_turns_that_are_let_go() -> None:
     assert session.session_history.messages == began
 
 
-def test_a_file_can_be_loaded_into_a_store(tmp_path: Path) -> None:
+def test_a_file_can_be_loaded_into_a_store(address: str, tmp_path: Path) -> None:
     session = Session(Echo(), max_stored_turns=2)
     for n in range(5):
         session(question=f"q{n}")
     session.save(tmp_path / "s.json")
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         loaded = Session.load_from(tmp_path / "s.json", Echo(), store=client, key="bot")
         assert loaded.turns == session.turns
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         again = Session(Echo(), store=client, key="bot", max_stored_turns=2)
         assert heard(again) == heard(session)
 
 
-def test_a_fork_in_a_store_can_be_opened_by_its_name(tmp_path: Path) -> None:
-    with sennit.open(tmp_path / "a.db") as client:
+def test_a_fork_in_a_store_can_be_opened_by_its_name(address: str) -> None:
+    with opened(address) as client:
         session = Session(Echo(), store=client, key="bot")
         session(question="a")
         fork = session.fork()
         fork(question="b")
         name = fork.state.log.branch.name
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         assert asked(Session(Echo(), store=client, key="bot", branch=name)) == ["a", "b"]
         assert asked(Session(Echo(), store=client, key="bot")) == ["a"]
         with pytest.raises(ValidationError):
             Session(Echo(), branch=name)
 
 
-def test_fields_follow_the_options_of_the_session_that_reads_them(tmp_path: Path) -> None:
-    with sennit.open(tmp_path / "a.db") as client:
+def test_fields_follow_the_options_of_the_session_that_reads_them(address: str) -> None:
+    with opened(address) as client:
         Session(Echo(), store=client, key="bot").add_turn(
             {"question": "q", "long": "x"}, {"answer": "a"}
         )
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         again = Session(Echo(), store=client, key="bot", exclude_fields={"long"})
         assert again.session_history.messages == [{"question": "q", "answer": "a"}]
         assert again.turns[0].inputs == {"question": "q", "long": "x"}
 
 
-def test_values_that_are_no_json_can_be_part_of_an_explicit_history(tmp_path: Path) -> None:
-    with sennit.open(tmp_path / "a.db") as client:
+def test_values_that_are_no_json_can_be_part_of_an_explicit_history(address: str) -> None:
+    with opened(address) as client:
         session = Session(Echo(), store=client, key="bot", history_policy="use_if_provided")
         session(question="q", history=[{"question": {1, 2}.__class__, "answer": object()}])
         assert len(session) == 1
-    with sennit.open(tmp_path / "a.db") as client:
+    with opened(address) as client:
         again = Session(Echo(), store=client, key="bot")
         assert again.turns[0].history_snapshot.messages[0]["question"] == "<class 'set'>"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -99,8 +101,27 @@ class Call:
         """The node that a predictor speaks on, if it has a past of its own."""
         return None if self._memory is None else self._memory.node(name)
 
-    def close(self) -> None:
-        """The program has answered, or failed."""
+    @property
+    def inside(self) -> dict[str, Any]:
+        """What is to be noted inside its turn, once the nodes have consolidated what was said."""
+        if self._memory is None:
+            return {"nodes": self.nodes}
+        self._memory.consolidate()
+        return {
+            "nodes": self.nodes,
+            "call": self._memory.call,
+            "memories": self._memory.memories,
+        }
+
+    @contextmanager
+    def attempt(self) -> Generator[None]:
+        """The time in which the program answers and its turn is kept, or neither."""
+        try:
+            yield
+        except BaseException:
+            if self._memory is not None:
+                self._memory.take_back()
+            raise
         if self._memory is not None:
             self._memory.end_episode()
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol, cast
+from types import NoneType
+from typing import Any, Protocol, cast, get_args
 
 from sennit.errors import ValidationError
 from sennit.learning.dspy.framework import History, dspy
@@ -168,9 +169,20 @@ def history_field(signature: Any) -> str | None:
     return None
 
 
+def _meant_for_a_history(annotation: Any) -> bool:
+    """Whether a field is for a history in other words: an optional one, or a kind of its own."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, History)
+    parts = [one for one in get_args(annotation) if one is not NoneType]
+    return len(parts) == 1 and _meant_for_a_history(parts[0])
+
+
 def _with_history(signature: Any, field: str, strict: bool) -> Any:
     if history_field(signature) is not None:
         return signature
+    for name, one in signature.input_fields.items():
+        if _meant_for_a_history(one.annotation):  # DSPy knows a history only by its very class
+            return signature.with_updated_fields(name, type_=History)
     taken = signature.fields.get(field)
     if taken is None:
         return signature.prepend(field, dspy.InputField(desc="The conversation so far."), History)

@@ -9,6 +9,7 @@ said is taken in before a call, and before turns are taken back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from threading import RLock
 from typing import Any, Self
 
@@ -17,7 +18,15 @@ from sennit.learning.dspy.past import Fields, Span, Told
 from sennit.learning.dspy.plain import plain_fields
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.written import Began, Said, beginning, past_in, read, turn_messages
+from sennit.learning.dspy.written import (
+    Began,
+    Said,
+    beginning,
+    inside_of,
+    past_in,
+    read,
+    turn_messages,
+)
 from sennit.learning.labels import average, labels_of
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -65,7 +74,7 @@ class TurnLog:
                     one["outputs"],
                     made.span() if past is None else past,
                     one.get("score"),
-                    nodes=one.get("nodes"),
+                    **inside_of(one),
                 )
             )
         made._let_go()
@@ -81,6 +90,11 @@ class TurnLog:
                 self._branch = branch
                 self._mark(branch)
             return self._branch
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether there is a branch already."""
+        return self._branch is not None
 
     @property
     def session(self) -> SessionCore:
@@ -167,7 +181,7 @@ class TurnLog:
             said.outputs,
             self.span() if past is None else past,
             score,
-            nodes=said.note.get("nodes"),
+            **inside_of(said.note),
         )
         turn.asked, turn.message = said.asked, said.message
         return turn
@@ -217,14 +231,14 @@ class TurnLog:
         outputs: Mapping[str, Any],
         past: Span | None = None,
         given: list[Told] | None = None,
-        nodes: dict[str, dict[str, Any]] | None = None,
+        **inside: Any,
     ) -> Turn:
-        """Keep a turn: the branch first, then here."""
+        """Keep a turn, with what is to be noted `inside` it: the branch first, then here."""
         kept = self.telling.kept(outputs)
-        inside = _beyond(nodes or {}, kept)
+        inside["nodes"] = _beyond(inside.get("nodes") or {}, kept)
         with self._guard:
             heard = History(messages=given) if given is not None else self._still(past)
-            turn = Turn(self._count, self.telling.kept(inputs), kept, heard, nodes=inside)
+            turn = Turn(self._count, self.telling.kept(inputs), kept, heard, **inside)
             branch = self.branch
             said: list[Message] = turn_messages(turn)
             branch.session.add_messages(said, branches=branch)
@@ -279,6 +293,31 @@ class TurnLog:
             self._told, self._fitted = self._told[: -len(taken)], {}
             self._count = taken[-1].index
             return taken
+
+    def take_out(self, calls: AbstractSet[str]) -> None:
+        """Take back the turns of these calls, wherever they stand; what others knew stays."""
+        with self._guard:
+            self.catch_up()
+            first = next((at for at, turn in enumerate(self.turns) if turn.call in calls), None)
+            if first is None:
+                return
+            if all(turn.call in calls for turn in self.turns[first:]):
+                self.take_back(len(self.turns) - first)
+            else:
+                self.become(self._without(calls, first))
+
+    def _without(self, calls: AbstractSet[str], first: int) -> TurnLog:
+        """The same but for the turns of these calls, of which `first` is the first."""
+        made = self._on(None)
+        made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns[:first]]
+        made._told = made._told[: len(self._told) - len(self.turns) + first]
+        made._gone, made._count = 0, self.turns[first].index
+        for turn in self.turns[first:]:
+            if turn.call not in calls:
+                kept = turn.again(past=History(messages=turn.history_snapshot.messages))
+                kept.index = made._count
+                made._take(kept)
+        return made
 
     def fork(self, name: str | None = None) -> TurnLog:
         """The same turns on a fork of the branch."""

@@ -5,19 +5,28 @@ turns as well, on a branch beside the session's, named after it. They are its al
 nodes; they last, or end with each call of the program (an episode), or are not kept at all. At the
 end of an episode a consolidator may fold it into a longer memory, a text that the predictor is
 given with its instructions; it is the system message of the node's branch.
+
+What nodes said belongs to the call of the program they said it in. A call that fails, or is taken
+back, takes their turns and what they remember of it along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Literal, TypeAlias
 
+from sennit.errors import ExistsError
+from sennit.ids import new_id
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.past import Fields, Told
 from sennit.learning.dspy.plain import mended
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.written import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -28,6 +37,8 @@ Consolidator: TypeAlias = Callable[[str, Sequence[Turn], str], str]
 """Given what a node remembers, the turns of an episode and its name, what it remembers now."""
 
 SHARED = "*"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +64,8 @@ class Node:
 
     @memory.setter
     def memory(self, text: str) -> None:
-        said = Message(SystemContent(system_message=mended(text))) if text else None
-        self.log.set_system(said)
+        said = SystemContent(system_message=mended(text))
+        self.log.set_system(Message(said, metadata={KEY: {"memory": True}}) if text else None)
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
@@ -69,25 +80,40 @@ class Nodes:
     def __init__(self, beside: Branch, telling: Telling) -> None:
         self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
         self._nodes: dict[str, Node] = {}
+        self._making = Lock()
 
     def of(self, name: str) -> Node:
         """A node by the name of its predictor."""
-        found = self._nodes.get(name)
-        if found is None:
-            found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
-        return found
+        with self._making:
+            found = self._nodes.get(name)
+            if found is None:
+                found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
+            return found
 
     def _branch(self, name: str) -> Branch:
         named = f"{self._stem}{name}"
         there = self._session.get_branch(named, None)
-        return self._session.create_branch(name=named) if there is None else there
+        if there is not None:
+            return there
+        try:
+            return self._session.create_branch(name=named)
+        except ExistsError:  # another process was faster
+            return self._session.get_branch(named)
 
     def all(self) -> dict[str, Node]:
         """Those that have said something, or remember something, by name."""
         for branch in self._session.branches:
-            if branch.name.startswith(self._stem):
+            if branch.name.startswith(self._stem) and _speaks(branch):
                 self.of(branch.name.removeprefix(self._stem))
         return dict(self._nodes)
+
+    def take_back(self, calls: AbstractSet[str], memories: Iterable[Mapping[str, str]]) -> None:
+        """Forget what was said in calls; `memories` are those before them, the last one's first."""
+        for node in self.all().values():
+            node.log.take_out(calls)
+        before = {name: text for known in memories for name, text in known.items()}
+        for name, text in before.items():
+            self.of(name).memory = text
 
     def forked(self, beside: Branch) -> Nodes:
         """The same nodes, to go on with beside another branch of the same session."""
@@ -106,11 +132,21 @@ class Nodes:
         return made
 
 
+def _speaks(branch: Branch) -> bool:
+    """Whether a branch is a node's: others may have names like theirs."""
+    ends = [branch.session.messages.get(branch[at]) for at in (0, -1)] if len(branch) else []
+    return any(KEY in one.metadata for one in ends)
+
+
 class NodeMemory:
     """What the nodes hear and keep during one call of the program."""
 
     def __init__(self, nodes: Nodes, plan: MemoryPlan) -> None:
         self._nodes, self.plan = nodes, plan
+        self.call = new_id().hex
+        """What the turns of this call are known by."""
+        self.memories: dict[str, str] = {}
+        """What nodes remembered before, where this call has changed it."""
         self._episodes: dict[str, list[Turn]] = {}
 
     def _key(self, name: str) -> str:
@@ -131,14 +167,31 @@ class NodeMemory:
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Keep what a predictor was asked and said."""
         if self.plan.lifetime != "stateless":
-            turn = self.node(name).log.add(inputs, outputs)
+            turn = self.node(name).log.add(inputs, outputs, call=self.call)
             self._episodes.setdefault(self._key(name), []).append(turn)
 
-    def end_episode(self) -> None:
-        """The call of the program is over: consolidate, and forget what does not last."""
+    def consolidate(self) -> None:
+        """Fold what was said into what the nodes remember; one that fails remembers as before."""
+        if self.plan.consolidator is None:
+            return
         for name, episode in self._episodes.items():
             node = self._nodes.of(name)
-            if self.plan.consolidator is not None:
-                node.memory = self.plan.consolidator(node.memory, episode, name)
-            if self.plan.lifetime == "episodic":
-                node.log.begin_with([])
+            known = node.memory
+            try:
+                told = self.plan.consolidator(known, episode, name)
+            except Exception:
+                _log.warning("the consolidator of %r failed", name, exc_info=True)
+                continue
+            if told != known:
+                self.memories[name] = known
+                node.memory = told
+
+    def end_episode(self) -> None:
+        """The call of the program is over and kept: forget what does not last."""
+        if self.plan.lifetime == "episodic":
+            for name in self._episodes:
+                self._nodes.of(name).log.take_out({self.call})
+
+    def take_back(self) -> None:
+        """The call of the program has failed: have what was there before."""
+        self._nodes.take_back({self.call}, [self.memories])

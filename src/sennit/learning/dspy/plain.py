@@ -31,15 +31,29 @@ def _plain(value: Any, depth: int) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if depth >= _DEEPEST:
-        return mended(str(value))
+        return _shown(value)
     if isinstance(value, BaseModel):
-        return _plain(value.model_dump(mode="json", fallback=str), depth + 1)
+        return _plain(_dumped(value), depth + 1)
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
         return {mended(str(name)): _plain(one, depth + 1) for name, one in items}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_plain(one, depth + 1) for one in cast("list[Any]", value)]
-    return mended(str(value))
+    return _shown(value)
+
+
+def _dumped(value: BaseModel) -> Any:
+    try:
+        return value.model_dump(mode="json", fallback=_shown)
+    except Exception:  # a serializer of its own may fail
+        return _shown(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return mended(str(value))
+    except Exception:  # not even that
+        return f"<{type(value).__name__}>"
 
 
 def mended(value: str) -> str:

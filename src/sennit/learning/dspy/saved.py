@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sennit.errors import ValidationError
+from sennit.errors import ValidationError, shown
 from sennit.ids import new_id
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.past import Told, history_from
@@ -52,7 +52,7 @@ class SavedTurns:
         return cls(
             [] if initial is None else history_from(initial),
             history_from(state.get("earlier", [])),
-            [_checked(turn) for turn in state.get("turns", [])],
+            [_checked(turn) for turn in _listed(state, "turns")],
         )
 
     def written(self) -> dict[str, Any]:
@@ -123,8 +123,13 @@ def write_file(path: str | Path, saved: Saved) -> None:
     """Write it; whoever reads the file meanwhile sees what was there before, or all of it."""
     target = Path(path)
     part = target.with_name(f".{target.name}.{new_id().hex}.part")
-    part.write_bytes(dumps(saved.written()))
-    part.replace(target)
+    said = dumps(saved.written())
+    try:
+        part.write_bytes(said)
+        part.replace(target)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_file(path: str | Path) -> Saved:
@@ -133,7 +138,7 @@ def read_file(path: str | Path) -> Saved:
     if state.get("version") not in (1, VERSION):
         raise ValidationError("This is no saved session of version 1 or 2.")
     options = {name: state[name] for name in _OPTIONS if name in state}
-    options |= {name: set(state[name]) for name in _SETS if state.get(name) is not None}
+    options |= {name: set(_listed(state, name)) for name in _SETS if state.get(name) is not None}
     nodes = {
         name: (SavedTurns.read(_mapping(one)), str(_mapping(one).get("memory", "")))
         for name, one in _mapping(state.get("nodes")).items()
@@ -143,6 +148,13 @@ def read_file(path: str | Path) -> Saved:
 
 def _mapping(found: Any) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _listed(state: Mapping[str, Any], name: str) -> list[Any]:
+    found = state.get(name, [])
+    if not isinstance(found, list):
+        raise ValidationError(f"{name!r} of a saved session is a list, got {shown(found)}.")
+    return cast("list[Any]", found)
 
 
 def _written(turn: Turn, gone: int) -> dict[str, Any]:

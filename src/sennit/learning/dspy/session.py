@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -160,7 +160,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def forward(self, **inputs: Any) -> Any:
         """Call the program as the next turn."""
         call = self._call(inputs)
-        with call.lock.held(), Speaking(call.begun()), closing(call):
+        with call.lock.held(), Speaking(call.begun()), call.attempt():
             prediction = self.module(**call.arguments)
             self._keep(call, prediction)
         return prediction
@@ -169,7 +169,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         """The same, awaited."""
         call = self._call(inputs)
         async with call.lock.aheld():
-            with Speaking(call.begun()), closing(call):
+            with Speaking(call.begun()), call.attempt():
                 prediction = await self.module.acall(**call.arguments)
                 self._keep(call, prediction)
         return prediction
@@ -200,11 +200,11 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         log, outputs = call.state.log, fields_of(prediction)
         if call.given is not None and options.policy == "replace_session":
             replacing = TurnLog.of(log.telling, call.given)
-            turn = replacing.add(call.inputs, outputs, nodes=call.nodes)
+            turn = replacing.add(call.inputs, outputs, **call.inside)
             log.catch_up()
             log.become(replacing)
         else:
-            turn = log.add(call.inputs, outputs, call.span, call.given, nodes=call.nodes)
+            turn = log.add(call.inputs, outputs, call.span, call.given, **call.inside)
         if options.on_turn is not None:
             try:
                 options.on_turn(self, turn)
@@ -220,8 +220,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         return next(iter(self.undo()), None)
 
     def undo(self, steps: int = 1) -> list[Turn]:
-        """Take turns back, the last one first; as many as there are."""
-        return self.state.log.take_back(steps)
+        """Take turns back, the last one first, with what nodes said in them; at most all."""
+        return self.state.undo(steps)
 
     def reset(self) -> None:
         """Begin anew with the history it began with."""

@@ -12,7 +12,7 @@ from typing import Any, Self
 from sennit.errors import ConflictError, ValidationError
 from sennit.learning.dspy.locks import CallLock, LockMode
 from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import Nodes
+from sennit.learning.dspy.nodes import Node, Nodes
 from sennit.learning.dspy.past import Told
 from sennit.learning.dspy.saved import Saved, read_file, write_file
 from sennit.learning.dspy.telling import Telling
@@ -92,20 +92,28 @@ class SessionState:
         except ConflictError:
             self.log.catch_up()
 
+    def undo(self, steps: int) -> list[Turn]:
+        """Take back the last turns, the last one first, with what nodes said and learnt in them."""
+        taken = self.log.take_back(steps)
+        if calls := {turn.call for turn in taken if turn.call is not None}:
+            self.nodes.take_back(calls, [turn.memories for turn in taken])
+        return taken
+
     def reset(self) -> None:
         """Begin anew with the history it began with; the nodes with nothing."""
         self.log.catch_up()
         self.log.begin_with(self.log.initial)
-        if self._nodes is not None:
-            for node in self._nodes.all().values():
-                node.clear()
+        for node in self._known_nodes().values():
+            node.clear()
+
+    def _known_nodes(self) -> dict[str, Node]:
+        """The nodes there are, also those that only the store knows of yet."""
+        return self.nodes.all() if self._nodes is not None or self.log.laid_out else {}
 
     def saved(self, **options: Any) -> Saved:
         """All of it as plain data, with the options of a session."""
-        nodes = {} if self._nodes is None else self._nodes.all()
-        return Saved.of(
-            self.log, {name: (one.log, one.memory) for name, one in nodes.items()}, options
-        )
+        nodes = self._known_nodes().items()
+        return Saved.of(self.log, {name: (one.log, one.memory) for name, one in nodes}, options)
 
     def fill(self, saved: Saved) -> None:
         """Have what was saved, and nothing else."""

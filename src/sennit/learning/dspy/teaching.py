@@ -8,6 +8,7 @@ from typing import Any
 
 from sennit.learning.dspy.framework import Example, Prediction
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.labels import finite
 
 
 def example_of(turn: Turn, history_field: str | None) -> Any:
@@ -34,7 +35,7 @@ class Judge:
         """What it thinks of a turn, compared with `gold`, or else with the turn itself."""
         try:
             expected = example_of(turn, self.history_field) if gold is None else gold
-            return float(self.metric(expected, Prediction(**turn.outputs)))
+            return finite(float(self.metric(expected, Prediction(**turn.outputs))))
         except Exception:
             if self.zero_on_error:
                 return 0.0

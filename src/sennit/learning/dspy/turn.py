@@ -11,7 +11,18 @@ from sennit.learning.dspy.past import Snapshot, Span
 class Turn:
     """One call of a session; `history_snapshot` is the history it was given."""
 
-    __slots__ = ("_past", "asked", "index", "inputs", "message", "nodes", "outputs", "score")
+    __slots__ = (
+        "_past",
+        "asked",
+        "call",
+        "index",
+        "inputs",
+        "memories",
+        "message",
+        "nodes",
+        "outputs",
+        "score",
+    )
 
     def __init__(
         self,
@@ -22,10 +33,16 @@ class Turn:
         score: float | None = None,
         *,
         nodes: dict[str, dict[str, Any]] | None = None,
+        call: str | None = None,
+        memories: dict[str, str] | None = None,
     ) -> None:
         self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
         self.nodes = nodes or {}
         """What nested predictors said that the outputs do not tell, by their names."""
+        self.call = call
+        """The call of the program it was said in, where nodes have turns of their own."""
+        self.memories = memories or {}
+        """What nodes remembered before this call, where it has changed that."""
         self.asked: UUID | None = None
         self.message: UUID | None = None
         """The instruction and the answer on the branch, where it is on one."""
@@ -40,7 +57,16 @@ class Turn:
         """The same turn, with a score or with its past told elsewhere."""
         judged = self.score if score is None else score
         known = self._past if past is None else past
-        made = Turn(self.index, self.inputs, self.outputs, known, judged, nodes=self.nodes)
+        made = Turn(
+            self.index,
+            self.inputs,
+            self.outputs,
+            known,
+            judged,
+            nodes=self.nodes,
+            call=self.call,
+            memories=self.memories,
+        )
         made.asked, made.message = self.asked, self.message
         return made
 

@@ -19,7 +19,9 @@ from sennit.learning.dspy.turn import Turn
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 
-_KEY = "dspy"
+KEY = "dspy"
+"""Under which metadata of messages say what they are to a program."""
+_INSIDE = ("nodes", "call", "memories")
 
 Note: TypeAlias = dict[str, Any]
 
@@ -29,13 +31,18 @@ def note_of(turn: Turn, gone: int = 0) -> Note:
 
     Positions count from the turn after the first `gone` ones.
     """
-    inside = {"nodes": turn.nodes} if turn.nodes else {}
+    inside = {name: one for name in _INSIDE if (one := getattr(turn, name))}
     past = turn.past
     if not isinstance(past, Span) or past.start + past.gone < gone:
         return {"history": [plain_fields(one) for one in turn.history_snapshot.messages], **inside}
     start, stop = (one + past.gone - gone for one in (past.start, past.stop))
     known = {"known": len(past.known)} if past.known else {}
     return {"from": start, "to": stop, **known, **inside}
+
+
+def inside_of(note: Mapping[str, Any]) -> dict[str, Any]:
+    """What is noted of a turn beside its past."""
+    return {name: note.get(name) for name in _INSIDE}
 
 
 def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told]) -> Any:
@@ -53,11 +60,11 @@ def turn_messages(turn: Turn) -> list[Message]:
     """A turn as it stands on the branch; it remembers its place there."""
     asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
     asking = Message(
-        InstructionContent(instruction=spoken(asked)), metadata={_KEY: {"inputs": asked}}
+        InstructionContent(instruction=spoken(asked)), metadata={KEY: {"inputs": asked}}
     )
     answer = Message(
         AssistantResponseContent(assistant_response=spoken(answered)),
-        metadata={_KEY: {"outputs": answered, **note_of(turn)}},
+        metadata={KEY: {"outputs": answered, **note_of(turn)}},
     )
     turn.asked, turn.message = asking.id, answer.id
     return [asking, answer]
@@ -71,7 +78,7 @@ def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
     note: Note = {"initial": plain}
     if earlier:
         note["earlier"] = [plain_fields(one) for one in earlier]
-    return [Message(InstructionContent(context=plain), metadata={_KEY: note})]
+    return [Message(InstructionContent(context=plain), metadata={KEY: note})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ def read(messages: Iterable[Message]) -> Iterator[Began | Said]:
     """What messages of a branch say of turns; what others said between them is passed over."""
     asking: tuple[UUID, dict[str, Any]] | None = None
     for message in messages:
-        found = message.metadata.get(_KEY)
+        found = message.metadata.get(KEY)
         if not isinstance(found, Mapping):
             continue
         note = cast("Note", found)

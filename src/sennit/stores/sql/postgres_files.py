@@ -87,6 +87,12 @@ WRITTEN_BY: Final = """
 COMMITS: Final = """
     SELECT id, number, branch, created, state, body, version FROM sennit.commits
     WHERE owner = %s AND session = %s ORDER BY number"""
+COMMITS_BY_NUMBER: Final = """
+    SELECT id, number, branch, created, state, body, version FROM sennit.commits
+    WHERE owner = %s AND session = %s AND number = ANY (%s::integer[]) ORDER BY number"""
+COMMITS_PAST: Final = """
+    SELECT number, id FROM sennit.commits
+    WHERE owner = %s AND session = %s AND number > %s ORDER BY number"""
 FIND_COMMIT: Final = """
     SELECT s.no, s.id, c.number FROM sennit.commits c
     JOIN sennit.sessions s ON s.owner = c.owner AND s.no = c.session
@@ -111,6 +117,14 @@ ARCHIVED: Final = """
     SELECT a.number, m.id FROM sennit.archived a
     JOIN sennit.messages m ON m.owner = a.owner AND m.session = a.session AND m.no = a.message
     WHERE a.owner = %s AND a.session = %s ORDER BY a.number, a.pos"""
+ARCHIVED_PAST: Final = """
+    SELECT a.number, m.id FROM sennit.archived a
+    JOIN sennit.messages m ON m.owner = a.owner AND m.session = a.session AND m.no = a.message
+    WHERE a.owner = %s AND a.session = %s AND a.number > %s ORDER BY a.number, a.pos"""
+ENTRIES_OF_COMMIT: Final = """
+    SELECT m.id FROM sennit.archived a
+    JOIN sennit.messages m ON m.owner = a.owner AND m.session = a.session AND m.no = a.message
+    WHERE a.owner = %s AND a.session = %s AND a.number = %s ORDER BY a.pos"""
 COVERED: Final = """
     SELECT count(*) FROM sennit.archived
     WHERE owner = %s AND session = %s AND message = ANY (%s)"""
@@ -124,6 +138,14 @@ DELETE_ARCHIVED: Final = """
 USES: Final = """
     SELECT id, branch, created, head, body, number FROM sennit.uses
     WHERE owner = %s AND session = %s ORDER BY created, id"""
+USES_OF: Final = """
+    SELECT id, branch, created, head, body, number FROM sennit.uses
+    WHERE owner = %s AND session = %s AND number IS NOT DISTINCT FROM %s::integer
+    ORDER BY created, id"""
+UNNAME: Final = (
+    "DELETE FROM sennit.uses WHERE owner = %s AND position(%s::bytea IN body) > 0",
+    "DELETE FROM sennit.events WHERE owner = %s AND position(%s::bytea IN body) > 0",
+)
 ADD_USE: Final = """
     INSERT INTO sennit.uses (owner, session, id, branch, created, head, body)
     VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""

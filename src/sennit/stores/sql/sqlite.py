@@ -50,17 +50,19 @@ COPY_ENTRIES = """
     INSERT INTO entries (owner, segment, pos, message)
     SELECT owner, ?, pos, message FROM entries WHERE owner = ? AND segment = ?"""
 COUNT_ENTRIES = "SELECT coalesce(max(pos) + 1, 0) FROM entries WHERE owner = ? AND segment = ?"
+# A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
 ALL_ENTRIES = """
     SELECT e.segment, e.message FROM segments s
-    JOIN entries e ON e.owner = s.owner AND e.segment = s.no
-    WHERE s.owner = ? AND s.session = ? ORDER BY e.segment, e.pos"""
+    CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no
+    WHERE s.owner = ? AND s.session = ? ORDER BY s.id, e.pos"""
 ENTRIES_FROM = """
     SELECT m.no, m.id, m.created, m.body FROM entries e JOIN messages m ON m.no = e.message
     WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
 FIND_ENTRY = """
     SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
 ENTRIES_OF_MESSAGE = """
-    SELECT e.segment, e.pos FROM segments s JOIN entries e ON e.owner = s.owner AND e.segment = s.no
+    SELECT e.segment, e.pos FROM segments s
+    CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no
     WHERE s.owner = ? AND s.session = ? AND e.message = ?"""
 DELETE_ENTRY = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
 # Closing a gap takes two steps: a key must stay unique after each row.

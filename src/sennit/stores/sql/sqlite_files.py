@@ -63,6 +63,11 @@ WRITTEN_BY = f"""
 COMMITS = """
     SELECT id, number, branch, created, state, body, version FROM commits
     WHERE owner = ? AND session = ? ORDER BY number"""
+COMMIT_BY_NUMBER = """
+    SELECT id, number, branch, created, state, body, version FROM commits
+    WHERE owner = ? AND session = ? AND number = ?"""
+COMMITS_PAST = """
+    SELECT number, id FROM commits WHERE owner = ? AND session = ? AND number > ? ORDER BY number"""
 FIND_COMMIT = """
     SELECT s.no, s.id, c.number FROM commits c
     JOIN sessions s ON s.owner = c.owner AND s.no = c.session
@@ -85,22 +90,32 @@ DELETE_COMMITS = "DELETE FROM commits WHERE owner = ? AND session = ?"
 ARCHIVED = """
     SELECT a.number, m.id FROM archived a JOIN messages m ON m.no = a.message
     WHERE a.owner = ? AND a.session = ? ORDER BY a.number, a.pos"""
-# Whether a message is there, and covered.
-COVERED = """
-    SELECT m.no, a.number FROM messages m
-    LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
-    WHERE m.owner = ? AND m.session = ? AND m.id = ?"""
+ARCHIVED_PAST = """
+    SELECT a.number, m.id FROM archived a JOIN messages m ON m.no = a.message
+    WHERE a.owner = ? AND a.session = ? AND a.number > ? ORDER BY a.number, a.pos"""
+ENTRIES_OF_COMMIT = """
+    SELECT m.id FROM archived a JOIN messages m ON m.no = a.message
+    WHERE a.owner = ? AND a.session = ? AND a.number = ? ORDER BY a.pos"""
+MESSAGE_THERE = "SELECT 1 FROM messages WHERE owner = ? AND session = ? AND id = ?"
 ADD_ARCHIVED = """
-    INSERT INTO archived (owner, session, message, number, pos) VALUES (?, ?, ?, ?, ?)"""
+    INSERT INTO archived (owner, session, message, number, pos)
+    SELECT owner, session, no, ?, ? FROM messages WHERE owner = ? AND session = ? AND id = ?"""
 DELETE_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ? AND message = ?"
 DELETE_ALL_ARCHIVED = "DELETE FROM archived WHERE owner = ? AND session = ?"
 
 USES = """
     SELECT id, branch, created, head, body, number FROM uses
     WHERE owner = ? AND session = ? ORDER BY created, id"""
+USES_OF = """
+    SELECT id, branch, created, head, body, number FROM uses
+    WHERE owner = ? AND session = ? AND number IS ? ORDER BY created, id"""
 ADD_USE = """
     INSERT INTO uses (owner, session, id, branch, created, head, body)
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 CLAIM_USE = """
     UPDATE uses SET number = ? WHERE owner = ? AND session = ? AND id = ? AND number IS NULL"""
+UNNAME = (
+    "DELETE FROM uses WHERE owner = ? AND instr(body, ?) > 0",
+    "DELETE FROM events WHERE owner = ? AND instr(body, ?) > 0",
+)
 DELETE_USES = "DELETE FROM uses WHERE owner = ? AND session = ?"

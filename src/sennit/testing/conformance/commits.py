@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import AddCommit, AddUses, CommitRecord, PutCommit, UseRecord
+from sennit.stores.commits import (
+    AddCommit,
+    AddUses,
+    ArchiveRecord,
+    CommitRecord,
+    PutCommit,
+    UseRecord,
+)
 from sennit.stores.records import RemoveMessages
 from sennit.testing.conformance.scene import (
     NOON,
@@ -64,6 +71,25 @@ def a_session_without_commits_has_none(store: Store) -> None:
 
 def commits_of_an_unknown_session_are_not_found(store: Store) -> None:
     raises(NotFoundError, lambda: store.commits(OWNER, new_id()), "Commits of no session")
+    raises(NotFoundError, lambda: store.archived(OWNER, new_id(), 0), "Archives of no session")
+    raises(NotFoundError, lambda: store.uses_of(OWNER, new_id(), None), "Uses of no session")
+
+
+def parts_of_what_commits_hold_can_be_read_alone(store: Store) -> None:
+    archive = _Archive(store)
+    first, second, third = archive.say("one", "two", "three")
+    made, use = archive.made(1, second, first), archive.use()
+    archive.scene.write(AddCommit(made, (use.id,)))
+    later, waiting = archive.commit(2, third), archive.use()
+    known = [ArchiveRecord(one.number, one.id, one.entries) for one in (made, later)]
+    for after in range(4):
+        same(store.archived(OWNER, archive.scene.id, after), known[after:], f"Past {after}")
+    bare = [replace(one, entries=()) for one in (made, later)]
+    same(store.commits_numbered(OWNER, archive.scene.id, [3, 2, 1]), bare, "Commits by number")
+    same(store.commits_numbered(OWNER, archive.scene.id, []), [], "No commits")
+    counted = [replace(use, commit=1)]
+    for number, uses in ((1, counted), (2, []), (None, [waiting])):
+        same(store.uses_of(OWNER, archive.scene.id, number), uses, f"Uses of {number}")
 
 
 def a_commit_is_kept_as_it_was_given(store: Store) -> None:
@@ -198,3 +224,14 @@ def a_change_that_fails_takes_commits_back(store: Store) -> None:
         raises(NotFoundError, lambda c=changes: archive.scene.write(*c), "A bad change")
         same(archive.commits(), [made], f"Commits after a write that failed at its change {at}")
         same(archive.uses(), [use], f"Uses after a write that failed at its change {at}")
+
+
+def uses_that_name_something_can_be_erased(store: Store) -> None:
+    archive = _Archive(store)
+    use = archive.use()
+    other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
+    archive.scene.write(AddUses((other,)))
+    store.unname(STRANGER, "viking://user/x.md")
+    same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
+    store.unname(OWNER, "viking://user/x.md")
+    same(archive.uses(), [other], "Uses that name something else")

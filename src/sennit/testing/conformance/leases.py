@@ -7,11 +7,30 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from sennit import clock
-from sennit.errors import ConflictError, NotFoundError
+from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import Lease, RemoveBranch
-from sennit.testing.conformance.scene import NOON, Hands, Scene, raises, same
+from sennit.stores.records import (
+    AddBranch,
+    AddMessages,
+    Append,
+    Lease,
+    RemoveBranch,
+    TakeLease,
+    Write,
+)
+from sennit.testing.conformance.scene import (
+    NOON,
+    OWNER,
+    Hands,
+    Scene,
+    branch,
+    message,
+    raises,
+    same,
+    segment,
+    session,
+)
 
 _TTL = 60_000_000
 
@@ -215,3 +234,47 @@ def a_lease_changes_nothing_in_the_branch(store: Store) -> None:
         before = door.scene.stored(door.main.id)
         door.release(door.renew(door.acquire("ada")))
         same(door.scene.stored(door.main.id), before, "The branch")
+
+
+def a_lease_taken_among_changes_is_one_like_any_other(store: Store) -> None:
+    if not store.starts_in_groups:
+        return
+    with _door(store) as door:
+        old = door.acquire("ada")
+        door.release(old)
+        (head,) = door.scene.write(TakeLease(door.main.id, "bob", _TTL))
+        assert head.taken is not None, "Taking a lease tells of it"
+        same(head.taken.lease.expires, NOON + _TTL, "When the lease ends")
+        same(head.taken.lease.token > old.token, True, "Its token grows")
+        same((head.length, head.taken.seq, head.taken.run), (1, 0, None), "How the branch stands")
+        refusal = raises(ConflictError, lambda: door.acquire("ada"), "Acquiring a held branch")
+        same(refusal.holder, "bob", "Who holds it")
+        door.renew(head.taken.lease)
+
+
+def a_held_branch_is_refused_among_changes_with_all_of_them(store: Store) -> None:
+    if not store.starts_in_groups:
+        return
+    with _door(store) as door:
+        door.acquire("ada")
+        two = message("two")
+        changes = (
+            AddMessages((two,)),
+            Append(door.main.id, (two.id,)),
+            TakeLease(door.main.id, "bob", _TTL),
+        )
+        raises(ConflictError, lambda: door.scene.write(*changes), "Taking a held branch")
+        same(door.scene.said(), ["one"], "The branch")
+
+
+def a_session_may_be_made_with_its_first_write(store: Store) -> None:
+    if not store.starts_in_groups:
+        return
+    record, tail = session(metadata={"of": "ada"}), segment()
+    write = Write(OWNER, record.id, (AddBranch(branch("main", tail), tail),), record)
+    made = store.write_many([write])
+    same([isinstance(one, SennitError) for one in made], [False], "Whether it was refused")
+    same(store.load(OWNER, record.id).session.metadata, {"of": "ada"}, "The session")
+    (again,) = store.write_many([write])
+    same(isinstance(again, ExistsError), True, "Making it again is refused")
+    same(len(store.load(OWNER, record.id).branches), 1, "Its branches")

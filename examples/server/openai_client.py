@@ -1,0 +1,37 @@
+"""OpenAI's own client, pointed at Sennit: nothing but its address differs.
+
+The server runs here in a thread, with a model that says what it is told to. Elsewhere it would be
+`sennit serve`, and the address http://127.0.0.1:8765/v1.
+"""
+
+from threading import Thread
+
+from openai import OpenAI
+
+from sennit.server.app import create_app
+from sennit.server.serving import Server, listen
+from sennit.server.settings import ServerSettings
+from sennit.testing import ScriptedModel
+
+script = ["The bowline.", "It holds, and comes undone.", "The sheet bend joins two ropes."]
+settings = ServerSettings(url=":memory:", port=0, models=(ScriptedModel(script, name="sage"),))
+listener = listen(settings)
+server = Server(create_app(settings), settings)
+thread = Thread(target=server.run, kwargs={"sockets": [listener]})
+thread.start()
+
+address = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+with OpenAI(base_url=address, api_key="none") as client:
+    first = client.responses.create(model="sage", input="Name a knot.")
+    print(first.output_text)
+    why = client.responses.create(
+        model="sage", input="Why that one?", previous_response_id=first.id
+    )
+    print(why.output_text)
+    other = client.responses.create(  # continued a second time: a fork
+        model="sage", input="Name another.", previous_response_id=first.id
+    )
+    print(other.output_text)
+
+server.should_exit = True
+thread.join()

@@ -1,0 +1,111 @@
+"""docs/cli.md, written from the program itself: `make docs`, or `python -m scripts.cli_page`.
+
+A test compares the page with what this writes, so the page cannot drift from the program.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer.main
+
+from sennit.cli.app import app
+
+PAGE = Path(__file__).parent.parent / "docs" / "cli.md"
+_TOP = """\
+# Command line
+
+`sennit` is the program (`pip install 'sennit[cli]'`, or `make chat` in this folder, which leaves it
+in `.venv/bin`). [Chat](chat.md) tells more of the conversation itself. Exit codes: 0 if all went
+well, 1 if not (with one line that says why), 2 for a wrong option, 130 after an interrupt.
+
+Shell completion knows the commands, your sessions and their branches:
+
+```sh
+sennit --install-completion     # for the shell you are in; open a new one afterwards
+```
+
+This page is written by `make docs` from the program.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    program: Any = typer.main.get_command(app)
+    sections = [_TOP, *_first_steps(program)]
+    for name, command in _commands(program, "sennit"):
+        sections.append("\n".join(_section(name, command)))
+    return "\n".join(sections)
+
+
+def _commands(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """All commands, those of a group after the group."""
+    for name, command in group.commands.items():
+        yield f"{prefix} {name}", command
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix} {name}")
+
+
+def _first_steps(program: Any) -> Iterator[str]:
+    _, steps, *more = _paragraphs(program.help)
+    yield f"```sh\n{steps}\n```\n"
+    yield from (f"{paragraph}\n" for paragraph in more)
+
+
+def _paragraphs(text: str) -> list[str]:
+    blocks = inspect.cleandoc(text).split("\n\n")
+    return [
+        block.removeprefix("\b").strip("\n") if block.startswith("\b") else " ".join(block.split())
+        for block in blocks
+    ]
+
+
+def _section(name: str, command: Any) -> Iterator[str]:
+    yield f"## {name}\n"
+    for paragraph in _paragraphs(command.help or ""):
+        yield f"{paragraph}\n"
+    if hasattr(command, "commands"):
+        inside = ", ".join(f"[`{one}`](#{name} {one})" for one in command.commands)
+        yield inside.replace(f"#{name} ", f"#{name.replace(' ', '-')}-") + "\n"
+        return
+    shown = [one for one in command.params if not one.hidden and one.name != "help"]
+    arguments = " ".join(_metavar(one) for one in shown if one.param_type_name == "argument")
+    yield f"```text\n{' '.join(filter(None, (name, '[OPTIONS]', arguments)))}\n```\n"
+    yield "| | |\n|---|---|"
+    yield from (f"| {_named(one)} | {_told(one)} |" for one in shown)
+    yield ""
+
+
+def _metavar(parameter: Any) -> str:
+    if parameter.metavar:
+        return parameter.metavar
+    if parameter.param_type_name == "option":
+        return parameter.opts[0].lstrip("-").upper()
+    return parameter.name.upper() if parameter.required else f"[{parameter.name.upper()}]"
+
+
+def _named(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return _cell(f"`{_metavar(parameter)}`")
+    names = " / ".join(f"`{one}`" for one in (*parameter.opts, *parameter.secondary_opts))
+    return names if parameter.is_flag else _cell(f"{names} `{_metavar(parameter)}`")
+
+
+def _told(parameter: Any) -> str:
+    told = _cell(" ".join((parameter.help or "").split()))
+    default = parameter.default
+    plain = isinstance(default, (str, int, float)) and not isinstance(default, bool)
+    if plain and parameter.param_type_name == "option":
+        return f"{told} Default: `{default}`.".strip()
+    return told
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Sennit for programs that are written for another framework; each adapter is a module here."""

@@ -1,0 +1,65 @@
+"""A LangGraph thread that is kept ready: its session, its log, and what that says.
+
+Whoever looks at `known` holds the lock; a record is durable before it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from threading import RLock
+from typing import Any
+
+from sennit.adapters.checkpoints import CheckpointKey, Thread
+from sennit.adapters.log import Log
+from sennit.api.session import Session
+
+_LOG = "langgraph"
+
+
+class OpenThread:
+    """A thread, as it is after `follow`."""
+
+    def __init__(self, session: Session) -> None:
+        self.lock = RLock()
+        self._session = session
+        self._log = Log(_LOG)
+        self.known = Thread()
+
+    def follow(self, session: Session) -> None:
+        """Take in what is new."""
+        with self.lock:
+            self._session = session
+            anew, messages = self._log.new(session)
+            if anew:
+                self.known = Thread()
+            for message in messages:
+                self.known.take(message.id, message.metadata[_LOG])
+
+    def keys(self) -> list[CheckpointKey]:
+        """All its checkpoints."""
+        with self.lock:
+            return list(self.known.keys())
+
+    def write(self, *records: Mapping[str, Any]) -> None:
+        """Add records, all or none."""
+        with self.lock:
+            self._log.add(self._session, [self._log.record(one) for one in records])
+            self.follow(self._session)
+
+    def records(self) -> list[Mapping[str, Any]]:
+        """All of its log."""
+        branch = self._session.get_branch(_LOG)
+        return [message.metadata[_LOG] for message in branch.messages]
+
+    def drop(self, choose: Callable[[Thread], Collection[CheckpointKey]]) -> None:
+        """Erase checkpoints; first what others need of them is kept elsewhere."""
+        with self.lock:
+            gone = choose(self.known)
+            if not gone:
+                return
+            erased, values = self.known.without(gone)
+            if values:
+                self.write({"values": [list(one) for one in values]})
+            for message in erased:
+                self._session.remove_message(message)
+            self.follow(self._session)

@@ -1,0 +1,44 @@
+"""Being a worker: finishing what the programs of all users have committed in the background."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from sennit.api.address import store_at
+from sennit.errors import ValidationError
+
+if TYPE_CHECKING:
+    from sennit.memory.result import CommitResult
+    from sennit.services.model import Model
+    from sennit.stores.queue import Serving
+
+
+def work(
+    url: str | PathLike[str] | None = None,
+    serving: Serving | None = None,
+    *,
+    model: Callable[[], Model] | None = None,
+    told: Callable[[CommitResult], object] = lambda _: None,
+) -> None:
+    """Finish commits of a PostgreSQL store, of all its users, until SIGTERM or SIGINT.
+
+    `url` is as for `sennit.open`. Any number of programs may do so at once, on any machines;
+    `serving` says how. `model` makes a model that thinks, else rules do. `told` is told what became
+    of each commit, in the thread that did it. Raises StoreError, and ValidationError for a store
+    whose commits are finished by the programs that make them.
+    """
+    from sennit.memory.served import Finisher
+    from sennit.stores.queue import ServedStore, Serving
+
+    store = store_at(url)
+    try:
+        if not isinstance(store, ServedStore):
+            raise ValidationError(
+                "Workers serve a PostgreSQL store; what is committed to any other is finished by "
+                "the program that commits, or by the next one: client.finish_commits()."
+            )
+        store.serve(Finisher(store, model, told), serving or Serving())
+    finally:
+        store.close()

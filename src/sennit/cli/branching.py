@@ -1,0 +1,119 @@
+"""`sennit diff` and `fork`: two ways from one point."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from sennit.cli.completing import branch_names
+from sennit.cli.opening import (
+    JsonOption,
+    StoreOption,
+    branch_named,
+    existing,
+    latest_branch,
+    session_named,
+)
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.words import clean, counted, said
+from sennit.errors import NotFoundError, ValidationError
+from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
+
+_Branch = Annotated[
+    str, typer.Argument(metavar="BRANCH", help="Its name or id.", autocompletion=branch_names)
+]
+
+
+def diff(
+    name: SessionArgument,
+    a: _Branch,
+    b: _Branch,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two branches: what they share, and what each has since."""
+    with existing(store) as client:
+        session = session_named(client, name)
+        found = session.diff(branch_named(session, a), branch_named(session, b))
+        sides = [(found.a.name, found.since_a), (found.b.name, found.since_b)]
+        ancestor = None if found.ancestor is None else found.ancestor.to_dict()
+        told = [{"branch": one, "since": _dicts(since)} for one, since in sides]
+    if as_json:
+        shared = {"common": found.common, "ancestor": ancestor, "same_system": found.same_system}
+        print_json({"session": name, **shared, "a": told[0], "b": told[1]})
+        return
+    typer.echo(f"{clean(sides[0][0])} and {clean(sides[1][0])} share {_messages(found.common)}.")
+    if found.ancestor is not None:
+        typer.echo(f"  {found.ancestor.role.value}: {said(found.ancestor)}")
+    if not found.same_system:
+        typer.echo("Their system messages differ.")
+    for branch, since in sides:
+        typer.echo(f"{clean(branch)} has {_messages(len(since))} since{':' if since else '.'}")
+        for message in since:
+            typer.echo(f"  {message.role.value}: {said(message)}")
+
+
+def fork(
+    name: SessionArgument,
+    branch: BranchOption = None,
+    at: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER|ID", help="The last message it keeps; by default all."),
+    ] = None,
+    new_name: Annotated[
+        str | None, typer.Option("--name", help="What to call it; otherwise a name is made.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fork a branch, to try another way.
+
+    The fork shares what was said and copies nothing. Messages count from 1, as show lists them.
+    """
+    with existing(store) as client:
+        session = session_named(client, name)
+        source = branch_named(session, branch) if branch else latest_branch(session)
+        forked = source.fork(
+            at=None if at is None else _place(source, at), name=new_name, system=True
+        )
+        kept = len(forked)
+    if as_json:
+        print_json(
+            {
+                "session": name,
+                "branch": forked.name,
+                "id": str(forked.id),
+                "forked_from": source.name,
+                "messages": kept,
+            }
+        )
+        return
+    typer.echo(clean(forked.name))
+    typer.echo(
+        f"{_messages(kept)} of {clean(source.name)}; go on with: "
+        f"sennit chat --session {clean(name)} --branch {clean(forked.name)}",
+        err=True,
+    )
+
+
+def _place(branch: Branch, at: str) -> int | str:
+    """The index that a number, or the id, of a message stands for."""
+    if not at.isdecimal():
+        if at not in branch:
+            raise NotFoundError(f"Branch {branch.name!r} has no message {at!r}; show --json lists.")
+        return at
+    number = int(at)
+    if not 1 <= number <= len(branch):
+        there = _messages(len(branch))
+        raise ValidationError(f"--at counts from 1, and {branch.name!r} has {there}; got {at}.")
+    return number - 1
+
+
+def _messages(number: int) -> str:
+    return counted(number, "message")
+
+
+def _dicts(messages: tuple[Message, ...]) -> list[dict[str, Any]]:
+    return [message.to_dict() for message in messages]

@@ -1,0 +1,42 @@
+"""`sennit mcp`: sessions and memories for programs that speak the Model Context Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from sennit.api.open import open as open_client
+from sennit.cli.opening import StoreOption
+from sennit.errors import MissingExtraError
+from sennit.services.imodel import iModel
+
+
+def mcp(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Who answers continue_session; as for chat. Otherwise nobody."),
+    ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="The address of a server that speaks the provider's form.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Let nothing be changed.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Serve sessions and memories as MCP tools on stdin and stdout.
+
+    Name it in the settings of an assistant that takes MCP servers: {"command": "sennit", "args":
+    ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
+    """
+    try:
+        from sennit.server.mcp_api import serve_stdio
+        from sennit.server.mcp_tools import Reach
+        from sennit.server.tokens import SCOPES, Scope
+    except ImportError as error:
+        raise MissingExtraError.of("sennit mcp", "mcp") from error
+
+    answering = None if model is None else iModel(model, base_url=base_url)
+    allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
+    with open_client(store) as client:
+        asyncio.run(serve_stdio(Reach(client, frozenset(allowed), answering)))

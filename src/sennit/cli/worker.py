@@ -1,0 +1,87 @@
+"""`sennit worker`: finish what others have committed in the background, on any number of machines.
+
+One line per commit, as it is done. It ends in good order when told to (SIGTERM, Ctrl-C): what is
+under way is finished first, and what is killed nevertheless is taken over by another worker.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import datetime
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sennit.api.work import work
+from sennit.cli.memory import ModelOption
+from sennit.cli.opening import JsonOption, StoreOption
+from sennit.cli.words import clean, counted
+from sennit.services.imodel import iModel
+from sennit.stores.queue import Serving
+
+if TYPE_CHECKING:
+    from sennit.memory.result import CommitResult
+
+
+def worker(
+    concurrency: Annotated[int, typer.Option(min=1, help="How many commits at once.")] = 1,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End when nothing is left to do now.")
+    ] = False,
+    model: ModelOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Finish what was committed in the background; for PostgreSQL stores, of all users."""
+    _log_to_stderr()
+    done = _Done(as_json=as_json)
+    typer.echo(f"Working, {concurrency} at a time; SIGTERM or Ctrl-C ends it.", err=True)
+    work(
+        store,
+        Serving(concurrency=concurrency, drain=drain),
+        model=None if model is None else partial(iModel, model),
+        told=done,
+    )
+    typer.echo(f"Done: {counted(done.count, 'commit')}.", err=True)
+
+
+class _Done:
+    """Prints what becomes of commits, and counts those that are done with."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json, self._one = as_json, Lock()
+        self.count = 0
+
+    def __call__(self, result: CommitResult) -> None:
+        """Called by the threads that do the work."""
+        with self._one:
+            self._tell(result)
+
+    def _tell(self, result: CommitResult) -> None:
+        self.count += result.status != "pending"
+        if self._as_json:
+            typer.echo(json.dumps(result, ensure_ascii=False))
+        else:
+            typer.echo(f"{datetime.now().astimezone():%H:%M:%S} {_line(result)}")
+        sys.stdout.flush()
+
+
+def _line(result: dict[str, Any]) -> str:
+    """What became of a commit, in one line without a word of what was said."""
+    told = f"{result['status']} {result['task_id']}"
+    if result["status"] in ("pending", "failed"):
+        return f"{told}: {clean('; '.join(result['reasons']))}"
+    return f"{told}: {result['memories_extracted']} remembered, by {result['method']}"
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    for name in ("sennit", "procrastinate"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)

@@ -1,0 +1,159 @@
+"""Responses that are kept: found again by their id, continued, told again and deleted.
+
+The id of a response holds those of its session and of the first thing that was said for it, so it
+is found without an index, and only among the sessions of its owner. On its branch stand what was
+said, then what was answered; continuing it goes on there, or on a fork if others have done so.
+"""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from sennit.api.client import Client
+from sennit.api.session import Session
+from sennit.errors import NotFoundError
+from sennit.messages.message import Message
+from sennit.server.openai_output import Head
+from sennit.server.openai_place import Place, begin_apart, continued
+from sennit.server.openai_wire import Answer, Sent, answer_among, check_calls
+from sennit.server.owners import Caller
+from sennit.sessions.branch import Branch
+
+_PREFIX = "resp_"
+
+
+def response_id(session: UUID, first: UUID) -> str:
+    """The id of a response, by its session and the first thing said for it."""
+    return _PREFIX + urlsafe_b64encode(session.bytes + first.bytes).decode().rstrip("=")
+
+
+def _ids(name: str) -> tuple[UUID, UUID] | None:
+    try:
+        raw = urlsafe_b64decode(name.removeprefix(_PREFIX) + "=")
+    except (NotBase64, ValueError):
+        return None
+    if not name.startswith(_PREFIX) or len(raw) != 32:
+        return None
+    return UUID(bytes=raw[:16]), UUID(bytes=raw[16:])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptResponse:
+    """A response that stands on a branch."""
+
+    branch: Branch
+    index: int
+    """Where what was said for it begins."""
+
+    @property
+    def session(self) -> Session:
+        """The session it is in."""
+        found = self.branch.session
+        assert isinstance(found, Session)
+        return found
+
+    @property
+    def first(self) -> Message:
+        """The first thing that was said for it."""
+        return self.session.messages[self.branch[self.index]]
+
+    @property
+    def _count(self) -> int:
+        return self.first.metadata.get("said", 1)
+
+    @property
+    def said(self) -> list[Message]:
+        """What was said for it."""
+        return self.session.messages.pick(self.branch[self.index : self.index + self._count])
+
+    @property
+    def answer(self) -> Answer:
+        """What was answered; empty if nothing was."""
+        rest = self.branch.items_of(self.session.messages, self.index + self._count)
+        answer = answer_among(rest[:1] and rest)
+        begins = bool(rest) and bool(answer.messages) and rest[0].id == answer.messages[0].id
+        return answer if begins else Answer(())
+
+    @property
+    def end(self) -> int:
+        """How many messages there are up to its end, without the system message."""
+        through = self.index + self._count + len(self.answer.messages)
+        return through - (self.branch.system is not None)
+
+    @property
+    def lasting(self) -> str | None:
+        """How to behave, as far as that holds for what follows."""
+        return self.first.metadata.get("lasting")
+
+    @property
+    def head(self) -> Head:
+        """What is known of it besides its answer."""
+        first = self.first
+        return Head(
+            response_id(self.session.id, first.id),
+            first.created_us // 1_000_000,
+            dict(first.metadata.get("response", {})),
+        )
+
+
+async def find_response(caller: Caller, name: str) -> KeptResponse | None:
+    """The response with that id, if the owner has it."""
+    ids = _ids(name)
+    if ids is None:
+        return None
+    found = _response(caller.client.opened(ids[0]), ids[1])
+    return found or await to_thread(_looked_up, caller, *ids)
+
+
+def _looked_up(caller: Caller, session: UUID, first: UUID) -> KeptResponse | None:
+    try:
+        return _response(caller.open.hold(caller.client.session(session, create=False)), first)
+    except NotFoundError:
+        return None
+
+
+def _response(session: Session | None, first: UUID) -> KeptResponse | None:
+    if session is None or first not in session.messages:
+        return None
+    if "response" not in session.messages[first].metadata:
+        return None
+    # Forks have it too; it was said on the oldest.
+    holding = [branch for branch in session.branches if first in branch]
+    if not holding:
+        return None
+    branch = min(holding, key=lambda one: one.created_us)
+    return KeptResponse(branch, branch.index(first))
+
+
+async def place_after(kept: KeptResponse, sent: Sent) -> Place:
+    """Where a response is continued; raises Problem 400 for calls without results."""
+    answer = kept.answer
+    check_calls(sent.messages, [call.id for call in answer.calls])
+    return await to_thread(continued, Place(kept.branch, sent.messages, kept.end), sent.system)
+
+
+def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place:
+    """The same in a session that no store keeps."""
+    calls = [] if kept is None else [call.id for call in kept.answer.calls]
+    check_calls(sent.messages, calls)
+    place = begin_apart(client, sent)
+    if kept is None:
+        return place
+    first = int(kept.branch.system is not None)
+    before = kept.session.messages.pick(kept.branch[first : first + kept.end])
+    place.session.add_messages(before, branches=place.branch)
+    return replace(place, at=len(before))
+
+
+def delete_response(caller: Caller, kept: KeptResponse) -> None:
+    """Erase what was said and answered; a session with nothing else in it goes too."""
+    session = kept.session
+    for message in (*kept.said, *kept.answer.messages):
+        session.remove_message(message)
+    if not any(branch.tail.total for branch in session.branches):
+        caller.open.drop(session.id)
+        caller.client.delete_session(session.id)

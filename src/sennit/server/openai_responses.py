@@ -1,0 +1,284 @@
+"""/v1/responses: answers that are kept under an id, continued, forked, told again and deleted."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from starlette.responses import Response
+
+from sennit import clock
+from sennit.ids import new_id
+from sennit.messages.models import ModelSchema
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape, ok
+from sennit.server.openai_chat import answer_in, where
+from sennit.server.openai_items import (
+    ResponsesAsk,
+    SchemaFormat,
+    answer_format,
+    items_of,
+    sent_items,
+)
+from sennit.server.openai_kept import (
+    KeptResponse,
+    copied_after,
+    delete_response,
+    find_response,
+    place_after,
+    response_id,
+)
+from sennit.server.openai_output import Head, ResponseEvents, asked_for
+from sennit.server.openai_place import Named, Place, anchored, place_of, said_before
+from sennit.server.openai_request import Once, named_by, once_of, remembers
+from sennit.server.openai_shapes import JsonObjectFormat, bad, checked, refuse_unsupported
+from sennit.server.openai_stream import EventStream, told
+from sennit.server.openai_turn import Wanted, answered, known_model, watched, while_there
+from sennit.server.openai_wire import Answer, Sent, offered, schema_form, wanted_form
+from sennit.server.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A response that is to be answered, or was."""
+
+    head: Head
+    place: Place
+    answer: Answer | None = None
+
+
+async def create(call: Call) -> Response:
+    """Answer, whole or as a stream of events."""
+    ask: ResponsesAsk = call.body
+    _refuse(ask)
+    streams = known_model(call.server, ask.model).streams
+    wanted, once, limits = _wanted(call, ask), once_of(call), call.server.settings.limits
+    async with AsyncExitStack() as stack:
+        if once is not None:
+            await stack.enter_async_context(once.lock)
+        begun = await _begun(call, ask, once)
+        answer = begun.answer
+        if answer is None and not (ask.stream and streams):
+            place, result = await while_there(call.receive, answered(begun.place, wanted))
+            answer = answer_in(result, place.say)
+        if answer is not None and not ask.stream:
+            return ok(begun.head.answered(answer))
+        events = ResponseEvents(begun.head)
+        if answer is not None:
+            pieces = _at_once(events, answer)
+        else:
+            pieces = told(watched(begun.place, wanted), events.encoded, events.failed)
+        return EventStream(pieces, stack.pop_all(), limits, where(begun.place))
+
+
+async def _at_once(events: ResponseEvents, answer: Answer) -> AsyncGenerator[bytes]:
+    yield b"".join(events.encoded_answer(answer))
+
+
+def _refuse(ask: ResponsesAsk) -> None:
+    refuse_unsupported(ask)
+    if ask.previous_response_id is not None and ask.conversation is not None:
+        raise bad("conversation", "Name a 'conversation' or a 'previous_response_id', not both.")
+    if ask.text is not None and ask.text.verbosity not in (None, "medium"):
+        raise bad("text.verbosity", "'text.verbosity' is not supported here.", "unsupported")
+    if "message.output_text.logprobs" in (ask.include or ()):
+        raise bad("include", "There are no logprobs here.", "unsupported")
+
+
+def _wanted(call: Call, ask: ResponsesAsk) -> Wanted:
+    functions = [] if ask.tool_choice == "none" else ask.tools or ()
+    return Wanted(
+        model=ask.model,
+        tools=tuple(offered(functions)),
+        form=_form(ask),
+        params=checked(ask.params),
+        remembers=ask.store is not False and remembers(call, ask),
+    )
+
+
+def _form(ask: ResponsesAsk) -> ModelSchema | None:
+    given = answer_format(ask)
+    if isinstance(given, SchemaFormat):
+        return schema_form(given)
+    return wanted_form(given if isinstance(given, JsonObjectFormat) else None)
+
+
+async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
+    """Where a response goes, with an id by which it is found again."""
+    before = await _previous(call, ask)
+    lasting = None if before is None else before.lasting
+    sent = sent_items(ask.input, ask.instructions, lasting)
+    if ask.store is False:
+        place = copied_after(call.caller.client, before, sent)
+        return _new(ask, sent, place, None)
+    named = _named(call, ask, before)
+    if once is not None:
+        found = await said_before(call.caller, sent, named, once.uid)
+        if found is not None:
+            return _again(KeptResponse(*found), once)
+    if before is not None:
+        place = await place_after(before, sent)
+    else:
+        place = await place_of(call.caller, sent, named, anew=True)
+    return _new(ask, sent, place, once)
+
+
+async def _previous(call: Call, ask: ResponsesAsk) -> KeptResponse | None:
+    name = ask.previous_response_id
+    if name is None:
+        return None
+    found = await find_response(call.caller, name)
+    if found is None:
+        known = f"There is no response {name[:100]!r}; it may have been deleted, or never kept."
+        raise bad("previous_response_id", known, "previous_response_not_found")
+    return found
+
+
+def _named(call: Call, ask: ResponsesAsk, before: KeptResponse | None) -> Named | None:
+    if before is not None:
+        return Named(session=str(before.session.id))
+    if (conversation := ask.conversation_id) is not None:
+        if not conversation:
+            raise bad("conversation", "The id of a conversation must not be empty.")
+        return Named(session=conversation, history="new")
+    return named_by(call, ask)
+
+
+def _new(ask: ResponsesAsk, sent: Sent, place: Place, once: Once | None) -> _Begun:
+    uid = new_id() if once is None else once.uid
+    asked = asked_for(ask)
+    notes: dict[str, Any] = {"response": asked} | ({} if once is None else once.notes)
+    if sent.lasting is not None:
+        notes["lasting"] = sent.lasting
+    head = Head(response_id(place.session.id, uid), clock.now_us() // 1_000_000, asked)
+    return _Begun(head, anchored(place, uid, notes))
+
+
+def _again(kept: KeptResponse, once: Once) -> _Begun:
+    """A response that was asked for before; one that came to nothing is tried again."""
+    once.check(kept.first.metadata.get("request"))
+    answer = kept.answer
+    place = Place(kept.branch, (), kept.branch.tail.total)
+    return _Begun(kept.head, place, answer if answer.messages else None)
+
+
+async def retrieve(call: Call) -> dict[str, Any]:
+    """A response that is kept."""
+    if b"stream=true" in call.http["query_string"].lower():
+        raise bad("stream", "A kept response is not streamed again; leave 'stream' out.")
+    kept = await _kept(call)
+    answer = kept.answer
+    if answer.messages:
+        return kept.head.answered(answer)
+    if await to_thread(_is_running, kept):
+        return kept.head.told("in_progress", [])
+    return kept.head.failed(Problem(502, "server_error", "The model did not answer."), [])
+
+
+def _is_running(kept: KeptResponse) -> bool:
+    from sennit.sessions.runs import BranchRuns
+
+    last = BranchRuns(kept.branch).last()
+    return last is not None and last.state == "running"
+
+
+async def _kept(call: Call) -> KeptResponse:
+    name = call.path["response"]
+    found = await find_response(call.caller, name)
+    if found is None:
+        raise Problem(404, "not_found", f"There is no response {name[:100]!r}.")
+    return found
+
+
+class Deleted(Shape):
+    """That a response is gone."""
+
+    id: str
+    object: str = "response"
+    deleted: bool = True
+
+
+async def delete(call: Call) -> Deleted:
+    """Erase a response."""
+    kept = await _kept(call)
+    await to_thread(delete_response, call.caller, kept)
+    return Deleted(id=call.path["response"])
+
+
+class ItemsQuery(Ask):
+    """Which of the items."""
+
+    limit: int = 20
+    order: Literal["asc", "desc"] = "desc"
+    after: str | None = None
+
+
+async def input_items(call: Call) -> dict[str, Any]:
+    """What was said for a response, page by page."""
+    asked: ItemsQuery = call.query
+    if not 1 <= asked.limit <= 100:
+        raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
+    items = [item for message in (await _kept(call)).said for item in items_of(message)]
+    return page(items, asked)
+
+
+def page(items: list[dict[str, Any]], asked: ItemsQuery) -> dict[str, Any]:
+    """A page of a list, as OpenAI's clients turn them."""
+    if asked.order == "desc":
+        items = items[::-1]
+    if asked.after is not None:
+        at = next((at for at, one in enumerate(items) if one["id"] == asked.after), None)
+        if at is None:
+            raise bad("after", f"There is no item {asked.after[:100]!r} here.")
+        items = items[at + 1 :]
+    shown = items[: asked.limit]
+    return {
+        "object": "list",
+        "data": shown,
+        "first_id": shown[0]["id"] if shown else None,
+        "last_id": shown[-1]["id"] if shown else None,
+        "has_more": len(items) > len(shown),
+    }
+
+
+def endpoints() -> list[Endpoint]:
+    """The routes of this room."""
+    return [
+        Endpoint(
+            method="POST",
+            path="/v1/responses",
+            handle=create,
+            scope="run",
+            summary="Answer, as OpenAI's responses do",
+            body=ResponsesAsk,
+            misfit=400,
+            answer=dict[str, Any],
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{response}",
+            handle=retrieve,
+            scope="read",
+            summary="A response that is kept",
+            answer=dict[str, Any],
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/v1/responses/{response}",
+            handle=delete,
+            scope="write",
+            summary="Erase a response",
+            answer=Deleted,
+        ),
+        Endpoint(
+            method="GET",
+            path="/v1/responses/{response}/input_items",
+            handle=input_items,
+            scope="read",
+            summary="What was said for a response",
+            query=ItemsQuery,
+            answer=dict[str, Any],
+        ),
+    ]

@@ -1,0 +1,194 @@
+"""One turn for OpenAI's clients: a run of the turn loop with one answer, watched or not.
+
+The tools are the client's: the model's calls go back to it, and it sends what came of them as what
+it says next. A branch on which somebody else is busy, or was faster, is left by a fork, so that
+every client sees exactly the conversation it sent. Whoever goes away stops the model, and what was
+said until then is kept.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, Task, create_task, current_task, to_thread
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from starlette.types import Receive
+
+from sennit.errors import ModelError, SennitError, ValidationError
+from sennit.messages.models import ModelSchema
+from sennit.server.openai_place import Place, aside, asked_in_form
+from sennit.server.openai_shapes import bad
+from sennit.server.problems import Problem, problem_of
+from sennit.server.state import ServerState
+from sennit.services.model import Model, shapes_output
+from sennit.services.tools import Tool
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.events import AnyEvent, RunEnded
+from sennit.turns.options import SessionOptions
+from sennit.turns.returns import Return
+
+_T = TypeVar("_T")
+
+ONE_ANSWER = SessionOptions(process_tools=False, max_turns=1, summarize_at=None)
+"""One provider turn; a conversation that is too long is refused, as its client has to know."""
+
+_STATUSES: Mapping[str, tuple[int, str]] = {
+    "auth": (502, "model_auth"),
+    "bad_request": (400, "model_refused_request"),
+    "not_found": (404, "model_not_found"),
+    "context": (400, "context_length_exceeded"),
+    "rate_limit": (429, "rate_limit_exceeded"),
+    "overloaded": (503, "overloaded"),
+    "timeout": (504, "timeout"),
+    "network": (502, "network"),
+    "busy": (503, "overloaded"),
+}
+_REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Who is to answer, and how."""
+
+    model: str
+    tools: tuple[Tool, ...] = ()
+    form: ModelSchema | None = None
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    remembers: bool = False
+    """Whether the model is told what is remembered."""
+
+
+def known_model(server: ServerState, name: str) -> Model:
+    """The model of that name; raises Problem 404."""
+    found = server.models.get(name)
+    if found is None:
+        there = ", ".join(map(repr, server.models))
+        told = f"There is no model {name[:200]!r} here; there are: {there}."
+        raise Problem(404, "model_not_found", told, param="model")
+    return found
+
+
+async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
+    """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
+    while True:
+        place, conversation = await _prepared(place, wanted)
+        result = await conversation.say(place.say, ONE_ANSWER, at=place.at)
+        if not _elsewhere(result, place):
+            return place, sound(result)
+        place = await _beside(place)
+
+
+async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
+    """A run as it happens; closing it stops the run and keeps what was said.
+
+    Raises Problem if the run cannot begin, AccessError if it may not.
+    """
+    while True:
+        place, conversation = await _prepared(place, wanted)
+        async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
+            async for event in watch:
+                if isinstance(event, RunEnded) and _elsewhere(event.result, place):
+                    break
+                yield event
+            else:
+                return
+        place = await _beside(place)
+
+
+async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:
+    """The conversation at a place; raises AccessError, Problem 400 for what a model cannot take."""
+    contexts: Iterable[Any] = ()
+    if wanted.remembers:
+        from sennit.memory.context import MemoryContext
+
+        contexts = [MemoryContext(place.session.memory)]
+    await _granted(place, wanted)
+    try:
+        conversation = place.session.conversation(
+            place.branch,
+            model=wanted.model,
+            tools=wanted.tools,
+            contexts=contexts,
+            **wanted.params,
+        )
+    except ValidationError as error:
+        raise bad(None, str(error)) from None
+    if wanted.form is None:
+        return place, conversation
+    request = conversation.request
+    if not await shapes_output(request.model):
+        return asked_in_form(place, wanted.form), conversation
+    return place, ConversationSession(replace(request, output=wanted.form))
+
+
+async def _beside(place: Place) -> Place:
+    """The same on a fork, because somebody else is busy there or was faster."""
+    system = place.branch.system
+    return await aside(place, None if system is None else system.id)
+
+
+async def _granted(place: Place, wanted: Wanted) -> None:
+    """Grant the branch what its owner asks for just now; one that was made here has it already."""
+    names = {wanted.model, *(tool.name for tool in wanted.tools)}
+    if not all(map(place.branch.may_use, names)):
+        await to_thread(place.branch.grant, resources=names)
+
+
+def _elsewhere(result: Return, place: Place) -> bool:
+    """Whether it has to be tried on a fork: the branch is not, or not any more, this history's."""
+    refused = result.stop_reason == "invalid" and place.at is not None
+    return refused and result.messages[0].code in ("busy", "moved")
+
+
+def sound(result: Return) -> Return:
+    """The same if there is an answer, cut off or not; raises Problem if there is none."""
+    if result.stop_reason in ("stable", "length"):
+        return result
+    raise problem_in(result)
+
+
+def problem_in(result: Return) -> Problem:
+    """What a client is told of a run that failed."""
+    if result.stop_reason == "cancelled":
+        return Problem(503, "cancelled", "The answer was stopped; what was said is kept.")
+    error, notice = result.error, result.messages[-1]
+    if isinstance(error, ModelError):
+        status, code = _STATUSES.get(error.kind, (502, "model"))
+        after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
+        headers = {} if after is None else {"retry-after": after}
+        return Problem(status, code, str(error), headers=headers)
+    if isinstance(error, SennitError):
+        return problem_of(error)
+    return Problem(_REFUSED.get(notice.code, 502), notice.code, notice.text)
+
+
+async def while_there(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
+    """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
+    here, left = current_task(), False
+    assert here is not None
+
+    def leave(task: Task[None]) -> None:
+        nonlocal left
+        if not task.cancelled():
+            left = True
+            here.cancel()
+
+    leaving = create_task(gone(receive))
+    leaving.add_done_callback(leave)
+    try:
+        return await work
+    except CancelledError:
+        if not left:
+            raise
+        here.uncancel()
+        raise Problem(499, "gone", "You went away; the model was stopped.") from None
+    finally:
+        leaving.remove_done_callback(leave)
+        leaving.cancel()
+
+
+async def gone(receive: Receive) -> None:
+    """Wait until the client has gone away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

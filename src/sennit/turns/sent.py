@@ -1,0 +1,80 @@
+"""What a model is sent of a branch: what is current, and all of a turn that is not over.
+
+Entries that a commit has archived are left out of prompts. A commit may come at any moment, also
+between a question and its answer: what waits for an answer is sent, archived or not, and so
+are the calls whose results came after the commit, as long as their turn goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from sennit.containers.progression import Progression
+from sennit.messages.content import AssistantResponseContent, InstructionContent, MessageContent
+from sennit.messages.message import Message
+from sennit.sessions.current import Current
+from sennit.turns.returns import SPECIAL
+
+if TYPE_CHECKING:
+    from sennit.sessions.branch import Branch
+
+_FIRST = 16
+
+
+def sent(branch: Branch) -> Progression | list[UUID]:
+    """The ids of what a prompt holds; one that grows with the branch, if nothing stands apart."""
+    with branch.session.lock:
+        current = branch.current
+        if not isinstance(current, Current):
+            return current
+        begin = _open_from(branch)
+        if begin >= current.archived_to:
+            return current
+        return [uid for at, uid in enumerate(branch) if at >= begin or uid in current]
+
+
+def sent_messages(branch: Branch) -> list[Message]:
+    """The messages that a prompt holds."""
+    with branch.session.lock:
+        return branch.session.messages.pick(list(sent(branch)))
+
+
+def _open_from(branch: Branch) -> int:
+    """Where the last turn begins if it is not over, on the branch; read no further than needed."""
+    for start, messages in _from_the_end(branch):
+        begin = start + unfinished_from(messages)
+        if begin > start or start == 0:
+            return begin
+    return len(branch)
+
+
+def _from_the_end(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
+    """The end of a branch, from shortly before it, then from further and further back."""
+    size = _FIRST
+    while True:
+        start = max(0, len(branch) - size)
+        yield start, branch.session.messages.pick(branch[start:])
+        if start == 0:
+            return
+        size *= 4
+
+
+def unfinished_from(messages: Sequence[Message]) -> int:
+    """Where the last turn begins if it is not over: from there on nothing may be replaced.
+
+    A turn is over with a text after which the user speaks, or nobody. Messages of special turns
+    are no part of any.
+    """
+    following: MessageContent | None = None
+    for at in reversed(range(len(messages))):
+        content = messages[at].content
+        if content.empty or SPECIAL in messages[at].metadata:
+            continue
+        if isinstance(content, AssistantResponseContent) and (
+            following is None or isinstance(following, InstructionContent)
+        ):
+            return at + 1
+        following = content
+    return 0

@@ -1,0 +1,125 @@
+"""Chat histories of LangChain on branches."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
+from langchain_core.runnables.history import RunnableWithMessageHistory
+
+from sennit import Client, ExistsError
+from sennit.adapters.langchain import SennitChatMessageHistory
+
+MESSAGES: list[BaseMessage] = [
+    SystemMessage("Be brief."),
+    HumanMessage("Weather in Bergen and Oslo?", id="h1"),
+    AIMessage(
+        "Let me look.",
+        id="a1",
+        tool_calls=[
+            {"name": "weather", "args": {"city": "Bergen"}, "id": "c1", "type": "tool_call"},
+            {"name": "weather", "args": {"city": "Oslo"}, "id": "c2", "type": "tool_call"},
+        ],
+        usage_metadata={"input_tokens": 5, "output_tokens": 3, "total_tokens": 8},
+        response_metadata={"model": "m"},
+    ),
+    ToolMessage("Rain.", tool_call_id="c1"),
+    ToolMessage("No such city.", tool_call_id="c2", status="error"),
+    AIMessage("It rains in Bergen."),
+    HumanMessage(
+        [
+            {"type": "text", "text": "And here?"},
+            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+        ]
+    ),
+]
+
+
+def test_messages_come_back_exactly_also_in_another_process(
+    client: Client, elsewhere: Client
+) -> None:
+    SennitChatMessageHistory(client, "chat").add_messages(MESSAGES)
+    assert SennitChatMessageHistory(elsewhere, "chat").messages == MESSAGES
+
+
+def test_a_message_with_calls_is_a_text_and_its_calls(client: Client) -> None:
+    SennitChatMessageHistory(client, "chat").add_messages(MESSAGES[1:5])
+    kinds = [m.content.kind for m in client.session("chat").default_branch.messages]
+    assert kinds == [
+        "instruction",
+        "assistant_response",
+        "action_request",
+        "action_request",
+        "action_response",
+        "action_response",
+    ]
+
+
+def test_what_was_said_elsewhere_comes_as_messages(client: Client) -> None:
+    session = client.session("chat")
+    session.add_message("user", "Name a knot.")
+    session.add_message("assistant", "The bowline.")
+    found = SennitChatMessageHistory(client, "chat").messages
+    assert [(one.type, one.content) for one in found] == [
+        ("human", "Name a knot."),
+        ("ai", "The bowline."),
+    ]
+
+
+def test_a_message_that_a_fork_cuts_apart_is_told_from_what_is_left(client: Client) -> None:
+    SennitChatMessageHistory(client, "chat").add_messages(MESSAGES[1:3])
+    session = client.session("chat")
+    session.fork("main", at=1, name="cut")  # after the text, before the calls
+    found = SennitChatMessageHistory(client, "chat", branch="cut").messages
+    assert [(one.type, one.content) for one in found] == [
+        ("human", "Weather in Bergen and Oslo?"),
+        ("ai", "Let me look."),
+    ]
+    assert not any(isinstance(one, AIMessage) and one.tool_calls for one in found)
+
+
+def test_a_fork_shares_and_a_clear_stays_on_its_branch(client: Client) -> None:
+    history = SennitChatMessageHistory(client, "chat")
+    history.add_messages(MESSAGES)
+    other = history.fork("other")
+    history.clear()
+    assert history.messages == []
+    assert other.messages == MESSAGES
+    with pytest.raises(ExistsError):
+        history.fork("other")
+
+
+def test_async_callers_get_the_same(client: Client) -> None:
+    async def work() -> tuple[list[BaseMessage], list[BaseMessage]]:
+        history = SennitChatMessageHistory(client, "chat")
+        await history.aadd_messages(MESSAGES)
+        before = await history.aget_messages()
+        await history.aclear()
+        return before, await history.aget_messages()
+
+    assert asyncio.run(work()) == (MESSAGES, [])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_chain_with_history_remembers(client: Client) -> None:
+    prompt = ChatPromptTemplate.from_messages([MessagesPlaceholder("history"), ("human", "{q}")])
+    chain = RunnableWithMessageHistory(
+        prompt | FakeListChatModel(responses=["The bowline.", "The sheet bend."]),
+        lambda session_id: SennitChatMessageHistory(client, session_id),
+        input_messages_key="q",
+        history_messages_key="history",
+    )
+    config = {"configurable": {"session_id": "knots"}}
+    chain.invoke({"q": "Name a knot."}, config)  # type: ignore[arg-type]
+    chain.invoke({"q": "Another."}, config)  # type: ignore[arg-type]
+    said = [m.content for m in SennitChatMessageHistory(client, "knots").messages]
+    assert said == ["Name a knot.", "The bowline.", "Another.", "The sheet bend."]

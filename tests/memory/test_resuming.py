@@ -1,0 +1,125 @@
+"""What a process leaves open is finished by the next one; what others are at is left to them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import clock
+from sennit.testing import ScriptedModel
+from tests.memory.remembering import memories, talk
+from tests.memory.test_crashes import answers, begun, cut_off, seen, undisturbed
+from tests.torture.nursery import Nursery
+
+__all__ = ["undisturbed"]
+pytest_plugins = ("tests.postgres",)
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Generator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store."""
+    if request.param == "SQLite":
+        return str(tmp_path / "chat.db")
+    return request.getfixturevalue("emptied")
+
+
+def later(seconds: float) -> AbstractContextManager[None]:
+    """Inside the block it is later than it is."""
+    return clock.using(lambda: time.time_ns() + int(seconds * 1e9))
+
+
+@pytest.mark.parametrize("step", ["archived", "thought", "write"])
+def test_a_process_killed_in_mid_commit_is_finished_by_the_next(
+    tmp_path: Path, nursery: Nursery, undisturbed: dict[str, Any], step: str
+) -> None:
+    path = tmp_path / "chat.db"
+    begun(path)
+    commit = {"do": "commits.commit", "url": str(path), "session": "chat", "wait": False}
+    assert nursery.run({**commit, "point": f"memory.commit: {step}"})[0] == -9
+    with later(61), sennit.open(path) as client:
+        assert client.session("chat").current() == []  # this is not about the commit at all
+    with sennit.open(path) as client:
+        assert seen(client) == undisturbed
+        assert client.doctor() == []
+
+
+def test_what_another_process_may_still_be_at_is_left_to_it_for_a_while(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+    begun(path)
+    assert cut_off(path, "memory.commit: thought")
+    with sennit.open(path) as client:
+        client.session("chat").current()
+    with sennit.open(path) as client:
+        assert memories(client) == {}
+        (result,) = client.finish_commits()  # for those who know better
+        assert result.status == "committed"
+
+
+def test_a_model_is_given_more_time_than_rules(tmp_path: Path) -> None:
+    path = tmp_path / "chat.db"
+
+    class CutOffError(BaseException):
+        """As if the process ended."""
+
+    with sennit.open(path) as client:
+        client.memory.use(model=ScriptedModel([CutOffError()]))
+        talk(client.session("chat"), "Hello, my name is Ada.")
+        with pytest.raises(CutOffError):
+            client.session("chat").commit()
+    for seconds, left in ((300, {}), (601, {"viking://user/memories/profile.md"})):
+        with later(seconds), sennit.open(path) as client:
+            client.memory.use(model=ScriptedModel(answers()))
+            client.session("chat").current()
+        with sennit.open(path) as client:
+            assert set(memories(client)) == set(left)
+    with sennit.open(path) as client:
+        assert "The user is called Ada." in client.fs.read("viking://user/memories/profile.md")
+
+
+def test_processes_that_commit_the_same_session_at_once_archive_and_write_it_once(
+    address: str, nursery: Nursery, undisturbed: dict[str, Any]
+) -> None:
+    begun(address)
+    commit = {"do": "commits.commit", "url": address, "session": "chat", "wait": True}
+    endings = nursery.run_all([commit] * 4)
+    assert [code for code, _ in endings] == [0] * 4, endings
+    assert all(json.loads(said[0])["status"] == "committed" for _, said in endings)
+    with sennit.open(address) as client:
+        assert seen(client) == undisturbed
+        assert client.doctor() == []
+
+
+def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_once(
+    address: str, nursery: Nursery
+) -> None:
+    with sennit.open(address) as client:
+        for number in range(4):
+            said = f"My name is Ada. My brother is called Brother{number}."
+            talk(client.session(f"chat {number}"), said)
+    commits = [
+        {"do": "commits.commit", "url": address, "session": f"chat {number}", "wait": True}
+        for number in range(4)
+    ]
+    endings = nursery.run_all(commits)
+    assert [code for code, _ in endings] == [0] * 4, endings
+    assert all(json.loads(said[0])["status"] == "committed" for _, said in endings)
+    with sennit.open(address) as client:
+        profile = client.memory.get("viking://user/memories/profile.md")
+        assert profile.text.count("My name is Ada.") == 1
+        assert len(profile.evidence) == 4
+        kept = "\n".join(memories(client).values())
+        assert all(kept.count(f"Brother{number}") == 1 for number in range(4))
+        assert client.doctor() == []

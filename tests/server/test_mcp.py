@@ -1,0 +1,268 @@
+"""The MCP server, asked by the official client: over stdio in a real program, and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client as McpClient
+from mcp import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+import sennit
+from sennit.server.tokens import Scope, add_token, new_token
+from sennit.testing import ScriptedModel
+from tests.serving import Running, serving
+
+READING = ["search", "list_sessions", "read_session", "list_files", "read_file"]
+WRITING = ["write_file", "add_message", "fork_session"]
+
+
+@asynccontextmanager
+async def over_http(url: str, token: str | None = None) -> AsyncGenerator[McpClient]:
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    async with (
+        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+        McpClient(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def over_stdio(store: Path, *options: str) -> AsyncGenerator[McpClient]:
+    program = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "sennit", "mcp", "--store", str(store), *options],
+        env=dict(os.environ),
+    )
+    async with McpClient(program) as client:
+        yield client
+
+
+async def told(client: McpClient, tool: str, **given: Any) -> Any:
+    """What a tool gives; it must not fail."""
+    answer: Any = await client.call_tool(tool, given)
+    assert not answer.is_error, answer.content
+    return answer.structured_content
+
+
+async def refused(client: McpClient, tool: str, **given: Any) -> str:
+    """Why a tool fails; it must."""
+    answer: Any = await client.call_tool(tool, given)
+    assert answer.is_error
+    return answer.content[0].text
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with a session and a memory."""
+    path = tmp_path / "s.db"
+    with sennit.open(path) as client:
+        session = client.session("knots")
+        session.add_message("user", "Which knot does not slip?")
+        session.add_message("assistant", "The bowline does not slip.")
+        client.fs.write("viking://user/memories/preferences/rope.md", "Likes hemp rope.")
+    return path
+
+
+@pytest.fixture
+def server(store: Path) -> Iterator[Running]:
+    with serving(store, models=[ScriptedModel(["The sheet bend."], name="scripted")]) as running:
+        yield running
+
+
+async def work(client: McpClient) -> None:
+    """What a model does with it."""
+    found = await told(client, "search", query="bowline")
+    assert found["found"][0]["abstract"] == "The bowline does not slip."
+    memories = await told(client, "search", query="rope", kind="memories")
+    assert [one["category"] for one in memories["found"]] == ["preferences"]
+    listed = await told(client, "list_sessions", contains="knot")
+    assert [one["session"] for one in listed["sessions"]] == ["knots"]
+    forked = await told(client, "fork_session", session="knots", at=0, name="other")
+    assert forked == {"branch": "other", "forked_from": "main", "messages": 1}
+    await told(
+        client, "add_message", session="knots", branch="other", role="assistant", text="Yes."
+    )
+    read = await told(client, "read_session", session="knots", branch="other")
+    assert [one["text"] for one in read["messages"]] == ["Which knot does not slip?", "Yes."]
+    assert read["branches"] == ["main", "other"]
+    uri = "viking://user/memories/entities/ship.md"
+    await told(client, "write_file", uri=uri, text="The ship is called Aurora.")
+    assert (await told(client, "read_file", uri=uri))["text"] == "The ship is called Aurora."
+    entries = await told(client, "list_files", uri="viking://user/memories/entities")
+    assert [one["uri"] for one in entries["entries"]] == [uri]
+
+
+def test_a_program_works_with_it_over_stdio(store: Path) -> None:
+    async def talk() -> list[str]:
+        async with over_stdio(store) as client:
+            await work(client)
+            assert client.instructions is not None
+            assert "Search first" in client.instructions
+            return [one.name for one in (await client.list_tools()).tools]
+
+    assert asyncio.run(talk()) == READING + WRITING
+    with sennit.open(store) as client:
+        assert client.fs.read("viking://user/memories/entities/ship.md").startswith("The ship")
+
+
+def test_over_stdio_it_can_be_kept_from_changing_anything(store: Path) -> None:
+    async def talk() -> tuple[list[str], str]:
+        async with over_stdio(store, "--read-only") as client:
+            names = [one.name for one in (await client.list_tools()).tools]
+            uri = "viking://user/memories/x.md"
+            return names, await refused(client, "write_file", uri=uri, text="x")
+
+    names, why = asyncio.run(talk())
+    assert names == READING
+    assert why == "write_file needs a token with the scope 'write'."
+
+
+def asked(url: str, work: Callable[[McpClient], Awaitable[Any]], token: str | None = None) -> Any:
+    async def talk() -> Any:
+        async with over_http(url, token) as client:
+            return await work(client)
+
+    return asyncio.run(talk())
+
+
+def test_a_program_works_with_it_over_http(server: Running) -> None:
+    asked(server.url, work)
+
+    async def go_on(client: McpClient) -> Any:
+        return await told(client, "continue_session", session="knots", text="Another?")
+
+    answer = asked(server.url, go_on)
+    assert answer == {
+        "branch": "main",
+        "answer": "The sheet bend.",
+        "stop_reason": "stable",
+        "total": 4,
+    }
+    page = server.get("/api/sessions/knots/branches/main/messages").json()
+    assert [one["text"] for one in page["messages"]][-2:] == ["Another?", "The sheet bend."]
+
+
+def token_for(path: Path, user: str, *scopes: Scope) -> str:
+    secret, line = new_token(user=user, tenant=None, agent=None, scopes=scopes, note="")
+    add_token(path, line)
+    return secret
+
+
+def test_a_token_reaches_what_is_its_owners_and_no_more(store: Path, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.json"
+    mine = token_for(tokens, "default", "read", "write")
+    reader = token_for(tokens, "default", "read")
+    stranger = token_for(tokens, "mallory", "read", "write")
+
+    async def names(client: McpClient) -> list[str]:
+        return [one.name for one in (await client.list_tools()).tools]
+
+    async def pry(client: McpClient) -> list[Any]:
+        return [
+            (await told(client, "search", query="bowline"))["found"],
+            (await told(client, "list_sessions"))["sessions"],
+            await refused(client, "read_session", session="knots"),
+            await refused(client, "read_file", uri="viking://user/memories/preferences/rope.md"),
+        ]
+
+    with serving(store, tokens=tokens) as server:
+        assert server.post("/mcp").status_code == 401
+        assert asked(server.url, names, mine) == READING + WRITING
+        assert asked(server.url, names, reader) == READING
+        found, sessions, session, file = asked(server.url, pry, stranger)
+    assert (found, sessions) == ([], [])
+    assert "There is no session 'knots' of this user" in session
+    assert "rope.md" in file
+    assert "hemp" not in file
+
+
+def test_a_page_from_elsewhere_cannot_use_it(server: Running) -> None:
+    assert server.post("/mcp", headers={"host": "evil.example"}).status_code == 421
+    assert server.post("/mcp", headers={"origin": "http://evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "why"),
+    [
+        ("search", {}, "query: Field required"),
+        ("search", {"query": "x", "limit": 1000}, "limit: Input should be less than or"),
+        ("search", {"query": "x", "kind": "things"}, "kind: Input should be 'all', 'memories' or"),
+        ("search", {"query": "x", "owner": "bob"}, "owner: Extra inputs are not permitted"),
+        ("search", {"query": "x", "within": "file:///etc"}, "A URI begins with 'viking://'"),
+        ("read_session", {"session": "nothing"}, "There is no session 'nothing' of this user"),
+        ("read_session", {"session": "knots", "branch": "x"}, "No branch 'x' in this session"),
+        ("fork_session", {"session": "knots", "at": 9}, "Cannot fork branch 'main' there"),
+        ("fork_session", {"session": "knots", "name": "main"}, "already a branch named 'main'"),
+        ("read_file", {"uri": "viking://user/../../etc/passwd"}, "is no name for a file"),
+        ("read_file", {"uri": "viking://user/memories/x.md"}, "viking://user/memories/x.md"),
+        ("write_file", {"uri": "viking://session/knots/x", "text": "x"}, "session"),
+        ("write_file", {"uri": "viking://user/memories/x.md", "text": "a\0b"}, "NUL"),
+        ("add_message", {"session": "k", "role": "system", "text": "x"}, "role: Input should be"),
+        ("erase_all", {}, "There is no tool 'erase_all'; there are: search, list_sessions"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_told_in_words_that_help(
+    one_server: Running, tool: str, given: dict[str, Any], why: str
+) -> None:
+    async def ask(client: McpClient) -> str:
+        return await refused(client, tool, **given)
+
+    assert why in asked(one_server.url, ask)
+
+
+@pytest.fixture(scope="module")
+def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server for tests that change nothing."""
+    path = tmp_path_factory.mktemp("mcp") / "s.db"
+    with sennit.open(path) as client:
+        client.session("knots").add_message("user", "Which knot does not slip?")
+        long = client.session("long")
+        for number in range(30):
+            long.add_message("user", f"{number} " + "x" * 5_000)
+        client.fs.write("viking://user/long.md", "x" * 60_000)
+    with serving(path) as running:
+        yield running
+
+
+def test_long_sessions_and_files_come_in_pieces(one_server: Running) -> None:
+    async def read(client: McpClient) -> tuple[list[int], int, str]:
+        seen: list[int] = []
+        before: int | None = None
+        while True:
+            page = await told(client, "read_session", session="long", before=before, limit=100)
+            assert sum(len(one["text"]) for one in page["messages"]) <= 24_000
+            seen = [one["index"] for one in page["messages"]] + seen
+            before = page["before"]
+            if before is None:
+                break
+        pieces, text, offset = 0, "", 0
+        while offset is not None:
+            piece = await told(client, "read_file", uri="viking://user/long.md", offset=offset)
+            text, offset, pieces = text + piece["text"], piece.get("next_offset"), pieces + 1
+        return seen, pieces, text
+
+    seen, pieces, text = asked(one_server.url, read)
+    assert seen == list(range(30))
+    assert (pieces, text) == (3, "x" * 60_000)
+
+
+def test_what_is_no_mcp_is_answered_with_an_error(one_server: Running) -> None:
+    assert one_server.get("/mcp").status_code == 405
+    assert one_server.get("/mcp").json()["error"]["code"] == "method"
+    assert one_server.post("/mcp", {"not": "mcp"}).status_code in (400, 406)
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "content-type": "application/json",
+    }
+    assert one_server.http.post("/mcp", content=b"{", headers=headers).status_code == 400
+    huge = b"[" + b"1," * 5_000_000 + b"1]"
+    assert one_server.http.post("/mcp", content=huge, headers=headers).status_code == 413

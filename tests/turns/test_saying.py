@@ -1,0 +1,95 @@
+"""Saying several things as a run begins, and only where one thinks the branch stands."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import Message, SessionOptions, ToolFinished
+from sennit.messages.content import ActionResponseContent, InstructionContent
+from sennit.testing import ScriptedModel, ToolCall
+
+ONE_TURN = SessionOptions(process_tools=False)
+
+
+def length(knot: str) -> int:
+    """How much rope a knot takes."""
+    raise AssertionError("whoever asked calls it")
+
+
+def talk(tmp_path: Path, *replies: Any) -> Any:
+    client = sennit.open(tmp_path / "s.db")
+    client.services.register(ScriptedModel(list(replies), name="sage"))
+    client.services.register(length)
+    session = client.session("chat", resources="*")
+    return session.conversation("main", model="sage", tools=["length"])
+
+
+def result(call: str, value: Any) -> Message:
+    return Message(ActionResponseContent(request_id=call, result=value))
+
+
+def asked(text: str) -> Message:
+    return Message(InstructionContent(instruction=text))
+
+
+def test_the_results_of_calls_that_others_made_are_said_in_one_step(tmp_path: Path) -> None:
+    calls = [ToolCall("length", {"knot": knot}, knot) for knot in ("bowline", "hitch")]
+    conversation = talk(tmp_path, calls, "40 and 50.")
+
+    async def work() -> list[Any]:
+        await conversation.say("How long?", ONE_TURN)
+        results = [result("bowline", 40), result("hitch", 50)]
+        async with conversation.events(ONE_TURN, say=results) as events:
+            return [event async for event in events]
+
+    events = asyncio.run(work())
+    assert events[-1].result.answer == "40 and 50."
+    assert sum(isinstance(event, ToolFinished) for event in events) == 2
+    told = conversation.request.model.requests[1].messages
+    assert [one["role"] for one in told] == ["user", "assistant", "tool", "tool"]
+
+
+def test_a_call_that_got_no_result_is_still_worked_off(tmp_path: Path) -> None:
+    calls = [ToolCall("length", {"knot": knot}, knot) for knot in ("bowline", "hitch")]
+    conversation = talk(tmp_path, calls, "Only one.")
+
+    async def work() -> Any:
+        await conversation.say("How long?", ONE_TURN)
+        return await conversation.say([result("bowline", 40)])
+
+    ended = asyncio.run(work())
+    assert ended.metrics.tool_calls == 1  # the other one, which fails
+    assert ended.answer == "Only one."
+
+
+def test_nothing_is_said_where_somebody_else_was_faster(tmp_path: Path) -> None:
+    conversation = talk(tmp_path, "One.", "Two.")
+    branch = conversation.request.branch
+
+    async def work() -> Any:
+        first = await conversation.say("1?", at=0)
+        other = sennit.open(tmp_path / "s.db").session("chat")
+        other.add_message("user", "I was faster.")
+        return first, await conversation.say("2?", at=2), await conversation.say("3?", at=3)
+
+    first, refused, ended = asyncio.run(work())
+    assert (first.stop_reason, ended.stop_reason) == ("stable", "stable")
+    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "moved")
+    assert [one.content.words for one in branch.messages] == [
+        "1?",
+        "One.",
+        "I was faster.",
+        "3?",
+        "Two.",
+    ]
+
+
+def test_what_is_gone_on_with_says_nothing_new(tmp_path: Path) -> None:
+    conversation = talk(tmp_path, "One.")
+    with pytest.raises(sennit.ValidationError, match="steer"):
+        conversation.events(resume=True, say=[asked("1?")])
