@@ -111,5 +111,5 @@ bench-peers: $(patsubst benchmarks/peers/%.txt,.venv-peers/%/.synced,$(wildcard 
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build output
-	rm -rf .venv .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf .artifacts .venv .venv-peers .uv .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

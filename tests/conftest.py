@@ -1,4 +1,4 @@
-"""What all tests share: how hard hypothesis looks, and the numbers printed at the end."""
+"""What all tests share: how hard hypothesis looks, and what is printed at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import counts
+from tests import browsers, counts
 
 settings.register_profile(
     "default",
@@ -27,3 +27,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
     for line in counts.lines(reports):
         terminalreporter.write_line(line)
+    if any("tests/studio/" in getattr(report, "nodeid", "") for report in reports):
+        for line in browsers.lines():
+            terminalreporter.write_line(line)

@@ -19,10 +19,12 @@ from sennit.server import (
     openai_chat,
     openai_responses,
     openapi,
+    places,
     runs,
     seen,
     service,
     sessions,
+    studio_files,
     usage,
 )
 from sennit.server.dispatch import Dispatcher
@@ -37,6 +39,7 @@ _ROOMS = (
     sessions,
     branches,
     messages,
+    places,
     runs,
     seen,
     learning,
@@ -66,9 +69,9 @@ def create_app(settings: ServerSettings) -> Starlette:
             yield
 
     mcp = McpFace(server)
-    mounts: dict[str, ASGIApp] = {"/mcp": mcp}
+    mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio_files.StudioFiles()}
     table = endpoints()
-    public = [one.path for one in table if one.scope is None]
+    public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)
     app = Starlette(routes=[Mount("/", app=gate)], lifespan=lifespan)
     app.state.server = server

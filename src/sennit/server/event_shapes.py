@@ -103,6 +103,8 @@ class RunShape(Shape):
     model: str
     created_at: str
     updated_at: str
+    after: int
+    """The number of the last event before it: from there on, its events tell all it has said."""
     result: ResultShape | None = None
 
 
@@ -183,12 +185,14 @@ def _run(record: RunRecord, end: Return | None, runs: BranchRuns) -> RunShape:
     state = record.state
     if state == "running" and not is_under_way(runs):
         state = "interrupted"
+    body = loads(record.body)
     return RunShape(
         id=record.id,
         branch_id=record.branch,
         state=state,
-        model=loads(record.body).get("model", ""),
+        model=body.get("model", ""),
         created_at=clock.to_iso(record.created),
         updated_at=clock.to_iso(record.updated),
+        after=body.get("after", 0),
         result=None if end is None or state == "running" else result_shape(end),
     )

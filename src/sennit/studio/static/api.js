@@ -1,0 +1,83 @@
+// The one door to the server. Every answer is JSON or an ApiError with words for a person; a request
+// that lacks a token wakes the login instead of failing in silence.
+
+const KEEP = 'sennit.token';
+const waiting = new Set();
+let token = sessionStorage.getItem(KEEP);
+
+class ApiError extends Error {
+  constructor(message, status, code) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** Call `wake` whenever the server asks who is there. */
+export function onLogin(wake) {
+  waiting.add(wake);
+  return () => waiting.delete(wake);
+}
+
+/** Use a token from now on; it is kept until this tab is closed. */
+export function login(given) {
+  token = given;
+  if (given) sessionStorage.setItem(KEEP, given);
+  else sessionStorage.removeItem(KEEP);
+}
+
+/** An address under /api from parts that may hold any character. */
+export function path(...parts) {
+  return '/api/' + parts.map(encodeURIComponent).join('/');
+}
+
+/** `?a=1&b=2` of what is set. */
+export function query(given) {
+  const set = Object.entries(given).filter(([, value]) => value !== undefined && value !== null && value !== '');
+  return set.length ? '?' + new URLSearchParams(set) : '';
+}
+
+/** A response, whatever it holds; an ApiError if the server refused. */
+export async function open(method, address, { body, headers = {}, signal } = {}) {
+  const sent = { ...headers };
+  if (token) sent.Authorization = `Bearer ${token}`;
+  if (body !== undefined) sent['Content-Type'] = 'application/json';
+  let response;
+  try {
+    response = await fetch(address, {
+      method, headers: sent, signal, cache: 'no-store',
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError('The server cannot be reached. Is it running?', 0, 'unreachable');
+  }
+  if (!response.ok) throw await refusal(response);
+  return response;
+}
+
+async function refusal(response) {
+  const told = await response.json().catch(() => ({}));
+  const { message, code } = told.error ?? {};
+  if (response.status === 401) waiting.forEach((wake) => wake());
+  return new ApiError(message ?? `The server answered ${response.status}.`, response.status, code);
+}
+
+async function call(method, address, options) {
+  const response = await open(method, address, options);
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = (address, options) => call('GET', address, options);
+export const post = (address, body = {}, options = {}) => call('POST', address, { ...options, body });
+export const del = (address) => call('DELETE', address);
+
+/** Save what an address gives as a file. */
+export async function download(address, name) {
+  const blob = await (await open('GET', address)).blob();
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}

@@ -1,0 +1,97 @@
+// The page itself: side bar, the view that the address names, login when the server asks for it.
+import { get, login, onLogin } from './api.js';
+import { Dialogs } from './dialog.js';
+import { Icon, Mark } from './icons.js';
+import { listen, showShortcuts, useKeys } from './keys.js';
+import { MemoryPage } from './memory.js';
+import { go, pageLink, useRoute } from './route.js';
+import { SessionView } from './session.js';
+import { Sessions, begin } from './sessions.js';
+import { ThemeToggle } from './theme.js';
+import { Toasts } from './toasts.js';
+import { UsagePage } from './usage.js';
+import { classes, html, render, useEffect, useState } from './view.js';
+
+function App() {
+  const route = useRoute();
+  const [locked, setLocked] = useState(false);
+  const [entered, setEntered] = useState(0);
+  const [open, setOpen] = useState(false);
+  const [version, setVersion] = useState(0);
+  const models = useModels(entered);
+  useEffect(() => onLogin(() => setLocked(true)), []);
+  useEffect(() => setOpen(false), [route]);
+  useEffect(() => {
+    const changed = () => setVersion((count) => count + 1);
+    addEventListener('sessionschange', changed);
+    return () => removeEventListener('sessionschange', changed);
+  }, []);
+  useKeys({ m: () => go(pageLink('memory')), u: () => go(pageLink('usage')), '?': showShortcuts });
+  if (locked) return html`<${Login} done=${() => { setLocked(false); setEntered(entered + 1); }} />`;
+  return html`<div class=${classes('app', open && 'side-open')} key=${entered}>
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
+    <${Side} route=${route} version=${version} />
+    <div class="veil" onClick=${() => setOpen(false)}></div>
+    <main id="main" tabindex="-1">
+      <button class="icon-button open-side" aria-label="Sessions" aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name="menu" /></button>
+      ${models && html`<${Page} route=${route} models=${models} />`}
+    </main>
+  </div>`;
+}
+
+function useModels(entered) {
+  const [models, setModels] = useState(null);
+  useEffect(() => {
+    get('/api/models').then(({ models }) => setModels(models), (error) => error.status !== 401 && setModels([]));
+  }, [entered]);
+  return models;
+}
+
+function Side({ route, version }) {
+  return html`<aside class="side" aria-label="Sessions and pages">
+    <a class="brand" href="#/"><${Mark} />Sennit</a>
+    <${Sessions} current=${route.session} version=${version} />
+    <footer class="side-foot">
+      <a class=${classes('nav', route.page === 'memory' && 'here')} href=${pageLink('memory')}><${Icon} name="memory" />Memory</a>
+      <a class=${classes('nav', route.page === 'usage' && 'here')} href=${pageLink('usage')}><${Icon} name="usage" />Usage</a>
+      <span class="spring"></span>
+      <button class="icon-button" aria-label="Shortcuts" title="Shortcuts (?)" onClick=${showShortcuts}><${Icon} name="help" /></button>
+      <${ThemeToggle} />
+    </footer>
+  </aside>`;
+}
+
+function Page({ route, models }) {
+  if (route.page === 'session') return html`<${SessionView} route=${route} models=${models} />`;
+  if (route.page === 'memory') return html`<${MemoryPage} params=${route.params} />`;
+  if (route.page === 'usage') return html`<${UsagePage} />`;
+  return html`<div class="welcome"><${Mark} /><h1>Conversations that branch</h1>
+    <p>Edit any message, retry any answer: every version stays, and you can see them side by side, what the model saw, and where each memory came from.</p>
+    <button class="button primary" onClick=${begin}><${Icon} name="plus" />New session</button>
+    <p class="hint">Press <kbd>?</kbd> for the shortcuts.</p></div>`;
+}
+
+function Login({ done }) {
+  const [error, setError] = useState(null);
+  const enter = async (event) => {
+    event.preventDefault();
+    login(event.target.elements.token.value.trim());
+    try {
+      await get('/api/me');
+      done();
+    } catch (refused) {
+      login(null);
+      setError(refused.status === 401 ? new Error('This token is not valid.') : refused);
+    }
+  };
+  return html`<main class="login"><form onSubmit=${enter}>
+    <${Mark} /><h1>Sennit</h1>
+    <label class="field">Token<input name="token" type="password" autocomplete="current-password" required autofocus placeholder="snt_…" /></label>
+    ${error && html`<p class="notice error" role="alert">${error.message}</p>`}
+    <button class="button primary wide">Enter</button>
+    <p class="hint">Make one with <code>sennit token create</code>. It is kept until you close this tab.</p>
+  </form></main>`;
+}
+
+listen();
+render(html`<${App} /><${Dialogs} /><${Toasts} />`, document.getElementById('app'));

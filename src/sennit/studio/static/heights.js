@@ -1,0 +1,64 @@
+// How tall each row of a long list is, and where each begins. Rows not yet seen are guessed. Asking
+// and correcting take logarithmic time (a Fenwick tree), so a list of any length scrolls alike.
+
+export class Heights {
+  #guess;
+  #known = [];
+  #sums = [0];
+
+  constructor(count, guess) {
+    this.#guess = guess;
+    this.resize(count);
+  }
+
+  get count() { return this.#known.length; }
+
+  get total() { return this.before(this.count); }
+
+  resize(count) {
+    if (count < this.count) {
+      const kept = this.#known.slice(0, count);
+      this.#known = [];
+      this.#sums = [0];
+      for (const height of kept) this.#push(height);
+    }
+    while (this.count < count) this.#push(this.#guess);
+  }
+
+  of(index) { return this.#known[index]; }
+
+  set(index, height) {
+    const change = height - this.#known[index];
+    if (!change) return;
+    this.#known[index] = height;
+    for (let at = index + 1; at < this.#sums.length; at += at & -at) this.#sums[at] += change;
+  }
+
+  /** The height of all rows before `index`. */
+  before(index) {
+    let sum = 0;
+    for (let at = index; at > 0; at -= at & -at) sum += this.#sums[at];
+    return sum;
+  }
+
+  /** The row that stands at a height. */
+  at(height) {
+    let index = 0;
+    let left = height;
+    for (let step = 1 << Math.floor(Math.log2(this.count || 1)); step; step >>= 1) {
+      if (index + step <= this.count && this.#sums[index + step] <= left) {
+        index += step;
+        left -= this.#sums[index];
+      }
+    }
+    return Math.min(index, Math.max(0, this.count - 1));
+  }
+
+  #push(height) {
+    this.#known.push(height);
+    const at = this.#sums.length;
+    let sum = height;
+    for (let step = 1; step < (at & -at); step <<= 1) sum += this.#sums[at - step];
+    this.#sums.push(sum);
+  }
+}

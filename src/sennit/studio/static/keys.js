@@ -1,0 +1,58 @@
+// All shortcuts in one table: what the help shows is what works. A letter typed into a field is text.
+import { ask } from './dialog.js';
+import { html, useEffect, useRef } from './view.js';
+
+const SHORTCUTS = [
+  ['/', 'Search sessions and messages'],
+  ['n', 'New session'],
+  ['i', 'Write a message'],
+  ['j / k', 'Next, previous message'],
+  ['[ / ]', 'Previous, next version of the selected message'],
+  ['e', 'Edit the selected message on a new branch'],
+  ['r', 'Retry the selected answer on a new branch'],
+  ['f', 'Fork after the selected message'],
+  ['w', 'What the model saw for the selected answer'],
+  ['a / d', 'Approve, deny the tool that waits'],
+  ['x', 'Stop the answer'],
+  ['c', 'Chat'],
+  ['t', 'Tree of branches'],
+  ['b', 'Two branches side by side'],
+  ['m', 'Memory'],
+  ['u', 'Usage'],
+  ['?', 'These shortcuts'],
+];
+
+const handlers = [];
+
+/** While a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
+export function useKeys(table) {
+  const latest = useRef(table);
+  latest.current = table;
+  useEffect(() => {
+    handlers.unshift(latest);
+    return () => { handlers.splice(handlers.indexOf(latest), 1); };
+  }, []);
+}
+
+export function listen() {
+  addEventListener('keydown', (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
+    const deed = handlers.map(({ current }) => current[event.key]).find(Boolean);
+    if (!deed) return;
+    event.preventDefault();
+    deed();
+  });
+}
+
+function typing({ target }) {
+  return target.closest?.('input, textarea, select, dialog, [contenteditable]');
+}
+
+export function showShortcuts() {
+  return ask('Shortcuts', (close) => html`
+    <dl class="shortcuts">${SHORTCUTS.map(([keys, words]) => html`<div key=${keys}>
+      <dt>${keys.split(' / ').map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${words}</dd></div>`)}
+    </dl>
+    <p class="hint">Enter sends, Shift+Enter begins a new line, Escape leaves a field or closes what is open.</p>
+    <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`);
+}

@@ -1,0 +1,129 @@
+// A list of any length of which only what is in sight stands in the page. Rows may have any height;
+// what the reader looks at stays where it is while rows above turn out taller or shorter than
+// guessed, and the end stays in sight while more is said, unless the reader scrolled away.
+import { Heights } from './heights.js';
+import { Component, createRef, html } from './view.js';
+
+const SPARE = 600;     // pixels drawn beyond each edge
+const AT_END = 48;     // pixels from the end that still count as the end
+
+export class VirtualList extends Component {
+  box = createRef();
+  rows = createRef();
+  heights = new Heights(this.props.count, this.props.guess ?? 120);
+  anchor = null;       // {index, offset}: the first row in sight, and how far it is scrolled out
+  atEnd = true;
+  top = undefined;     // where the box was scrolled to when last looked at
+  state = { from: 0, to: 0 };
+
+  componentDidMount() {
+    this.sizes = new ResizeObserver((entries) => this.#measure(entries));
+    this.sizes.observe(this.box.current);
+    this.#settle();
+    this.#watchRows();
+    this.props.control?.(this);
+  }
+
+  componentWillUnmount() {
+    this.sizes.disconnect();
+    this.props.control?.(null);
+  }
+
+  componentDidUpdate() {
+    this.heights.resize(this.props.count);
+    this.#watchRows();
+    this.#settle();
+  }
+
+  /** Bring a row into sight, near the top; it is looked at once more when its height is known. */
+  reveal(index) {
+    this.top = undefined;
+    this.atEnd = false;
+    this.anchor = { index, offset: -Math.min(80, this.box.current.clientHeight / 4) };
+    this.#settle();
+  }
+
+  /** Bring a row into sight, unless all of it is. */
+  show(index) {
+    const { scrollTop, clientHeight } = this.box.current;
+    const whole = this.heights.before(index) >= scrollTop && this.heights.before(index + 1) <= scrollTop + clientHeight;
+    if (!whole) this.reveal(index);
+  }
+
+  /** Go to the end, and stay there while it grows. */
+  toEnd() {
+    this.top = undefined;
+    this.atEnd = true;
+    this.#settle();
+  }
+
+  #watchRows() {
+    const now = new Set(this.rows.current.children);
+    for (const row of this.watched ?? []) if (!now.has(row)) this.sizes.unobserve(row);
+    for (const row of now) if (!this.watched?.has(row)) this.sizes.observe(row);
+    this.watched = now;
+  }
+
+  #measure(entries) {
+    for (const { target } of entries) {
+      const index = Number(target.dataset?.index);
+      if (target !== this.box.current && target.isConnected && index < this.heights.count) {
+        this.heights.set(index, target.getBoundingClientRect().height);
+      }
+    }
+    this.#settle();
+  }
+
+  // Scroll to where the anchor stands now, then draw what is in sight there.
+  #settle() {
+    const box = this.box.current;
+    if (!box) return;
+    if (this.top !== undefined && box.scrollTop !== this.top) this.#note();
+    this.rows.current.style.paddingTop = `${this.heights.before(this.state.from)}px`;
+    this.rows.current.style.height = `${this.heights.total}px`;
+    if (this.atEnd) box.scrollTop = box.scrollHeight;
+    else if (this.anchor) {
+      const top = this.heights.before(this.anchor.index) + this.anchor.offset;
+      if (Math.abs(box.scrollTop - top) >= 1) box.scrollTop = top;
+    }
+    this.top = box.scrollTop;
+    this.#draw();
+  }
+
+  #scrolled = () => {
+    this.#note();
+    this.#draw();
+  };
+
+  // Where the reader is now. Also asked before scrolling for them: their own scrolling may not have
+  // been told yet, and goes first.
+  #note() {
+    const box = this.box.current;
+    this.top = box.scrollTop;
+    const index = this.heights.at(box.scrollTop);
+    this.anchor = { index, offset: box.scrollTop - this.heights.before(index) };
+    const end = box.scrollHeight - box.scrollTop - box.clientHeight < AT_END;
+    if (end !== this.atEnd) this.props.onEnd?.(end);
+    this.atEnd = end;
+  }
+
+  #draw() {
+    const { scrollTop, clientHeight } = this.box.current;
+    const from = this.heights.at(Math.max(0, scrollTop - SPARE));
+    const to = Math.min(this.props.count, this.heights.at(scrollTop + clientHeight + SPARE) + 1);
+    if (from === this.state.from && to === this.state.to) return;
+    this.setState({ from, to });
+    this.props.onRange?.(from, to);
+  }
+
+  render({ count, row, keyOf, label }, { from, to }) {
+    const shown = [];
+    for (let index = from; index < Math.min(to, count); index += 1) {
+      shown.push(html`<div class="row" role="listitem" aria-setsize=${count} aria-posinset=${index + 1}
+        data-index=${index} key=${keyOf(index)}>${row(index)}</div>`);
+    }
+    return html`<div class="list" ref=${this.box} onScroll=${this.#scrolled} tabindex="0" aria-label=${label}>
+      <div class="rows" role="list" ref=${this.rows}>${shown}</div>
+    </div>`;
+  }
+}

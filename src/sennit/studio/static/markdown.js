@@ -1,0 +1,60 @@
+// Markdown of models and people as HTML that may stand in the page. Raw HTML in it is shown as text,
+// pictures become links (nothing is fetched because a model said so), and whatever comes out passes
+// DOMPurify, whose trusted type is the only one that the page's policy lets into innerHTML.
+import './vendor/purify.min.js';
+import { Marked } from './vendor/marked.esm.js';
+import { escaped, highlighted } from './syntax.js';
+import { html, useMemo } from './view.js';
+
+const TAGS = ['a', 'blockquote', 'br', 'button', 'code', 'del', 'div', 'em', 'h1', 'h2', 'h3', 'h4', 'h5',
+  'h6', 'hr', 'input', 'li', 'ol', 'p', 'pre', 'span', 'strong', 'table', 'tbody', 'td', 'th', 'thead', 'tr', 'ul'];
+const CLEAN = {
+  ALLOWED_TAGS: TAGS,
+  ALLOWED_ATTR: ['href', 'class', 'type', 'checked', 'disabled', 'start', 'align', 'title'],
+  ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_TRUSTED_TYPE: true,
+};
+
+const purifier = globalThis.DOMPurify;
+purifier.addHook('afterSanitizeAttributes', (node) => {
+  if (node.tagName !== 'A') return;
+  node.setAttribute('rel', 'noopener noreferrer nofollow');
+  node.setAttribute('target', '_blank');
+});
+
+const marked = new Marked({
+  gfm: true,
+  breaks: true,
+  renderer: {
+    html: ({ text }) => escaped(text),
+    image: ({ href, text }) => `<a class="picture" href="${escaped(href)}">🖼 ${escaped(text || href)}</a>`,
+    code: ({ text, lang }) => codeBlock(text, (lang ?? '').split(/\s/)[0]),
+  },
+});
+
+function codeBlock(text, language) {
+  const bar = `<div class="code-bar"><span>${escaped(language || 'text')}</span><button type="button" class="copy">Copy</button></div>`;
+  return `<div class="code">${bar}<pre><code>${highlighted(text, language)}</code></pre></div>`;
+}
+
+/** Clean HTML of a text in Markdown. */
+export function rendered(text) {
+  return purifier.sanitize(marked.parse(text), CLEAN);
+}
+
+/** A text in Markdown, drawn. */
+export function Markdown({ text }) {
+  const clean = useMemo(() => rendered(text), [text]);
+  return html`<div class="prose" onClick=${copied} dangerouslySetInnerHTML=${{ __html: clean }}></div>`;
+}
+
+function copied({ target }) {
+  if (!target.classList.contains('copy')) return;
+  const code = target.closest('.code').querySelector('code').textContent;
+  navigator.clipboard?.writeText(code).then(() => {
+    target.textContent = 'Copied';
+    setTimeout(() => { target.textContent = 'Copy'; }, 1500);
+  });
+}

@@ -1,0 +1,101 @@
+// One message with what can be done to it. Who says it is told by its place and a word, not by colour
+// alone; whatever it holds is shown as text or as cleaned Markdown.
+import { Icon } from './icons.js';
+import { Markdown } from './markdown.js';
+import { ToolCall, ToolResult } from './tools.js';
+import { classes, html, useEffect, useRef, useState } from './view.js';
+import { fully, line, when } from './words.js';
+
+const LONG = 4_000;
+const WHO = { instruction: 'You', answer: 'Model', system: 'System', call: 'Tool call', result: 'Tool result' };
+
+/** `deeds`: what the chat can do with a message: edit, retry, fork, seen, turn, decide. */
+export function MessageRow({ message, selected, editing, deeds, waiting, working }) {
+  if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
+  const kind = message.kind;
+  return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft')} data-message=${message.id}
+      aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
+    ${kind === 'call' && html`<${ToolCall} message=${message} waiting=${waiting} working=${working} decide=${deeds.decide} />`}
+    ${kind === 'result' && html`<${ToolResult} message=${message} />`}
+    ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} />`}
+  </article>`;
+}
+
+function Said({ message, editing, deeds }) {
+  const sender = message.kind === 'instruction' && !['user', 'USER', null, undefined].includes(message.sender) ? message.sender : WHO[message.kind];
+  return html`
+    <header class="message-head">
+      <span class="who">${sender}</span>
+      ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(message.metadata.model, 40)}</span>`}
+      ${message.created_at && html`<time datetime=${message.created_at} title=${fully(message.created_at)}>${when(message.created_at)}</time>`}
+      <${Versions} message=${message} turn=${deeds.turn} />
+      ${!message.draft && html`<${Deeds} message=${message} deeds=${deeds} />`}
+    </header>
+    ${message.reasoning && html`<details class="reasoning" open=${message.draft && !message.text}>
+      <summary>Thinking aloud</summary><${Markdown} text=${message.reasoning} /></details>`}
+    ${editing ? html`<${Editor} message=${message} deeds=${deeds} />` : html`<${Body} message=${message} />`}`;
+}
+
+function Body({ message }) {
+  const images = message.images ?? [];
+  const [done, growing] = message.draft ? halves(message.text) : ['', message.text];
+  return html`<div class="body">
+    ${done && html`<${Markdown} text=${done} />`}
+    ${message.text ? html`<${Markdown} text=${growing} />` : message.draft && html`<span class="dots" aria-label="Answering">…</span>`}
+    ${images.map((image) => html`<p class="picture-link">🖼 ${typeof image === 'string' ? image : image.url}</p>`)}
+    ${message.draft && message.text && html`<span class="caret" aria-hidden="true"></span>`}
+  </div>`;
+}
+
+// A long text that is still being said is drawn anew from its last paragraph on only.
+function halves(text) {
+  for (let cut = text.length > LONG ? text.lastIndexOf('\n\n') : -1; cut > 0; cut = text.lastIndexOf('\n\n', cut - 1)) {
+    const done = text.slice(0, cut);
+    if (done.split('```').length % 2) return [done, text.slice(cut)];  // not inside of code
+  }
+  return ['', text];
+}
+
+/** ‹ 2 / 3 › where branches hold other messages at the same place. */
+function Versions({ message, turn }) {
+  const all = message.siblings ?? [];
+  if (all.length < 2) return null;
+  const place = all.findIndex((one) => one.message_id === message.id);
+  return html`<span class="versions" role="group" aria-label="Versions of this message">
+    <button class="icon-button small" aria-label="Previous version" disabled=${place === 0} onClick=${() => turn(message, -1)}><${Icon} name="left" /></button>
+    <span class="version">${place + 1} / ${all.length}</span>
+    <button class="icon-button small" aria-label="Next version" disabled=${place === all.length - 1} onClick=${() => turn(message, 1)}><${Icon} name="right" /></button>
+  </span>`;
+}
+
+function Deeds({ message, deeds }) {
+  const buttons = [
+    message.kind === 'instruction' && ['edit', 'Edit on a new branch', deeds.edit],
+    message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry],
+    message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork],
+    message.kind === 'answer' && ['eye', 'What the model saw', deeds.seen],
+  ].filter(Boolean);
+  return html`<span class="deeds">${buttons.map(([icon, words, deed]) => html`
+    <button key=${icon} class="icon-button small" title=${words} aria-label=${words}
+      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} /></button>`)}
+  </span>`;
+}
+
+function Editor({ message, deeds }) {
+  const [text, setText] = useState(message.text);
+  const field = useRef(null);
+  useEffect(() => { field.current.focus(); field.current.setSelectionRange(text.length, text.length); }, []);
+  const keyed = (event) => {
+    if (event.key === 'Escape') deeds.edit(null);
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); deeds.edited(message, text); }
+  };
+  return html`<div class="editor">
+    <textarea ref=${field} aria-label="New text" rows=${Math.min(12, text.split('\n').length + 1)} value=${text}
+      onInput=${(event) => setText(event.target.value)} onKeyDown=${keyed}></textarea>
+    <div class="editor-actions">
+      <span class="hint">The old version stays on its branch.</span>
+      <button class="button quiet" onClick=${() => deeds.edit(null)}>Cancel</button>
+      <button class="button primary" disabled=${!text.trim()} onClick=${() => deeds.edited(message, text)}>Send on a new branch</button>
+    </div>
+  </div>`;
+}

@@ -1,0 +1,58 @@
+// Where the page is, told by the part of the address after `#`, so that every view, branch and message
+// has a link and the browser's back button works.
+import { useEffect, useState } from './view.js';
+
+const PAGES = new Set(['memory', 'usage']);
+const VIEWS = new Set(['chat', 'tree', 'compare']);
+
+/** `#/s/{session}/{branch}/{view}?m=…` taken apart. */
+export function parsed(hash) {
+  const [place, asked = ''] = hash.replace(/^#\/?/, '').split('?');
+  const params = Object.fromEntries(new URLSearchParams(asked));
+  const [page, session, branch, view] = place.split('/').map(part);
+  if (page === 's' && session) {
+    return { page: 'session', session, branch: branch || null, view: VIEWS.has(view) ? view : 'chat', params };
+  }
+  return { page: PAGES.has(page) ? page : 'home', params };
+}
+
+function part(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+function address(parts, params = {}) {
+  const set = Object.entries(params).filter(([, value]) => value !== undefined && value !== null);
+  const asked = set.length ? `?${new URLSearchParams(set)}` : '';
+  return '#/' + parts.map(encodeURIComponent).join('/') + asked;
+}
+
+export const pageLink = (page, params) => address([page], params);
+
+export function sessionLink(session, branch = null, { view = 'chat', ...params } = {}) {
+  const parts = ['s', session];
+  if (branch) parts.push(branch);
+  if (branch && view !== 'chat') parts.push(view);
+  return address(parts, params);
+}
+
+export function go(link, { replace = false } = {}) {
+  if (!replace) location.hash = link;
+  else {
+    history.replaceState(null, '', link);
+    dispatchEvent(new HashChangeEvent('hashchange'));
+  }
+}
+
+export function useRoute() {
+  const [route, setRoute] = useState(() => parsed(location.hash));
+  useEffect(() => {
+    const moved = () => setRoute(parsed(location.hash));
+    addEventListener('hashchange', moved);
+    return () => removeEventListener('hashchange', moved);
+  }, []);
+  return route;
+}

@@ -1,0 +1,118 @@
+// One session: its name, its branches, and the three ways to look at them.
+import { del, download, get, path, post, query } from './api.js';
+import { ChatView } from './chat.js';
+import { colourOf, deal } from './colours.js';
+import { CompareView } from './compare.js';
+import { confirmed } from './dialog.js';
+import { Icon } from './icons.js';
+import { useKeys } from './keys.js';
+import { Menu } from './menu.js';
+import { go, pageLink, sessionLink } from './route.js';
+import { beginBranch, titleOf } from './sessions.js';
+import { Empty, Failed } from './states.js';
+import { attempt, toast } from './toasts.js';
+import { TreeView } from './tree.js';
+import { html, useCallback, useEffect, useRef, useState } from './view.js';
+import { many } from './words.js';
+
+const VIEWS = [['chat', 'Chat'], ['tree', 'Tree'], ['compare', 'Compare']];
+const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT']];
+
+export function SessionView({ route, models }) {
+  const { session: id, view, params } = route;
+  const { session, error, version, refresh } = useSession(id);
+  const branch = session && pick(session.branches, route.branch);
+  const to = (name) => branch && go(sessionLink(id, branch.id, { view: name }));
+  useKeys({ c: () => to('chat'), t: () => to('tree'), b: () => to('compare') });
+  if (error) return html`<${Failed} error=${error} again=${refresh} />`;
+  if (!session) return html`<${Empty}>Opening…<//>`;
+  const name = titleOf(session);
+  return html`<div class="session-page">
+    <header class="session-head">
+      <h1 title=${name}>${name}</h1>
+      ${branch && html`<${BranchPicker} session=${session} branch=${branch} view=${view} />
+      <div class="tabs" role="tablist" aria-label="Views">${VIEWS.map(([key, words]) => html`
+        <a key=${key} role="tab" id="tab-${key}" aria-selected=${view === key} href=${sessionLink(id, branch.id, { view: key })}>${words}</a>`)}</div>`}
+      <${SessionDeeds} session=${session} branch=${branch} refresh=${refresh} />
+    </header>
+    ${!branch && html`<${Begin} session=${session} refresh=${refresh} />`}
+    ${branch && view === 'chat' && html`<${ChatView} key=${branch.id} session=${session} branch=${branch} params=${params} models=${models} onChange=${refresh} />`}
+    ${branch && view === 'tree' && html`<${TreeView} session=${session} branch=${branch} version=${version} />`}
+    ${branch && view === 'compare' && html`<${CompareView} session=${session} branches=${session.branches} branch=${branch} other=${params.with} />`}
+  </div>`;
+}
+
+function useSession(id) {
+  const [state, setState] = useState({ version: 0 });
+  const wanted = useRef(id);
+  wanted.current = id;
+  const refresh = useCallback(async () => {
+    try {
+      const session = await get(path('sessions', id));
+      deal(session.branches);
+      if (wanted.current === id) setState((was) => ({ session, version: was.version + 1 }));
+    } catch (error) {
+      if (wanted.current === id) setState((was) => ({ ...was, error }));
+    }
+    dispatchEvent(new Event('sessionschange'));
+  }, [id]);
+  useEffect(() => { setState({ version: 0 }); refresh(); }, [id]);
+  return { ...state, refresh };
+}
+
+function pick(branches, asked) {
+  const named = branches.find(({ id, name }) => id === asked || name === asked);
+  return named ?? branches.find(({ name }) => name === 'main') ?? branches[0] ?? null;
+}
+
+function BranchPicker({ session, branch, view }) {
+  const from = branch.forked_from;
+  return html`<span class="branch-picker ${colourOf(branch.id)}">
+    <span class="dot" aria-hidden="true"></span>
+    <select class="select" id="branch" aria-label="Branch" value=${branch.id} onChange=${(event) => go(sessionLink(session.id, event.target.value, { view }))}>
+      ${session.branches.map(({ id, name }) => html`<option key=${id} value=${id}>${name}</option>`)}
+    </select>
+    ${from && html`<a class="from" title="Go to where this branch parts from ${from.branch_name}"
+      href=${sessionLink(session.id, branch.id, { at: Math.max(0, from.message_count - 1) })}>from ${from.branch_name} at ${from.message_count}</a>`}
+  </span>`;
+}
+
+function Begin({ session, refresh }) {
+  const begin = () => attempt(async () => {
+    await beginBranch(session.id);
+    await refresh();
+  });
+  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" onClick=${begin}>Begin one</button><//>`;
+}
+
+function SessionDeeds({ session, branch, refresh }) {
+  const remember = () => attempt(async () => {
+    const told = await post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true });
+    const count = told.memories_extracted ?? 0;
+    toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
+    if (count) go(pageLink('memory'));
+  });
+  const remove = (words, warning, work) => async () => {
+    if (!await confirmed(words, warning, 'Delete')) return;
+    await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
+  };
+  const removeBranch = remove('Delete this branch?', 'Messages that other branches share stay with them.', async () => {
+    await del(path('sessions', session.id, 'branches', branch.id));
+    go(sessionLink(session.id));
+    await refresh();
+  });
+  const removeSession = remove('Delete this session?', 'All its branches and messages are erased for good.', async () => {
+    await del(path('sessions', session.id));
+    go('#/');
+  });
+  const save = (format) => attempt(() => download(path('sessions', session.id, 'export') + query({ format }), `${session.key ?? session.id}.jsonl`));
+  const entries = [
+    ...FORMATS.map(([format, words]) => [words, () => save(format)]), null,
+    ...(session.branches.length > 1 ? [['Delete this branch', removeBranch, 'bad']] : []),
+    ['Delete this session', removeSession, 'bad'],
+  ];
+  return html`<div class="session-deeds">
+    ${branch && html`<button class="button quiet" id="remember" title="Commit: keep what matters of this branch" onClick=${remember}><${Icon} name="memory" /><span>Remember</span></button>`}
+    <${Menu} label="More" icon="more" entries=${entries} />
+  </div>`;
+}

@@ -1,0 +1,13 @@
+// What stands in a view that has nothing to show: yet, at all, or because something failed.
+import { html } from './view.js';
+
+export function Empty({ children }) {
+  return html`<div class="empty" role="status">${children}</div>`;
+}
+
+export function Failed({ error, again }) {
+  return html`<div class="empty failed" role="alert">
+    <p>${error.message}</p>
+    ${again && html`<button class="button" onClick=${again}>Try again</button>`}
+  </div>`;
+}

@@ -1,0 +1,19 @@
+// Light, dark, or as the system says; the choice is remembered on this device.
+import { html, useEffect, useState } from './view.js';
+import { Icon } from './icons.js';
+
+const KEEP = 'sennit.theme';
+const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };
+const SAID = { auto: 'as the system', light: 'light', dark: 'dark' };
+
+export function ThemeToggle() {
+  const [theme, setTheme] = useState(() => (localStorage.getItem(KEEP) in NEXT ? localStorage.getItem(KEEP) : 'auto'));
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+    localStorage.setItem(KEEP, theme);
+    dispatchEvent(new Event('themechange'));
+  }, [theme]);
+  const words = `Colours: ${SAID[theme]}. Change`;
+  return html`<button class="icon-button" id="theme" title=${words} aria-label=${words}
+    onClick=${() => setTheme(NEXT[theme])}><${Icon} name=${{ auto: 'half', light: 'sun', dark: 'moon' }[theme]} /></button>`;
+}

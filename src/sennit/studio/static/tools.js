@@ -1,0 +1,52 @@
+// Cards for tools: what the model wants to call, with which arguments, what came of it, and the two
+// buttons a person decides with when a tool must be allowed.
+import { Icon } from './icons.js';
+import { classes, html, useState } from './view.js';
+import { line, plainly } from './words.js';
+
+const LONG = 600;
+
+export function ToolCall({ message, waiting, working, decide }) {
+  const { function: name, arguments: given } = message.call;
+  const state = waiting ? 'Waits for you' : working ? 'At work…' : null;
+  return html`<div class=${classes('card', waiting && 'asks')}>
+    <header><${Icon} name="tool" /><b class="tool-name">${name}</b>
+      ${state && html`<span class="badge ${waiting ? 'asks' : ''}">${state}</span>`}</header>
+    <${Arguments} given=${given} />
+    ${waiting && html`<${Decision} message=${message} decide=${decide} />`}
+  </div>`;
+}
+
+function Arguments({ given }) {
+  if (given === null || typeof given !== 'object' || Array.isArray(given)) return html`<${Value} value=${given} />`;
+  const fields = Object.entries(given);
+  if (!fields.length) return html`<p class="hint">No arguments</p>`;
+  return html`<dl class="arguments">${fields.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Value} value=${value} /></dd></div>`)}</dl>`;
+}
+
+function Decision({ message, decide }) {
+  const [reason, setReason] = useState('');
+  return html`<div class="decision">
+    <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => setReason(event.target.value)} />
+    <button class="button" onClick=${() => decide(message, false, reason)}>Deny</button>
+    <button class="button primary" onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
+  </div>`;
+}
+
+export function ToolResult({ message }) {
+  const { result, error, success } = message.result;
+  const value = success ? result : error;
+  return html`<details class=${classes('card', 'outcome', !success && 'failed')} open=${!success}>
+    <summary><span class="badge ${success ? 'good' : 'bad'}">${success ? 'Result' : 'Failed'}</span>
+      <span class="peek">${line(typeof value === 'string' ? value : JSON.stringify(value), 120)}</span></summary>
+    <${Value} value=${value} />
+  </details>`;
+}
+
+function Value({ value }) {
+  const [whole, setWhole] = useState(false);
+  const text = plainly(value);
+  const cut = text.length > LONG && !whole;
+  return html`<div class="value"><pre>${cut ? `${text.slice(0, LONG)}…` : text}</pre>
+    ${cut && html`<button class="button quiet" onClick=${() => setWhole(true)}>Show all ${text.length} characters</button>`}</div>`;
+}

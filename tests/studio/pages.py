@@ -1,0 +1,142 @@
+"""The studio as a person uses it: what is seen and done, by the words that stand on the page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
+
+# Whatever would run because of a text sets this, or opens a dialog, or breaks the page's policy.
+_WATCH = """
+window.__violations = [];
+document.addEventListener('securitypolicyviolation', (event) => {
+  window.__violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+});
+"""
+
+
+class Studio:
+    """One tab."""
+
+    def __init__(self, page: Page, url: str, shots: Path) -> None:
+        self.page, self.url, self._shots = page, url, shots
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.expected_refusals = 0
+        """How many answers the server may refuse with an error status."""
+        self._refused: list[str] = []
+        page.set_default_timeout(15_000)
+        page.add_init_script(_WATCH)
+        page.on("dialog", self._opened)
+        page.on("pageerror", lambda error: self._complain("error", str(error)))
+        page.on("console", self._heard)
+        page.on("request", self._asked)
+        page.on("response", self._answered)
+
+    def _complain(self, kind: str, text: str) -> None:
+        self.complaints.append(f"{kind}: {text[:300]}")
+
+    def _opened(self, dialog: Dialog) -> None:
+        self._complain("dialog", dialog.message)
+        dialog.dismiss()
+
+    def _heard(self, message: Any) -> None:
+        # A refused request is no fault of the page; which ones there were is counted apart.
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            self._complain("console", message.text)
+
+    def _asked(self, request: Request) -> None:
+        self.requests.append(request.url)
+
+    def _answered(self, response: Any) -> None:
+        if response.status >= 400:
+            self._refused.append(f"{response.status} {response.url}")
+
+    def broken_rules(self) -> list[str]:
+        """What went wrong on the page, of whatever kind."""
+        found = list(self.complaints)
+        found += [f"policy: {one}" for one in self.page.evaluate("window.__violations")]
+        if self.page.evaluate("window.pwned !== undefined"):
+            found.append("a text was executed")
+        found += [f"elsewhere: {url}" for url in self.requests if not self._ours(url)]
+        if len(self._refused) > self.expected_refusals:
+            found += self._refused
+        return found
+
+    def _ours(self, url: str) -> bool:
+        return url.startswith((f"{self.url}/", f"blob:{self.url}/", "data:"))
+
+    def go(self, where: str = "") -> None:
+        """Open an address, such as "#/memory"."""
+        self.page.goto(f"{self.url}/{where}")
+
+    def shot(self, name: str) -> None:
+        """Keep a picture of the page as it is."""
+        safe = re.sub(r"[^\w.-]+", "_", self._shots.name)[:120]
+        self.page.screenshot(path=self._shots.with_name(f"{safe}.{name}.png"))
+
+    # What is seen
+
+    @property
+    def messages(self) -> Locator:
+        """The messages in sight, tool cards included."""
+        return self.page.locator(".list article.message:not(.loading)")
+
+    @property
+    def answers(self) -> Locator:
+        return self.page.locator(".list article.answer")
+
+    @property
+    def branch(self) -> str:
+        """The name of the branch that is shown."""
+        return self.page.locator("#branch option:checked").inner_text()
+
+    def message(self, text: str) -> Locator:
+        return self.messages.filter(has_text=text)
+
+    def sees(self, text: str) -> None:
+        """Wait until a message says that."""
+        expect(self.message(text).first).to_be_visible()
+
+    def is_on(self, branch: str) -> None:
+        """Wait until that branch is shown."""
+        expect(self.page.locator("#branch option:checked")).to_have_text(branch)
+
+    def idle(self) -> None:
+        """Wait until no answer comes any more."""
+        expect(self.page.locator("#stop")).to_have_count(0)
+        expect(self.page.locator("article.draft")).to_have_count(0)
+
+    # What is done
+
+    def begin(self, key: str = "") -> None:
+        """Make a session."""
+        self.page.locator("#new").click()
+        dialog = self.page.get_by_role("dialog")
+        dialog.get_by_label("Name").fill(key)
+        dialog.get_by_role("button", name="Begin").click()
+        self.page.locator("#say").wait_for()
+
+    def say(self, text: str) -> None:
+        field = self.page.locator("#say")
+        field.fill(text)
+        field.press("Enter")
+
+    def do(self, text: str, deed: str) -> None:
+        """Press one of the buttons at a message."""
+        message = self.message(text).last
+        message.hover()
+        message.get_by_role("button", name=deed).click()
+
+    def drop_connections(self) -> None:
+        """Let nothing through from now on."""
+        self.page.context.route("**/events*", self._drop)
+
+    def mend_connections(self) -> None:
+        self.page.context.unroute_all(behavior="ignoreErrors")
+
+    @staticmethod
+    def _drop(route: Route) -> None:
+        route.abort("connectionreset")

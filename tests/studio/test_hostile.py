@@ -1,0 +1,191 @@
+"""Hostile texts in every place that shows text: none is executed, and none reaches out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+import sennit
+from sennit import Client, InstructionContent, Message, ModelError, TextPart, ToolPart
+from sennit.testing import ScriptedModel, ToolCall
+from tests.serving import Running, serving
+from tests.studio.conftest import OpenStudio
+from tests.studio.hostile import HOSTILE, RAW
+
+TOGETHER = "\n\n".join(HOSTILE)
+NAMES = [text for text in RAW if text.isprintable()]  # a service can have no other
+
+
+_OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+_SCROLL = """async (by) => {
+  const box = document.querySelector('.list');
+  box.scrollTop += by;
+  for (let count = 0; count < 3; count += 1) await new Promise(requestAnimationFrame);
+  return box.scrollTop + box.clientHeight > box.scrollHeight - 2;
+}"""
+
+
+def broken(text: str) -> str:
+    """Go wrong in so many words."""
+    raise RuntimeError(text)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    path = tmp_path_factory.mktemp("hostile") / "s.db"
+    with sennit.open(path, durability="normal") as client:
+        _fill(client)
+    # One model says all of them piece by piece, one has all of them go wrong in a tool; the others
+    # fail with a hostile text, under a hostile name.
+    calls = [ToolCall("broken", {"text": text}) for text in HOSTILE]
+    models = [
+        ScriptedModel([TOGETHER, calls, "Done."], name="speaker", chunk=11),
+        *(ScriptedModel([ModelError(text, kind="bad_request")], name=text) for text in NAMES),
+    ]
+    with serving(path, models=models, tools=[broken]) as running:
+        yield running
+
+
+def _fill(client: Client) -> None:
+    for text in RAW:
+        client.session(text).create_branch("main")
+    session = client.session("messages")
+    said = session.create_branch("main")
+    for text in HOSTILE:
+        message = Message(InstructionContent(instruction=text), sender=text)
+        session.add_message(message, branches=said)
+        session.add_message("assistant", text, branches=said)
+    session = client.session("tools")
+    used = session.create_branch("main")
+    for text in HOSTILE:
+        good = ToolPart(text, {text: text, "deep": [text]}, output={text: text})
+        bad = ToolPart("bad", {"q": text}, error=text)
+        session.add_message("assistant", [TextPart("x"), good, bad], branches=used)
+    session = client.session("branches")
+    main = session.create_branch("main")
+    session.add_message("user", "x", branches=main)
+    for text in RAW:
+        fork = main.fork(name=text)
+        session.add_message("user", text, branches=fork)
+    for number, text in enumerate(HOSTILE):
+        client.fs.write(f"viking://user/memories/preferences/{number}.md", text)
+
+
+def session_id(server: Running, key: str) -> str:
+    found = server.get("/api/sessions", params={"contains": key}).json()["sessions"]
+    return next(one["id"] for one in found if one["key"] == key)
+
+
+def test_names_of_sessions(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server)
+    more = studio.page.get_by_role("button", name="More")
+    while more.count():
+        more.click()
+        studio.page.wait_for_load_state("networkidle")
+    shown = studio.page.locator(".session .title").all_inner_texts()
+    assert len(shown) == len(RAW) + 3
+    assert RAW[0] in shown
+    for text in RAW[::7]:
+        studio.go(f"#/s/{session_id(server, text)}")
+        expect(studio.page.locator(".session-head h1")).to_have_attribute("title", text)
+
+
+@pytest.mark.parametrize("key", ["messages", "tools"])
+def test_messages_and_tools(server: Running, open_studio: OpenStudio, key: str) -> None:
+    studio = open_studio(server, f"#/s/{session_id(server, key)}", height=6000)
+    last = 2 * len(HOSTILE) if key == "messages" else 5 * len(HOSTILE)
+    seen: set[int] = set()
+    studio.page.locator(".row").first.wait_for()
+    at_end = studio.page.evaluate(_SCROLL, -1_000_000)
+    while True:
+        expect(studio.page.locator(".message.loading")).to_have_count(0)
+        studio.page.evaluate(_OPEN_ALL)
+        rows = "rows => rows.map((row) => Number(row.dataset.index))"
+        seen.update(studio.page.eval_on_selector_all(".row", rows))
+        if at_end:
+            break
+        at_end = studio.page.evaluate(_SCROLL, 3000)
+    assert seen == set(range(last))
+
+
+def test_names_of_branches(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server, f"#/s/{session_id(server, 'branches')}/main/tree")
+    expect(studio.page.locator("svg a.head")).to_have_count(len(RAW) + 1)
+    options = studio.page.locator("#branch option").all_text_contents()
+    assert sorted(options) == sorted(["main", *RAW])
+    for name in RAW[::11]:
+        studio.page.locator("#branch").select_option(label=name)
+        studio.page.locator("#tab-compare").click()
+        expect(studio.page.locator(".column")).to_have_count(2)
+        studio.page.locator("#tab-chat").click()
+        expect(studio.page.locator(".from")).to_be_visible()
+
+
+def test_addresses_made_by_others(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server)
+    studio.expected_refusals = 1000
+    for text in RAW[::5]:
+        studio.page.evaluate(
+            "text => { location.hash = `#/s/${encodeURIComponent(text)}/x?m=${text}`; }", text
+        )
+        studio.page.evaluate("text => { location.hash = `#/${text}`; }", text)
+        studio.page.evaluate(
+            "text => { location.hash = `#/memory?uri=${encodeURIComponent(text)}`; }", text
+        )
+    studio.page.wait_for_load_state("networkidle")
+
+
+def test_memories(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server, "#/memory")
+    entries = studio.page.locator(".memory-entry")
+    more = studio.page.locator(".memory-list").get_by_role("button", name="More")
+    expect(more).to_be_visible()
+    more.click()
+    expect(entries).to_have_count(len(HOSTILE))
+    for number in range(0, len(HOSTILE), 9):
+        entries.nth(number).click()
+        expect(studio.page.locator(".item-text")).not_to_be_empty()
+
+
+def test_what_is_found(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server)
+    for words in ("window.pwned=1", "<script>", "evil.example"):
+        studio.page.locator("#search").fill(words)
+        studio.page.wait_for_load_state("networkidle")
+        expect(studio.page.locator(".session.found").first).to_be_visible()
+
+
+def test_answers_as_they_are_said_and_tools_that_go_wrong(
+    server: Running, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(server)
+    studio.begin("streamed")
+    studio.page.get_by_label("Model").select_option("speaker")
+    studio.say(TOGETHER)
+    studio.sees(HOSTILE[0])
+    studio.idle()
+    studio.do(HOSTILE[0], "What the model saw")
+    expect(studio.page.locator(".part")).not_to_have_count(0)
+    studio.page.evaluate(_OPEN_ALL)
+    studio.page.keyboard.press("Escape")
+    studio.say("Now call")
+    studio.sees("Done.")
+    studio.idle()
+    expect(studio.page.locator(".card.outcome.failed").last).to_be_visible()
+
+
+def test_names_of_models_and_their_errors(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server)
+    studio.begin("failing")
+    options = studio.page.get_by_label("Model").locator("option").all_text_contents()
+    assert options == ["speaker", *NAMES]
+    assert len(NAMES) >= 60
+    for name in NAMES[::9]:
+        studio.page.get_by_label("Model").select_option(name)
+        studio.say("Hello")
+        expect(studio.page.locator(".notice.error")).to_contain_text(name.split()[0])
+        studio.idle()
+    studio.go("#/usage")
+    expect(studio.page.locator(".tiles")).to_be_visible()

@@ -1,0 +1,362 @@
+"""Reading in a browser: long sessions, the picture of branches, two side by side, any screen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import expect
+
+import sennit
+from sennit import (
+    AssistantResponseContent,
+    InstructionContent,
+    Message,
+    Session,
+    TextPart,
+    ToolPart,
+)
+from tests.serving import Running, serving
+from tests.studio.conftest import OpenStudio
+
+LONG = 5000
+BRANCHES = 500
+
+
+class Scene:
+    """A server and the sessions it has."""
+
+    def __init__(self, server: Running, ids: dict[str, UUID]) -> None:
+        self.server, self.ids = server, ids
+
+    def link(self, key: str, *more: str) -> str:
+        return "/".join((f"#/s/{self.ids[key]}", *more))
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    path = tmp_path_factory.mktemp("studio") / "s.db"
+    with sennit.open(path, durability="normal") as client:
+        ids = {
+            "long": _long(client.session("long")),
+            "knots": _knots(client.session("knots")),
+            "few": _braid(client.session("few"), 50),
+            "many": _braid(client.session("many"), BRANCHES),
+        }
+    with serving(path) as server:
+        yield Scene(server, ids)
+
+
+def _long(session: Session) -> UUID:
+    branch = session.create_branch("main")
+    session.add_messages([_said(number) for number in range(LONG)], branches=branch)
+    return session.id
+
+
+def _said(number: int) -> Message:
+    words = f"Message {number}. " + "word " * (number * 7 % 60)
+    if number % 2:
+        return Message(AssistantResponseContent(words))
+    return Message(InstructionContent(instruction=words))
+
+
+def _knots(session: Session) -> UUID:
+    main = session.create_branch("main")
+    session.add_message("user", "Name a knot", branches=main)
+    session.add_message("assistant", "The **bowline**.", branches=main)
+    session.add_message("user", "Another", branches=main)
+    looked_up = ToolPart("lookup", {"name": "sheet bend"}, output={"joins": ["two ropes"] * 40})
+    session.add_message("assistant", [looked_up, TextPart("The sheet bend.")], branches=main)
+    softer = main.fork(at=1, name="softer")
+    session.add_message("user", "A softer one", branches=softer)
+    session.add_message(
+        "assistant", "The slip knot.\n\n```python\nprint('loop')\n```", branches=softer
+    )
+    return session.id
+
+
+def _braid(session: Session, count: int) -> UUID:
+    chosen = random.Random(4)
+    branches = [session.create_branch("main")]
+    for number in range(20):
+        session.add_message("user", f"m{number}", branches=branches[0])
+    for number in range(count - 1):
+        parent = chosen.choice(branches[-40:] + branches[:4])
+        fork = parent.fork(at=chosen.randrange(len(parent)), name=f"idea {number}")
+        session.add_message("user", f"idea {number}", branches=fork)
+        branches.append(fork)
+    return session.id
+
+
+_WALK = """async ({ from, to, by }) => {
+  const box = document.querySelector('.list');
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+  const seen = new Set();
+  let [most, gaps, top] = [0, 0, from * box.scrollHeight];
+  for (;;) {
+    box.scrollTop = top;
+    do { await frame(); await frame(); } while (document.querySelector('.message.loading'));
+    const rows = [...document.querySelectorAll('.row')];
+    const { top: above, bottom: below } = box.getBoundingClientRect();
+    const covered = rows[0].getBoundingClientRect().top <= above + 1
+      && rows.at(-1).getBoundingClientRect().bottom >= below - 1;
+    const places = rows.map((row) => Number(row.dataset.index));
+    if (!covered || places.some((place, nth) => place !== places[0] + nth)) gaps += 1;
+    places.forEach((place) => seen.add(place));
+    most = Math.max(most, document.querySelectorAll('.list *').length);
+    const end = box.scrollTop + box.clientHeight >= box.scrollHeight - 2;
+    if (end || box.scrollTop > to * box.scrollHeight) return { seen: [...seen], most, gaps };
+    top = box.scrollTop + by * (by < 1 ? box.scrollHeight : 1);
+  }
+}"""
+
+
+def test_any_place_of_a_long_session_is_reached_with_few_nodes(
+    scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
+) -> None:
+    studio = open_studio(scene.server, scene.link("long"))
+    studio.sees(f"Message {LONG - 1}.")
+    leaps = studio.page.evaluate(_WALK, {"from": 0, "to": 1, "by": 0.04})
+    assert leaps["gaps"] == 0
+    assert {0, LONG - 1} <= set(leaps["seen"])
+    steps = studio.page.evaluate(_WALK, {"from": 0.5, "to": 0.53, "by": 900})
+    assert steps["gaps"] == 0
+    assert len(steps["seen"]) > LONG * 0.03
+    assert sorted(steps["seen"]) == list(range(min(steps["seen"]), max(steps["seen"]) + 1))
+    most = max(leaps["most"], steps["most"])
+    record_property("counted", ["a long session in the studio", {"nodes at most": most}])
+    assert most < 1500
+
+
+@pytest.mark.slow
+def test_every_message_of_a_long_session_is_seen_on_the_way(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long"))
+    studio.sees(f"Message {LONG - 1}.")
+    walked = studio.page.evaluate(_WALK, {"from": 0, "to": 1, "by": 1200})
+    assert walked["gaps"] == 0
+    assert len(walked["seen"]) == LONG
+
+
+def test_scrolling_up_keeps_what_is_read_in_its_place(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long") + "?at=2500")
+    studio.sees("Message 2500.")
+    moved = studio.page.evaluate(
+        """async () => {
+          const box = document.querySelector('.list');
+          const top = (row) => row.getBoundingClientRect().top;
+          const frame = () => new Promise((done) => requestAnimationFrame(done));
+          let worst = 0;
+          for (let step = 0; step < 30; step += 1) {
+            const rows = [...document.querySelectorAll('.row')];
+            const row = rows.find((one) => top(one) > top(box));
+            const before = top(row);
+            box.scrollTop -= 120;
+            for (let count = 0; count < 3; count += 1) await frame();
+            if (row.isConnected) worst = Math.max(worst, Math.abs(top(row) - before - 120));
+          }
+          return worst;
+        }"""
+    )
+    assert moved <= 2
+
+
+def test_five_hundred_branches_are_drawn_quickly(
+    scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
+) -> None:
+    def drawn(key: str) -> float:
+        studio = open_studio(scene.server, scene.link(key, "main", "tree"))
+        heads = studio.page.locator("svg a.head")
+        expect(heads).to_have_count(BRANCHES if key == "many" else 50)
+        studio.shot(key)
+        return studio.page.evaluate("performance.getEntriesByName('sennit:tree')[0].duration")
+
+    few, many = drawn("few"), drawn("many")
+    counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
+    record_property("counted", ["the picture of branches", counted])
+    # Ten times the branches: neither quadratic nor noticeable.
+    assert many < max(30 * few, 300)
+
+
+def test_a_name_in_the_picture_leads_to_its_branch_and_a_fork_point_to_its_message(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main", "tree"))
+    studio.page.get_by_role("link", name="softer, 4 messages").click()
+    studio.is_on("softer")
+    studio.sees("The slip knot.")
+    studio.page.locator("#tab-tree").click()
+    studio.page.get_by_role("link", name="Fork point after message 2").click()
+    expect(studio.page.locator("article.selected")).to_contain_text("The bowline.")
+
+
+def test_arrows_at_a_message_lead_to_its_other_versions(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main"))
+    studio.sees("The sheet bend.")
+    studio.message("Another").get_by_role("button", name="Next version").click()
+    studio.is_on("softer")
+    expect(studio.page.locator("article.selected")).to_contain_text("A softer one")
+    studio.message("A softer one").get_by_role("button", name="Previous version").click()
+    studio.is_on("main")
+
+
+def test_two_branches_stand_side_by_side_from_what_they_share(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer", "compare"))
+    expect(studio.page.locator(".shared")).to_contain_text("They share 2 messages")
+    expect(studio.page.locator(".shared")).to_contain_text("The **bowline**.")
+    left, right = studio.page.locator(".column").all()
+    expect(left).to_contain_text("The slip knot.")
+    expect(right).to_contain_text("The sheet bend.")
+    expect(left).not_to_contain_text("bowline")
+    studio.page.get_by_role("button", name="Swap sides").click()
+    expect(studio.page.locator(".column").first).to_contain_text("The sheet bend.")
+
+
+def test_markdown_and_code_are_drawn(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer"))
+    expect(studio.message("bowline").locator("strong")).to_have_text("bowline")
+    code = studio.message("The slip knot.").locator(".code")
+    expect(code.locator(".code-bar")).to_contain_text("python")
+    expect(code.locator(".t-string")).to_have_text("'loop'")
+
+
+def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "main"))
+    studio.sees("The sheet bend.")
+    press = studio.page.keyboard.press
+    press("k")
+    selected = studio.page.locator("article.selected")
+    expect(selected).to_contain_text("The sheet bend.")
+    for _ in range(3):
+        press("k")
+    expect(selected).to_contain_text("Another")
+    press("]")
+    studio.is_on("softer")
+    press("t")
+    expect(studio.page.locator("svg a.head")).to_have_count(2)
+    press("b")
+    expect(studio.page.locator(".column")).to_have_count(2)
+    press("c")
+    studio.sees("The slip knot.")
+    press("i")
+    expect(studio.page.locator("#say")).to_be_focused()
+    press("t")  # a letter in a field is text
+    expect(studio.page.locator("#say")).to_have_value("t")
+    press("Escape")
+    press("?")
+    dialog = studio.page.get_by_role("dialog", name="Shortcuts")
+    expect(dialog).to_be_visible()
+    press("Escape")
+    expect(studio.page.locator("dialog")).to_have_count(0)
+    press("/")
+    expect(studio.page.locator("#search")).to_be_focused()
+
+
+# What scrolls sideways though it should not; code and the picture of branches may.
+_OVERFLOWING = """() => [...document.querySelectorAll('html, body, main, main *')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
+  .filter((one) => !one.closest('pre, svg, .sr, .tree-scroll, .prose table'))
+  .filter((one) => getComputedStyle(one).textOverflow !== 'ellipsis')
+  .map((one) => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`)"""
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, scene.link("knots", "softer"), width=360, height=740)
+    studio.sees("The slip knot.")
+    for view in ("chat", "tree", "compare"):
+        studio.page.locator(f"#tab-{view}").click()
+        studio.shot(view)
+        assert studio.page.evaluate(_OVERFLOWING) == []
+    studio.page.get_by_role("button", name="Sessions").click()
+    expect(studio.page.get_by_role("link", name="long")).to_be_visible()
+    studio.shot("side")
+
+
+def test_dark_or_light_is_as_the_system_says_until_someone_chooses(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("knots"), color_scheme="dark")
+    studio.sees("The sheet bend.")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    dark = studio.page.evaluate(paper)
+    studio.page.locator("#theme").click()
+    expect(studio.page.locator("html")).to_have_attribute("data-theme", "light")
+    light = studio.page.evaluate(paper)
+    assert dark != light
+    studio.page.reload()
+    studio.sees("The sheet bend.")
+    assert studio.page.evaluate(paper) == light
+
+
+def test_the_first_paint_does_not_wait_for_the_data(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.page.get_by_role("heading", name="Conversations that branch").wait_for()
+    paint = studio.page.evaluate(
+        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+    )
+    floor = studio.page.evaluate(
+        "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
+    )
+    assert paint < max(1000, 3 * floor)
+
+
+_NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, textarea, [role]')]
+  .filter((one) => one.checkVisibility() && !one.closest('[aria-hidden="true"]'))
+  .filter((one) => !['list', 'listitem', 'status', 'none'].includes(one.getAttribute('role')))
+  .filter((one) => !(one.ariaLabel || one.textContent.trim() || one.labels?.length))
+  .map((one) => one.outerHTML.slice(0, 120))"""
+
+# The least contrast of text with what is behind it, over all texts in sight.
+_CONTRAST = """() => {
+  const part = (value) => (value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4);
+  const light = (rgb) => rgb.map((value) => part(value / 255))
+    .reduce((sum, value, nth) => sum + value * [0.2126, 0.7152, 0.0722][nth], 0);
+  const read = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const behind = (one) => {
+    const [r, g, b, a = 1] = read(getComputedStyle(one).backgroundColor);
+    return a > 0.9 || !one.parentElement ? [r, g, b] : behind(one.parentElement);
+  };
+  const found = [...document.querySelectorAll('body *')]
+    .filter((one) => one.checkVisibility({ opacityProperty: true }) && !one.closest(':disabled'))
+    .filter((one) => [...one.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .filter((one) => !one.closest('svg'))
+    .map((one) => {
+      const [a, b] = [light(read(getComputedStyle(one).color).slice(0, 3)), light(behind(one))];
+      const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+      return [ratio, `${one.className} ${one.textContent.trim().slice(0, 40)}`];
+    });
+  return found.sort(([a], [b]) => a - b)[0];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(
+    scene: Scene, open_studio: OpenStudio, scheme: str
+) -> None:
+    studio = open_studio(scene.server, color_scheme=scheme)
+    shown = {
+        scene.link("knots", "softer"): ".message.answer",
+        # Each branch has a colour of its own, in turn: there are eight.
+        **{
+            scene.link("few", f"idea {number}", "compare"): f".column[aria-label='idea {number}']"
+            for number in range(8)
+        },
+        scene.link("knots", "softer", "tree"): "svg a.head",
+        "#/memory": ".memory-list .empty",
+        "#/usage": ".chart-card",
+    }
+    for where, sign in shown.items():
+        studio.go(where)
+        studio.page.locator(sign).first.wait_for()
+        assert studio.page.evaluate(_NAMELESS) == []
+        ratio, text = studio.page.evaluate(_CONTRAST)
+        assert ratio >= 4.5, (where, text, ratio)

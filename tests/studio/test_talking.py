@@ -1,0 +1,311 @@
+"""Talking in a browser: streaming, stop, edit, retry, fork, tools, reload and going on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from sennit import ModelError, Tool, iModel
+from sennit.server.tokens import add_token, new_token
+from sennit.testing import ScriptedModel
+from tests.serving import Running, serving
+from tests.studio.conftest import OpenStudio
+from tests.studio.stepped import SteppedModel
+
+
+def note(text: str) -> str:
+    """Write something down."""
+    return f"noted: {text}"
+
+
+class Scene:
+    def __init__(self, server: Running, model: SteppedModel) -> None:
+        self.server, self.model = server, model
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    model = SteppedModel()
+    tools = [Tool(note, needs_approval=True)]
+    with serving(tmp_path / "s.db", models=[model], tools=tools) as server:
+        yield Scene(server, model)
+
+
+def test_an_answer_is_seen_piece_by_piece(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin("knots")
+    studio.say("Name a knot")
+    answer = studio.answers.last
+    for number, piece in enumerate(["The ", "**bow", "line**", "."]):
+        scene.model.say(piece)
+        so_far = ["The", "The **bow", "The bowline", "The bowline."][number]
+        expect(answer.locator(".prose")).to_have_text(so_far)
+        expect(studio.page.locator("#stop")).to_be_visible()
+    scene.model.finish()
+    studio.idle()
+    expect(answer.locator("strong")).to_have_text("bowline")
+    assert studio.messages.count() == 2
+
+
+def test_an_answer_that_is_stopped_keeps_what_was_said(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Count")
+    scene.model.say("One, two")
+    studio.sees("One, two")
+    studio.page.locator("#stop").click()
+    studio.idle()
+    scene.model.forget()
+    studio.sees("One, two")
+    studio.say("Go on")
+    scene.model.say("three")
+    scene.model.finish()
+    studio.idle()
+    studio.page.reload()
+    studio.sees("One, two")
+    studio.sees("three")
+
+
+def test_reloading_in_mid_answer_goes_on_with_it(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    studio.page.reload()
+    studio.sees("The bowline")
+    scene.model.say(", the sheet bend")
+    studio.sees("The bowline, the sheet bend")
+    scene.model.finish()
+    studio.idle()
+    expect(studio.messages).to_have_count(2)
+
+
+def test_a_dropped_connection_misses_nothing(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.drop_connections()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
+    studio.mend_connections()
+    studio.sees("The bowline")
+    scene.model.say(" and the hitch")
+    studio.sees("The bowline and the hitch")
+    scene.model.finish()
+    studio.idle()
+    expect(studio.page.locator(".notice")).to_have_count(0)
+
+
+def test_a_connection_that_breaks_in_mid_answer_goes_on_where_it_was(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    studio.drop_connections()
+    for stream in list(scene.server.state.streams):
+        stream.stop()
+    expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
+    scene.model.say(" and the hitch")
+    studio.mend_connections()
+    studio.sees("The bowline and the hitch")
+    scene.model.finish()
+    studio.idle()
+    expect(studio.messages).to_have_count(2)
+
+
+def test_an_answer_that_a_restart_interrupted_is_gone_on_with(
+    tmp_path: Path, open_studio: OpenStudio
+) -> None:
+    model = SteppedModel()
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        studio.say("Name knots")
+        model.say("The bowline")
+        studio.sees("The bowline")
+        where = studio.page.url.partition("/#")[2]
+        studio.page.goto("about:blank")
+    model.forget()
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        studio = open_studio(server, f"#{where}")
+        studio.sees("Name knots")
+        studio.page.locator("#resume").click()
+        model.say("The hitch.")
+        model.finish()
+        studio.sees("The hitch.")
+        studio.idle()
+        expect(studio.page.locator("#resume")).to_have_count(0)
+
+
+def test_editing_a_message_answers_it_on_a_new_branch(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    studio.idle()
+    studio.do("Name a knot", "Edit on a new branch")
+    field = studio.page.get_by_label("New text")
+    field.fill("Name a knot that slips")
+    studio.page.get_by_role("button", name="Send on a new branch").click()
+    scene.model.say("The slip knot.")
+    scene.model.finish()
+    studio.sees("The slip knot.")
+    studio.idle()
+    studio.is_on("main_fork_1")
+    expect(studio.message("The bowline.")).to_have_count(0)
+    versions = studio.message("that slips").get_by_role("group", name="Versions of this message")
+    expect(versions).to_contain_text("2 / 2")
+    versions.get_by_role("button", name="Previous version").click()
+    studio.is_on("main")
+    studio.sees("The bowline.")
+    studio.page.locator("#tab-compare").click()
+    columns = studio.page.locator(".column")
+    expect(columns.nth(0)).to_contain_text("The bowline.")
+    expect(columns.nth(1)).to_contain_text("The slip knot.")
+
+
+def test_retrying_an_answer_keeps_the_old_one_beside_it(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    studio.idle()
+    studio.do("The bowline.", "Retry on a new branch")
+    scene.model.say("The hitch.")
+    scene.model.finish()
+    studio.sees("The hitch.")
+    studio.idle()
+    expect(studio.message("The hitch.")).to_contain_text("2 / 2")
+    assert studio.branch != "main"
+
+
+def test_forking_after_a_message_shares_all_up_to_it(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    for question, answer in (("One?", "One."), ("Two?", "Two.")):
+        studio.say(question)
+        scene.model.say(answer)
+        scene.model.finish()
+        studio.sees(answer)
+        studio.idle()
+    studio.do("One.", "Fork after this message")
+    studio.page.get_by_label("Name of the new branch").fill("another way")
+    studio.page.keyboard.press("Enter")
+    studio.is_on("another way")
+    expect(studio.messages).to_have_count(2)
+    studio.say("Three?")
+    scene.model.say("Three.")
+    scene.model.finish()
+    studio.sees("Three.")
+    studio.idle()
+    studio.page.locator("#tab-tree").click()
+    expect(studio.page.locator("svg a.head")).to_have_count(2)
+    expect(studio.page.locator("svg a.fork")).to_have_count(1)
+
+
+@pytest.mark.parametrize("approve", [True, False], ids=["approved", "denied"])
+def test_a_tool_runs_only_when_a_person_allows_it(
+    scene: Scene, open_studio: OpenStudio, approve: bool
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Note: buy rope")
+    scene.model.call("note", '{"text": "buy rope"}', "call_1")
+    card = studio.page.locator(".card.asks")
+    expect(card).to_contain_text("note")
+    expect(card).to_contain_text("buy rope")
+    studio.shot("asks")
+    studio.page.reload()  # a decision may come days later
+    if approve:
+        card.get_by_role("button", name="Approve").click()
+    else:
+        card.get_by_label("Reason for denying").fill("not now")
+        card.get_by_role("button", name="Deny").click()
+    outcome = studio.page.locator(".card.outcome")
+    expect(outcome).to_contain_text("noted: buy rope" if approve else "not now")
+    scene.model.say("Done.")
+    scene.model.finish()
+    studio.sees("Done.")
+    studio.idle()
+    expect(card).to_have_count(0)
+
+
+def test_what_the_model_saw_is_shown_for_an_answer(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    studio.idle()
+    studio.do("The bowline.", "What the model saw")
+    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    expect(panel.locator(".part", has_text="Message")).to_have_count(1)
+    expect(panel).to_contain_text("Name a knot")
+    expect(panel).to_contain_text("tokens")
+    studio.shot("seen")
+    studio.page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+
+
+def test_a_model_that_fails_is_told(tmp_path: Path, open_studio: OpenStudio) -> None:
+    failing = ScriptedModel([ModelError("It is down.", kind="bad_request")])
+    with serving(tmp_path / "s.db", models=[failing]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        studio.say("Hello?")
+        expect(studio.page.locator(".notice.error")).to_contain_text("It is down.")
+        studio.sees("Hello?")
+
+
+def test_with_tokens_the_page_asks_for_one(tmp_path: Path, open_studio: OpenStudio) -> None:
+    tokens = tmp_path / "tokens.json"
+    token, line = new_token(user="ann")
+    add_token(tokens, line)
+    with serving(tmp_path / "s.db", tokens=tokens) as server:
+        studio = open_studio(server)
+        studio.expected_refusals = 20
+        field = studio.page.get_by_label("Token")
+        field.fill("snt_wrong")
+        field.press("Enter")
+        expect(studio.page.get_by_role("alert")).to_be_visible()
+        studio.shot("login")
+        field.fill(token)
+        field.press("Enter")
+        studio.begin("mine")
+        studio.page.reload()
+        expect(studio.page.get_by_role("link", name="mine")).to_be_visible()
+
+
+def test_the_model_inside_answers_and_says_that_it_is_tiny(
+    tmp_path: Path, open_studio: OpenStudio
+) -> None:
+    with serving(tmp_path / "s.db", models=[iModel("local")]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        expect(studio.page.locator(".composer")).to_contain_text("tiny")
+        studio.say("Name a knot.")
+        expect(studio.answers.last.locator(".prose")).to_contain_text(
+            re.compile(r"\w+"), timeout=30_000
+        )
+        stop = studio.page.locator("#stop")
+        if stop.count():
+            stop.click()
+        studio.idle()
+        studio.page.reload()
+        expect(studio.answers.last.locator(".prose")).to_contain_text(re.compile(r"\w+"))
