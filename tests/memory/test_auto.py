@@ -108,7 +108,7 @@ def test_a_pause_whose_end_no_program_saw_is_made_up_for_by_the_next(tmp_path: P
         faults.arm("memory.commit: finished", lambda _: done.set()),
         sennit.open(tmp_path / "a.db") as client,
     ):
-        client.memory.auto(AutoCommit(idle=10))
+        client.memory.auto(AutoCommit(idle=0.2))
         assert done.wait(30)
     with sennit.open(tmp_path / "a.db") as client:
         assert archives(client)[0] == "archive_001"
