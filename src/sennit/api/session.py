@@ -223,7 +223,19 @@ class Session(SessionCore):
         if self.keeper is None:  # nothing is learnt where nothing is kept
             return erase()
         with self.lock:
-            return self.memory.remove_message(self, self.messages.get(message), erase)
+            found = self.messages.get(message)
+            if not self._is_committed():
+                erase()
+                if not self._is_committed():
+                    return found
+                erase = partial(_given, found)  # a commit has come in between
+            return self.memory.remove_message(self, found, erase)
+
+    def _is_committed(self) -> bool:
+        """Whether anything of it may have been remembered; asked of the store."""
+        return self.keeper is not None and bool(
+            self.archives.number or self.keeper.archived(after=0)
+        )
 
     aremove_message = async_twin(remove_message)
 
@@ -367,3 +379,7 @@ def operation_registry(operations: Any) -> OperationRegistry:
     if not isinstance(operations, OperationRegistry):
         raise InvalidTypeError(f"operations must be an OperationRegistry, got {shown(operations)}.")
     return operations
+
+
+def _given(message: Message) -> Message:
+    return message
