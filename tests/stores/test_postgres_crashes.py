@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("tests.postgres",)
 
-EVERY = 40
+EVERY = 80
 SELDOM = 40
 
 

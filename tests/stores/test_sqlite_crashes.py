@@ -15,7 +15,7 @@ from tests.torture.crashes import Crashes, rehearse, share
 from tests.torture.ground import Files
 from tests.torture.nursery import Nursery
 
-EVERY = 20
+EVERY = 40
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ def test_a_run_that_is_killed_comes_to_the_same_end(
     tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
 ) -> None:
     killing = Killing(str(tmp_path / "sennit.db"), tmp_path, nursery)
-    kill_some(killing, scenario, every=10)
+    kill_some(killing, scenario, every=20)
     record_property("counted", ["conversations killed on SQLite", killing.tally.counts])
 
 
@@ -50,7 +50,7 @@ def test_a_run_that_is_killed_comes_to_the_same_end_on_postgresql(
     emptied: str, tmp_path: Path, nursery: Nursery, scenario: str, record_property: Count
 ) -> None:
     killing = Killing(emptied, tmp_path, nursery)
-    kill_some(killing, scenario, every=10)
+    kill_some(killing, scenario, every=20)
     record_property("counted", ["conversations killed on PostgreSQL", killing.tally.counts])
 
 
