@@ -248,13 +248,17 @@ def test_an_unknown_id_is_not_found(server: Running, branch: str, kind: str, uid
 def test_an_error_nobody_foresaw_is_told_without_a_traceback(
     server: Running, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    said = " ".join(["secret", "words"])  # not as one in the source, whose lines the log may show
+
     def broken(**_: object) -> None:
-        raise RuntimeError("secret words")
+        raise RuntimeError(said)
 
     monkeypatch.setattr(server.state.owners.local().client, "sessions", broken)
     answer = server.get("/api/sessions")
     assert "secret words" not in refused(answer, 500, "internal")
     assert "RuntimeError" in caplog.text
+    assert "in broken" in caplog.text
+    assert "secret words" not in caplog.text
 
 
 def test_a_client_that_is_gone_stops_nothing(server: Running) -> None:

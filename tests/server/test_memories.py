@@ -77,6 +77,22 @@ def test_memories_and_messages_are_found(server: Running, branch: str) -> None:
     assert told["matches"]
 
 
+def test_what_was_archived_was_not_seen_by_later_answers(server: Running) -> None:
+    there = new_branch(server)
+    all_events(server, run(server, there, "My cat is called Mia.")["events"])
+    first = server.get(f"{there}/messages").json()["messages"][-1]
+    server.post(f"/api/sessions/{there.split('/')[3]}/commit", {})
+    all_events(server, run(server, there, "And how old is she?")["events"])
+    last = server.get(f"{there}/messages").json()["messages"][-1]
+
+    def said(answer: str) -> list[str]:
+        parts = server.get(f"{there}/messages/{answer}/seen").json()["parts"]
+        return [one["text"] for one in parts if one["kind"] == "message"]
+
+    assert said(first["id"]) == ["Instruction: My cat is called Mia."]
+    assert said(last["id"]) == ["Instruction: And how old is she?"]
+
+
 def test_the_next_answer_shows_what_the_model_saw(server: Running, branch: str) -> None:
     other = new_branch(server)
     all_events(server, run(server, other, "Which tea do I prefer?")["events"])

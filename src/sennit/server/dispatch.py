@@ -20,7 +20,7 @@ from starlette.types import Scope as HttpScope
 from sennit.errors import SennitError
 from sennit.server.endpoint import Call, Endpoint, ok, read_json, read_query
 from sennit.server.limits import read_body
-from sennit.server.problems import Problem, internal, problem_of
+from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
 
 if TYPE_CHECKING:
     from sennit.server.state import ServerState
@@ -76,8 +76,7 @@ class Dispatcher:
         except SennitError as error:
             app = problem_of(error).response()
         except Exception as error:
-            # The text of an error may hold what was said, so the log gets its kind and its place.
-            _log.error("%s in %s", type(error).__name__, scope["method"], exc_info=error)
+            log_unforeseen(_log, scope["method"], error)
             app = internal().response()
         await app(scope, receive, send)
 

@@ -105,7 +105,7 @@ async def export(call: Call) -> StreamingResponse:
 
 
 def _messages(session: Session) -> Iterator[bytes]:
-    """Every message once, branch by branch, with the branches it stands on."""
+    """Every message once, branch by branch, with the first branch it stands on."""
     seen: set[UUID] = set()
     for branch in session.branches:
         for message in branch.messages:

@@ -22,7 +22,7 @@ from starlette.types import Scope as HttpScope
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
 from sennit.server.mcp_tools import OFFERS, Offer, Reach, offered
-from sennit.server.problems import Problem, internal, problem_of
+from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -97,8 +97,7 @@ async def _called(reach: Reach, name: str, given: dict[str, Any]) -> CallToolRes
     except (SennitError, Problem) as error:
         return _failed(str(error))
     except Exception as error:
-        # The text of an error may hold what was said, so the caller is told no more than that.
-        _log.error("%s in the tool %s", type(error).__name__, name, exc_info=error)
+        log_unforeseen(_log, f"the tool {name}", error)
         return _failed(internal().message)
 
 

@@ -15,6 +15,7 @@ from sennit.errors import NotFoundError
 from sennit.memory.evidence import Said
 from sennit.memory.history import Remembered, Source
 from sennit.memory.result import Committed
+from sennit.memory.values import Category
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.problems import Problem
 from sennit.server.sessions import Limit
@@ -211,8 +212,6 @@ def _page(client: Client, query: MemoriesQuery) -> MemoryList:
 
 
 def _category(given: str | None) -> str | None:
-    from sennit.memory.values import Category
-
     known = [one.value for one in Category]
     if given is None or given in known:
         return given

@@ -26,7 +26,7 @@ from sennit.server.openai_turn import (
 from sennit.server.openai_wire import (
     Answer,
     Sent,
-    answer_among,
+    answer_at,
     check_calls,
     offered,
     sent,
@@ -83,7 +83,7 @@ async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Pla
             branch, index = found
             messages = branch.items_of(branch.session.messages, index)
             once.check(messages[0].metadata.get("request"))
-            answer = answer_among(messages[messages[0].metadata["said"] :])
+            answer = answer_at(messages[messages[0].metadata["said"] :])
             return answer if answer.messages else Place(branch, (), branch.tail.total)
         notes |= once.notes
     place = await place_of(call.caller, said, named, anew=once is not None)
@@ -124,18 +124,13 @@ def _whole(call: Call, ask: ChatAsk, answer: Answer, headers: dict[str, str]) ->
 
 def completion(model: str, answer: Answer) -> dict[str, Any]:
     """A whole answer as chat completions give it."""
-    message: dict[str, Any] = {
-        "role": "assistant",
-        "content": answer.text or None,
-        "refusal": None,
-    }
+    calls = answer.calls
+    said = answer.text or (None if calls else "")
+    message: dict[str, Any] = {"role": "assistant", "content": said, "refusal": None}
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
-    if calls := answer.calls:
+    if calls:
         message["tool_calls"] = [_call(one) for one in calls]
-        message["content"] = answer.text or None
-    elif not answer.text:
-        message["content"] = ""
     choice = {
         "index": 0,
         "message": message,

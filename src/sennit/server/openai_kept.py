@@ -19,7 +19,7 @@ from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.openai_output import Head
 from sennit.server.openai_place import Place, begin_apart, continued
-from sennit.server.openai_wire import Answer, Sent, answer_among, check_calls
+from sennit.server.openai_wire import Answer, Sent, answer_at, check_calls
 from sennit.server.owners import Caller
 from sennit.sessions.branch import Branch
 
@@ -73,10 +73,7 @@ class KeptResponse:
     @property
     def answer(self) -> Answer:
         """What was answered; empty if nothing was."""
-        rest = self.branch.items_of(self.session.messages, self.index + self._count)
-        answer = answer_among(rest[:1] and rest)
-        begins = bool(rest) and bool(answer.messages) and rest[0].id == answer.messages[0].id
-        return answer if begins else Answer(())
+        return answer_at(self.branch.items_of(self.session.messages, self.index + self._count))
 
     @property
     def end(self) -> int:

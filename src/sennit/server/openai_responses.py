@@ -38,6 +38,8 @@ from sennit.server.openai_stream import EventStream, told
 from sennit.server.openai_turn import Wanted, answered, known_model, watched, while_there
 from sennit.server.openai_wire import Answer, Sent, offered, schema_form, wanted_form
 from sennit.server.problems import Problem
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.joining import is_under_way
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,16 +174,9 @@ async def retrieve(call: Call) -> dict[str, Any]:
     answer = kept.answer
     if answer.messages:
         return kept.head.answered(answer)
-    if await to_thread(_is_running, kept):
+    if await to_thread(is_under_way, BranchRuns(kept.branch)):
         return kept.head.told("in_progress", [])
     return kept.head.failed(Problem(502, "server_error", "The model did not answer."), [])
-
-
-def _is_running(kept: KeptResponse) -> bool:
-    from sennit.sessions.runs import BranchRuns
-
-    last = BranchRuns(kept.branch).last()
-    return last is not None and last.state == "running"
 
 
 async def _kept(call: Call) -> KeptResponse:

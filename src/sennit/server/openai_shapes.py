@@ -252,6 +252,7 @@ def checked(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "access_programs": (),
     "audio": (),
     "background": (False,),
     "context_management": ([],),

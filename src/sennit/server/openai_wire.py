@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 from sennit.errors import CodecError, ValidationError
@@ -303,15 +304,9 @@ class Answer:
         return Usage(**self._noted.get("usage", {}))
 
 
-def answer_among(messages: Iterable[Message]) -> Answer:
-    """What a model said first among messages: up to where somebody else speaks."""
-    found: list[Message] = []
-    for one in messages:
-        if one.role is MessageRole.ASSISTANT:
-            found.append(one)
-        elif found:
-            break
-    return Answer(tuple(found))
+def answer_at(messages: Iterable[Message]) -> Answer:
+    """What a model said at the beginning of messages; nothing, if somebody else speaks there."""
+    return Answer(tuple(takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages)))
 
 
 def _words(content: MessageContent) -> str:

@@ -8,11 +8,14 @@ field that is meant. An error of Sennit's own knows its sentence already; here i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from traceback import format_tb
 from typing import Any
 
 from starlette.responses import Response
 
+from sennit import telemetry
 from sennit.errors import (
     AccessError,
     ConflictError,
@@ -98,6 +101,18 @@ def problem_of(error: SennitError) -> Problem:
         if isinstance(error, kind):
             return Problem(status, code, str(error))
     return Problem(500, "internal", str(error))
+
+
+def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Note an error that nobody foresaw: its kind and its place.
+
+    Its text may hold what was said, so it is told only where SENNIT_TELEMETRY_CONTENT asks for it.
+    """
+    if telemetry.content():
+        log.error("%s in %s", type(error).__name__, what, exc_info=error)
+    else:
+        place = "".join(format_tb(error.__traceback__))
+        log.error("%s in %s\n%s", type(error).__name__, what, place)
 
 
 def internal() -> Problem:

@@ -207,7 +207,7 @@ async def start(call: Call) -> Started:
     """Start a run on a branch; raises Problem 409 if one is under way."""
     ask: RunAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _start(call, branch, _plan(call, ask), _said(branch, ask.text, ask.id))
+    return await _start(call, branch, _plan(call, ask), _said(branch, ask))
 
 
 async def _start(call: Call, branch: Branch, plan: _Plan, say: Message | None) -> Started:
@@ -216,12 +216,16 @@ async def _start(call: Call, branch: Branch, plan: _Plan, say: Message | None) -
     return _started(branch, event)
 
 
-def _said(branch: Branch, text: str | None, id: UUID | None) -> Message | None:
-    if text is None:
+def _said(branch: Branch, ask: RunAsk) -> Message | None:
+    """What is said first; raises ExistsError if it has been."""
+    uid = ask.id
+    if ask.text is None:
+        if uid is not None:
+            raise Problem(422, "invalid", "An id is for a text; there is none.", param="id")
         return None
-    if id is not None and id in branch.session.messages:
-        raise ExistsError(f"Message {id} has been said already; read the branch's messages.")
-    return Message(InstructionContent(instruction=text), sender=branch.session.user, id=id)
+    if uid is not None and uid in branch.session.messages:
+        raise ExistsError(f"Message {uid} has been said already; read the branch's messages.")
+    return Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=uid)
 
 
 def _started(branch: Branch, event: RunStarted) -> Started:
@@ -263,7 +267,11 @@ async def edit(call: Call) -> Forked:
     """Say a message otherwise, on a fork."""
     ask: EditAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _forked(call, ask.run, lambda: branch.edit(ask.message, ask.text, name=ask.name))
+
+    def fork() -> Branch:
+        return branch.edit(ask.message, ask.text, name=ask.name)
+
+    return await _forked(call, branch, ask.run, fork)
 
 
 async def regenerate(call: Call) -> Forked:
@@ -275,18 +283,20 @@ async def regenerate(call: Call) -> Forked:
         old = last_answer(branch.messages) if ask.message is None else ask.message
         return branch.regenerate(old, name=ask.name)
 
-    return await _forked(call, ask.run, fork)
+    return await _forked(call, branch, ask.run, fork)
 
 
-async def _forked(call: Call, ask: RunAsk | None, make: Callable[[], Branch]) -> Forked:
+async def _forked(
+    call: Call, branch: Branch, ask: RunAsk | None, make: Callable[[], Branch]
+) -> Forked:
     """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
     if ask is None:
         fork, run = await to_thread(make), None
     else:
         call.caller.require("run")
-        plan = _plan(call, ask)
+        plan, say = _plan(call, ask), _said(branch, ask)
         fork = await to_thread(make)
-        run = await _start(call, fork, plan, _said(fork, ask.text, ask.id))
+        run = await _start(call, fork, plan, say)
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
@@ -348,16 +358,16 @@ async def steer(call: Call) -> Steered:
 async def resume(call: Call) -> Started:
     """Go on with a run that was interrupted or waits."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _resume(call, branch, call.body)
-
-
-async def _resume(call: Call, branch: Branch, ask: RunAsk) -> Started:
-    if ask.text is not None:
+    ask: RunAsk = call.body
+    if ask.text is not None or ask.id is not None:
         raise Problem(422, "invalid", "resume goes on and says nothing; start a run for that.")
     plan = await _as_before(call, branch, ask)
-    conversation = await plan.conversation(branch)
+    return await _go_on(call, plan, await plan.conversation(branch))
+
+
+async def _go_on(call: Call, plan: _Plan, conversation: ConversationSession) -> Started:
     event = await call.server.runs.start(conversation, plan.options, plan.streaming, resume=True)
-    return _started(branch, event)
+    return _started(conversation.request.branch, event)
 
 
 async def _as_before(call: Call, branch: Branch, ask: RunAsk) -> _Plan:
@@ -384,14 +394,15 @@ async def decide(call: Call) -> Decided:
     """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
     given: Decision = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    conversation = await (await _as_before(call, branch, RunAsk())).conversation(branch)
+    plan = await _as_before(call, branch, RunAsk())
+    conversation = await plan.conversation(branch)
     call_id = call.path["call"]
     if given.approve:
         await conversation.approve(call_id, resume=False)
     else:
         await conversation.deny(call_id, given.message, resume=False)
     left = await to_thread(waiting, branch)
-    run = None if left else await _resume(call, branch, RunAsk())
+    run = None if left else await _go_on(call, plan, conversation)
     return Decided(waiting=len(left), run=run)
 
 

@@ -29,6 +29,7 @@ from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import EventRecord
 from sennit.turns.context import REPLACED
 from sennit.turns.returns import SPECIAL
+from sennit.turns.sent import sent_at
 
 PartKind: TypeAlias = Literal[
     "system", "memory", "profile", "summary", "message", "tools", "replaced"
@@ -74,7 +75,7 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
         raise Problem(422, "invalid", told, param="message")
     first, end = _turn(messages, place)
     notes, added = _journal(branch, uid)
-    parts = [_said(one) for one in messages[:first]]
+    parts = [_said(one) for one in sent_at(branch, first)]
     parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
     if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
         parts.insert(0, _offered(offered))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from sennit.errors import MissingExtraError, StoreError, ValidationError
+from sennit.errors import MissingExtraError, ValidationError
 from sennit.server.settings import ServerSettings
 
 try:
@@ -85,7 +85,7 @@ def listen(settings: ServerSettings) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise StoreError(
+        raise ValidationError(
             f"Cannot listen at {settings.host}:{settings.port}: {error.strerror}; "
             f"choose another with --port."
         ) from error

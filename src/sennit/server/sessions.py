@@ -17,6 +17,7 @@ from sennit.ids import new_id
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.owners import Caller
 from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.tree import BranchNode
@@ -98,30 +99,30 @@ class Tree(Shape):
 async def list_sessions(call: Call) -> SessionList:
     """A page of the caller's sessions."""
     query: SessionsQuery = call.query
-    return await to_thread(_page, call.caller.client, query)
+    return await to_thread(_page, call.caller, query)
 
 
-def _page(client: Client, query: SessionsQuery) -> SessionList:
+def _page(caller: Caller, query: SessionsQuery) -> SessionList:
     before = None if query.before is None else _cursor(query.before)
     # One more than asked for says whether there is another page.
-    found = client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
+    found = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
     page = found[: query.limit]
     last = _as_cursor(page[-1]) if len(found) > query.limit else None
-    return SessionList(sessions=[_listed(client, one) for one in page], next=last)
+    return SessionList(sessions=[_listed(caller, one) for one in page], next=last)
 
 
-def _listed(client: Client, info: SessionInfo) -> SessionShape:
+def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
     return SessionShape(
         id=info.id,
         key=info.key,
-        title=_title(client, info),
+        title=_title(caller, info),
         created_at=iso(info.created_at),
         updated_at=iso(info.updated_at),
         metadata=dict(info.metadata),
     )
 
 
-def _title(client: Client, info: SessionInfo) -> str:
+def _title(caller: Caller, info: SessionInfo) -> str:
     """What to call a session: as it was named, or else what was asked in it first."""
     given = info.metadata.get("title")
     if isinstance(given, str) and given:
@@ -129,7 +130,8 @@ def _title(client: Client, info: SessionInfo) -> str:
     if info.key is not None:
         return info.key
     try:
-        asked = _first_asked(client.session(info.id, create=False))
+        # Held open, so that the next look at the list finds it read.
+        asked = _first_asked(caller.open.hold(caller.client.session(info.id, create=False)))
     except NotFoundError:  # deleted meanwhile
         asked = ""
     return asked or f"{info.created_at:%Y-%m-%d %H:%M}"
@@ -162,10 +164,11 @@ def _cursor(given: str) -> SessionInfo:
 async def create_session(call: Call) -> SessionShape:
     """A new session; raises ExistsError if there is one of that key."""
     given: NewSession = call.body
-    return await to_thread(_create, call.caller.client, given)
+    return await to_thread(_create, call.caller, given)
 
 
-def _create(client: Client, given: NewSession) -> SessionShape:
+def _create(caller: Caller, given: NewSession) -> SessionShape:
+    client = caller.client
     system = None
     if given.system is not None:
         system = Message(SystemContent(system_message=given.system))
@@ -175,7 +178,7 @@ def _create(client: Client, given: NewSession) -> SessionShape:
     session = client.session(key, metadata=given.metadata)
     if system is not None:
         session.create_branch("main", system=system)
-    return _listed(client, client.session_info(session.id))
+    return _listed(caller, client.session_info(session.id))
 
 
 def _is_there(client: Client, key: str) -> bool:
@@ -189,11 +192,11 @@ def _is_there(client: Client, key: str) -> bool:
 async def get_session(call: Call) -> SessionWithBranches:
     """A session and its branches."""
     session = await call.caller.session(call.path["session"])
-    return await to_thread(_whole, call.caller.client, session)
+    return await to_thread(_whole, call.caller, session)
 
 
-def _whole(client: Client, session: Session) -> SessionWithBranches:
-    listed = _listed(client, client.session_info(session.id))
+def _whole(caller: Caller, session: Session) -> SessionWithBranches:
+    listed = _listed(caller, caller.client.session_info(session.id))
     branches = [branch_shape(one) for one in session.branches]
     return SessionWithBranches(**fields_of(listed), branches=branches)
 

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.server.problems import Problem
+from sennit.server.problems import Problem, log_unforeseen
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
@@ -78,7 +78,7 @@ class UnderWay:
             if not began.done():
                 began.set_exception(error)
             else:  # nobody waits for it; the run is found as after a crash
-                _log.error("A run broke off: %s", type(error).__name__, exc_info=error)
+                log_unforeseen(_log, "a run", error)
         finally:
             if self._by_branch.get(branch) is conversation:
                 del self._by_branch[branch]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 from sennit.containers.element import Element
 from sennit.containers.pile import Pile
@@ -36,6 +37,8 @@ class Archives:
     """Its id, as a number: ids that are greater were made after it."""
     covering: dict[int, int] = field(default_factory=dict[int, int])
     """The number of the commit that covers an entry."""
+    made: dict[int, int] = field(default_factory=dict[int, int])
+    """The id of each commit, as a number."""
 
     def take(self, found: Iterable[ArchiveRecord]) -> None:
         """Know of more commits, in their order; those that are known are left out."""
@@ -44,6 +47,12 @@ class Archives:
                 continue
             self.covering.update((entry.int, one.number) for entry in one.entries)
             self.number, self.last = one.number, max(self.last, one.commit.int)
+            self.made[one.number] = one.commit.int
+
+    def covered(self, entry: UUID, before: UUID) -> bool:
+        """Whether an entry was archived before a message was made."""
+        number = self.covering.get(entry.int)
+        return number is not None and self.made[number] < before.int
 
 
 class Current(Progression):

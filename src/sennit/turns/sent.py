@@ -41,6 +41,17 @@ def sent_messages(branch: Branch) -> list[Message]:
         return branch.session.messages.pick(list(sent(branch)))
 
 
+def sent_at(branch: Branch, place: int) -> list[Message]:
+    """What a prompt held when what stands at an index was said: nothing archived by then."""
+    with branch.session.lock:
+        archives, answer = branch.session.archives, branch[place]
+        above = branch.session.messages.pick(branch[:place])
+    begin = unfinished_from(above)
+    return [
+        one for at, one in enumerate(above) if at >= begin or not archives.covered(one.id, answer)
+    ]
+
+
 def _open_from(branch: Branch) -> int:
     """Where the last turn begins if it is not over, on the branch; read no further than needed."""
     for start, messages in _from_the_end(branch):
