@@ -10,28 +10,44 @@ import traceback
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
 
 import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from sennit import ConflictError, ExistsError, NotFoundError, Session, StoreError, ValidationError
+from sennit import (
+    ConflictError,
+    ExistsError,
+    NotFoundError,
+    SennitError,
+    Session,
+    StoreError,
+    ValidationError,
+)
 from sennit.api.client import Client
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.postgres_append import appending as as_appending
 from sennit.stores.postgres_database import Database, Line
+from sennit.stores.postgres_usual import appending as as_appending
 from sennit.stores.records import (
     AddBranch,
+    AddEvents,
     AddMessages,
     Append,
     BranchRecord,
     Change,
+    EventRecord,
+    Head,
     MessageRecord,
     Owner,
+    PutRun,
+    RunRecord,
     SegmentRecord,
     SessionRecord,
+    TakeLease,
+    Taken,
     Write,
 )
 from sennit.stores.sql import postgres as sql
@@ -132,6 +148,17 @@ def started(store: PostgresStore) -> tuple[SessionRecord, BranchRecord]:
     branch = BranchRecord(new_id(), "main", 1, None, segment.id, 0, frozenset(), frozenset(), {})
     store.write(ADA, session.id, [AddBranch(branch, segment)])
     return session, branch
+
+
+def taken(outcome: list[Head] | SennitError) -> Taken:
+    """What taking a lease gave."""
+    assert not isinstance(outcome, SennitError), outcome
+    assert outcome[0].taken is not None
+    return outcome[0].taken
+
+
+def event(seq: int, run: UUID) -> EventRecord:
+    return EventRecord(seq, run, None, f"event {seq}".encode())
 
 
 def appending(branch: BranchRecord, *messages: MessageRecord) -> list[Change]:
@@ -255,6 +282,49 @@ def test_a_write_that_fails_in_a_group_leaves_the_others_alone(
     assert isinstance(unknown, NotFoundError)
     assert first == again
     assert [one.id for one in store.load(ADA, session.id).messages] == [good.id]
+
+
+def test_a_branch_that_is_held_refuses_one_write_of_a_group(
+    opened: Callable[[], PostgresStore],
+) -> None:
+    store = opened()
+    session, branch = started(store)
+    said, run, segment = message("said"), new_id(), SegmentRecord(new_id(), None, 0, ())
+    other = BranchRecord(new_id(), "two", 1, None, segment.id, 0, frozenset(), frozenset(), {})
+    mine = Write(ADA, session.id, (TakeLease(branch.id, "me", 60_000_000),))
+    token = taken(store.write_many([mine])[0]).lease.token
+    steps: list[tuple[Change, ...]] = [
+        (PutRun(RunRecord(run, branch.id, "running", 1, 1, b"{}"), token),),
+        (TakeLease(branch.id, "you", 60_000_000),),
+        (AddBranch(other, segment),),
+        (*appending(branch, said), AddEvents(branch.id, (event(1, run),), token)),
+        (AddEvents(branch.id, (event(2, run),), token - 1),),
+        (PutRun(RunRecord(run, branch.id, "ended", 1, 2, b"{}"), token, release=True),),
+        (TakeLease(branch.id, "you", 60_000_000),),
+    ]
+    found = store.write_many([Write(ADA, session.id, changes) for changes in steps])
+    refused = [at for at, one in enumerate(found) if isinstance(one, ConflictError)]
+    assert refused == [1, 4]
+    last = taken(found[-1])
+    assert (last.seq, last.run and last.run.state) == (1, "ended")
+    assert [one.name for one in store.load(ADA, session.id).branches] == ["main", "two"]
+    assert store.events(ADA, session.id, branch.id, 0, 9) == [event(1, run)]
+
+
+def test_what_the_server_has_forgotten_is_prepared_again(
+    opened: Callable[[], PostgresStore],
+) -> None:
+    store = opened()
+    session, branch = started(store)
+
+    def write() -> None:
+        writes = [Write(ADA, session.id, tuple(appending(branch, message("x")))) for _ in "ab"]
+        assert not any(isinstance(one, Exception) for one in store.write_many(writes))
+
+    write()
+    store._database.run(lambda connection: connection.execute("DEALLOCATE ALL"))
+    write()
+    assert store.load(ADA, session.id).branches[0].length == 4
 
 
 def test_a_rewrite_of_what_someone_else_changed_is_refused(client: Callable[..., Client]) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
+from uuid import UUID, uuid5
 
 from hypothesis import Phase
 from hypothesis import strategies as st
@@ -22,17 +24,32 @@ from sennit import (
     InstructionContent,
     Message,
     MessageGroup,
+    NotFoundError,
     SennitError,
     Session,
     SystemContent,
     TextPart,
     ToolPart,
+    clock,
 )
+from sennit.sessions.keeper import message_record
 from sennit.stores.base import Store
 from sennit.stores.doctor import examine
 from sennit.stores.memory import MemoryStore
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import Lease
+from sennit.stores.records import (
+    AddEvents,
+    AddMessages,
+    Append,
+    Change,
+    EventRecord,
+    Lease,
+    MessageRecord,
+    PutRun,
+    RunRecord,
+    TakeLease,
+    Write,
+)
 from sennit.stores.sqlite import SQLiteStore
 from tests.torture.acts import replaying
 
@@ -48,6 +65,57 @@ places = st.integers(-2, 12)
 words = st.sampled_from(WORDS)
 names = st.none() | st.sampled_from(["main", "left", "right"])
 flags = st.booleans()
+
+
+@dataclass(frozen=True)
+class RunStep:
+    """A write that turns make: taking a branch, noting what happened there, saying something."""
+
+    kind: str
+    holder: str
+    messages: int
+    events: int
+    put: bool
+    release: bool
+    off: int
+    """How far the events are from where they should be."""
+
+    def changes(self, branch: UUID, last: int, token: int) -> tuple[Change, ...]:
+        """The same for a store; `last` is the number of the last event."""
+        if self.kind == "take":
+            return (TakeLease(branch, self.holder, 3 * SECOND),)
+        said = [self._message(at) for at in range(self.messages)]
+        uids = tuple(one.id for one in said)
+        changes: list[Change] = [AddMessages(tuple(said)), Append(branch, uids)] if said else []
+        if self.kind == "say":
+            return tuple(changes)
+        run = uuid5(branch, self.holder)
+        if self.put:
+            state = "ended" if self.release else "running"
+            record = RunRecord(run, branch, state, clock.now_us(), clock.now_us(), b"{}")
+            changes.append(PutRun(record, token, self.release))
+        if self.events:
+            first = last + 1 + self.off
+            numbers = range(max(1, first), max(1, first) + self.events)
+            events = [EventRecord(seq, run, None, f"event {seq}".encode()) for seq in numbers]
+            changes.append(AddEvents(branch, tuple(events), token))
+        return tuple(changes)
+
+    def _message(self, at: int) -> MessageRecord:
+        message = Message(InstructionContent.create(f"{self.holder} {at}"))
+        return message_record(message)
+
+
+run_steps = st.builds(
+    RunStep,
+    kind=st.sampled_from(["take", "note", "note", "say"]),
+    holder=st.sampled_from("ab"),
+    messages=st.integers(0, 2),
+    events=st.integers(0, 2),
+    put=flags,
+    release=flags,
+    off=st.sampled_from([0, 0, 0, 0, -1, 1]),
+)
 
 
 def shown(result: Any) -> Any:
@@ -365,6 +433,34 @@ class Lockstep(RuleBasedStateMachine):
                 return side.store.release(owner, session.id, had)
             side.leases[key_] = found
             return found.branch, found.holder, found.token, found.expires
+
+        self.together(act)
+
+    @rule(who=who, key=keys, branch=places, steps=st.lists(run_steps, min_size=1, max_size=4))
+    def steps_of_runs(self, who: int, key: str, branch: int, steps: list[RunStep]) -> None:
+        def act(side: Side) -> Any:
+            session, owner = side.session(who, key), side.clients[who]._owner
+            known = sorted(branch.name for branch in session.branches)
+            if not known:
+                return None
+            chosen = session.get_branch(known[branch % len(known)]).id
+            at = (owner, session.id, chosen)
+            try:
+                seq = side.store.last_event(*at)
+            except NotFoundError:
+                return None
+            changes: list[tuple[Change, ...]] = []
+            for step in steps:
+                had = side.leases.get(f"{key} {chosen} {step.holder}")
+                changes.append(step.changes(chosen, seq, had.token if had else 0))
+                seq += step.events
+            writes = [Write(owner, session.id, one) for one in changes]
+            found = side.store.write_many(writes)
+            for step, heads in zip(steps, found, strict=True):
+                if not isinstance(heads, SennitError) and heads and heads[0].taken:
+                    side.leases[f"{key} {chosen} {step.holder}"] = heads[0].taken.lease
+            told = [repr(one) if isinstance(one, SennitError) else one for one in found]
+            return told, side.store.runs(*at), side.store.events(*at, 0, 1000)
 
         self.together(act)
 

@@ -144,10 +144,10 @@ class ClientCore(Generic[_S]):
     ) -> Branch | None:
         """The main branch of a new session, made in one step and together with what others write.
 
-        None if the session is there already, or if the store makes sessions one by one.
+        None if the session is there already.
         """
         uid, key = self._identify(session_id)
-        if uid in self._open or not self._store.starts_in_groups:
+        if uid in self._open:
             return None
         record = _new(uid, key, metadata)
         session = self._opened(record, self._keeper(uid, record))

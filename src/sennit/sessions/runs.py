@@ -46,11 +46,6 @@ class BranchRuns:
         """Whether there is a store behind it, and others may be running too."""
         return self._keeper is not None
 
-    @property
-    def starts_in_groups(self) -> bool:
-        """Whether the store takes leases together with other writes."""
-        return self._keeper is not None and self._keeper.store.starts_in_groups
-
     async def take(self, holder: str, ttl: int) -> tuple[Taken, bool]:
         """Take the branch together with what others write; ConflictError if someone else has it.
 

@@ -55,14 +55,6 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
-    @property
-    def starts_in_groups(self) -> bool:
-        """Whether a write may make its session (`Write.create`) and take a lease (TakeLease).
-
-        If not, that is done one by one, with `create_session` and `acquire`.
-        """
-        ...
-
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
         ...
@@ -191,11 +183,6 @@ def name_taken(branch: BranchRecord) -> ExistsError:
 def changed_meanwhile(branch: BranchRecord) -> ConflictError:
     """The error for a change of a branch that was not seen as it is."""
     return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
-
-
-def no_group_starts() -> ValidationError:
-    """The error for a TakeLease where leases are taken one by one."""
-    return ValidationError("This store takes leases one by one; use acquire().")
 
 
 def check_fit(branch: BranchRecord, segment: SegmentRecord) -> None:

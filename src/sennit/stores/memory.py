@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
 from sennit.stores import words
-from sennit.stores.base import no_session
+from sennit.stores.base import no_session, session_taken
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
@@ -61,8 +61,6 @@ _T = TypeVar("_T")
 
 class MemoryStore:
     """A Store that keeps everything in this process and forgets it with the process."""
-
-    starts_in_groups = False
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -405,9 +403,16 @@ class MemoryStore:
         return kept
 
     def _tried(self, write: Write) -> list[Head] | SennitError:
+        sessions, new = self._owners.setdefault(write.owner, {}), write.create
+        if new is not None and new.id in sessions:
+            return session_taken(new.id)
+        if new is not None:
+            sessions[new.id] = MemorySession(copied(new))
         try:
             return self.write(write.owner, write.session, write.changes)
         except SennitError as error:
+            if new is not None:
+                del sessions[new.id]
             return error
 
 

@@ -25,7 +25,6 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
-    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -52,6 +51,7 @@ from sennit.stores.records import (
     SessionRecord,
     Snapshot,
     TakeLease,
+    Taken,
 )
 from sennit.stores.runs import RunLog
 
@@ -201,7 +201,7 @@ class MemorySession:
             case PutLabels():
                 self._put_labels(change)
             case TakeLease():
-                raise no_group_starts()
+                return self._take(change)
         return None
 
     def _put_labels(self, change: PutLabels) -> None:
@@ -247,6 +247,15 @@ class MemorySession:
         grown = replace(branch, length=len(segment.entries))
         self._put(self._branches, branch.id, grown)
         return head
+
+    def _take(self, change: TakeLease) -> Head:
+        branch = self._branch(change.branch)
+        last = self.log.leases.get(branch.id)
+        lease = leases.taken(last, branch.id, change.holder, change.ttl)
+        self._put(self.log.leases, branch.id, lease)
+        seq, run = self.log.last_seq(branch.id), self.log.last_of(branch.id)
+        taken = Taken(lease, seq, run, len(self.commits.commits))
+        return Head(branch.id, branch.segment, branch.length, branch.version, taken)
 
     def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
         check_fit(branch, segment)

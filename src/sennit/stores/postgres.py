@@ -1,9 +1,9 @@
 """The PostgreSQL store: many servers and workers on one database.
 
 A write locks the row of its session first, so writers of one session follow one another and what
-they number is numbered in the order of commits. The usual write, new messages at the end of a
-branch, is one statement and one round trip. Readers see one snapshot. Words are written when
-somebody searches.
+they number is numbered in the order of commits. The usual writes, new messages at the end of a
+branch and the steps of a run, are one statement each, and a group of them is one round trip.
+Readers see one snapshot. Words are written when somebody searches.
 
 A write whose connection dies is made again where it was not made, see `postgres_database`; the
 usual one is simply repeated, as ids are the writer's and what is there is found, not doubled.
@@ -15,23 +15,23 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from itertools import groupby
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases, words
-from sennit.stores.base import AFTER_ALL, no_branch, no_session
+from sennit.stores.base import AFTER_ALL, no_branch, no_session, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.files import (
     KeptFile,
 )
 from sennit.stores.hits import Asked
-from sennit.stores.postgres_append import append_all, appending
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader
-from sennit.stores.postgres_line import Line
+from sennit.stores.postgres_line import Line, Refused
 from sennit.stores.postgres_memory import PostgresMemory
 from sennit.stores.postgres_runs import JournalReader, journals
 from sennit.stores.postgres_session import (
@@ -42,6 +42,7 @@ from sennit.stores.postgres_session import (
     one,
     session_from,
 )
+from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
 from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (
     AddMessages,
@@ -72,8 +73,6 @@ class _UnusualError(Exception):
 
 class PostgresStore(PostgresMemory):
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
-
-    starts_in_groups = False
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
         """Connect, and create or migrate the tables in the schema `sennit`.
@@ -113,15 +112,7 @@ class PostgresStore(PostgresMemory):
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
-        values = (
-            self._add_owner(owner),
-            session.id,
-            session.key,
-            session.user,
-            session.created,
-            session.updated,
-            text_of(session.metadata),
-        )
+        values = _session_values(self._add_owner(owner), session)
         return self._database.run(
             lambda connection: session_from(one(connection.execute(sql.ADD_SESSION, values)))
         )
@@ -228,6 +219,10 @@ class PostgresStore(PostgresMemory):
 
     def _apply(self, connection: Connection, write: Write) -> list[Head]:
         number = self._owner(connection, write.owner)
+        if write.create is not None:
+            values = _session_values(number, write.create)
+            if connection.execute(sql.MAKE_SESSION, values).rowcount == 0:
+                raise session_taken(write.session)
         says_more = any(isinstance(change, AddMessages) for change in write.changes)
         touched = connection.execute(
             sql.TOUCH_SESSION, (clock.now_us(), says_more, number, write.session)
@@ -241,37 +236,62 @@ class PostgresStore(PostgresMemory):
         self._database.refuse_if_closed()
         if not writes:
             return []
+        for owner in {write.owner for write in writes if write.create is not None}:
+            self._add_owner(owner)
         try:
-            return self._database.change(lambda connection: self._append_all(connection, writes))
+            return self._database.change(lambda connection: self._make_all(connection, writes))
         except _UnusualError:
             return self._database.change(lambda connection: self._one_by_one(connection, writes))
 
-    def _append_all(
+    def _make_all(
         self, connection: Line, writes: Sequence[Write]
     ) -> list[list[Head] | SennitError]:
-        """Make writes of the usual kind together; raises _UnusualError if one is not."""
-        found = [appending(write, self._owner(connection, write.owner)) for write in writes]
-        usuals = [one for one in found if one is not None]
-        if len(usuals) < len(writes):
-            raise _UnusualError
+        """Make writes in their order, usual ones that follow each other with one round trip.
+
+        Raises _UnusualError if one of these needs a closer look.
+        """
         self._lock(connection, writes)
-        heads = append_all(connection, usuals)
-        if heads is None:
-            raise _UnusualError
-        return [[head] for head in heads]
+        results: list[list[Head] | SennitError] = []
+        found = ((usual_of(one, self._owner(connection, one.owner)), one) for one in writes)
+        for _, part in groupby(found, lambda pair: pair[0] is None):
+            pairs = list(part)
+            usuals = [(usual, one) for usual, one in pairs if usual is not None]
+            results += (
+                self._make_usual(connection, usuals)
+                if usuals
+                else [self._made(connection, one) for _, one in pairs]
+            )
+        return results
+
+    def _make_usual(
+        self, connection: Line, part: Sequence[tuple[Usual, Write]]
+    ) -> list[list[Head] | SennitError]:
+        try:
+            answers = connection.ask_each([usual.asked() for usual, _ in part])
+        except Refused:
+            raise _UnusualError from None
+        results: list[list[Head] | SennitError] = []
+        for (usual, write), answer in zip(part, answers, strict=True):
+            if answer.ntuples:
+                results.append(usual.heads(answer))
+            elif isinstance(usual, Taking):  # most likely somebody holds it, which is for them
+                results.append(self._made(connection, write))
+            else:
+                raise _UnusualError
+        return results
 
     def _one_by_one(
         self, connection: Connection, writes: Sequence[Write]
     ) -> list[list[Head] | SennitError]:
-        results: list[list[Head] | SennitError] = []
         self._lock(connection, writes)
-        for write in writes:
-            try:
-                with connection.transaction():
-                    results.append(self._apply(connection, write))
-            except SennitError as error:
-                results.append(error)
-        return results
+        return [self._made(connection, write) for write in writes]
+
+    def _made(self, connection: Connection, write: Write) -> list[Head] | SennitError:
+        try:
+            with connection.transaction():
+                return self._apply(connection, write)
+        except SennitError as error:
+            return error
 
     def _lock(self, connection: Connection, writes: Sequence[Write]) -> None:
         """Lock all sessions in one order, so that two groups do not wait for each other."""
@@ -415,6 +435,18 @@ class PostgresStore(PostgresMemory):
 def _last_lease(connection: Connection, key: tuple[int, int, UUID]) -> Lease | None:
     row = connection.execute(sql.FIND_LEASE, key).fetchone()
     return None if row is None else Lease(key[2], *row)
+
+
+def _session_values(owner: int, session: SessionRecord) -> tuple[Any, ...]:
+    return (
+        owner,
+        session.id,
+        session.key,
+        session.user,
+        session.created,
+        session.updated,
+        text_of(session.metadata),
+    )
 
 
 def _owner_key(owner: Owner) -> tuple[str, str, str]:

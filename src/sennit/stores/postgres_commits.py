@@ -71,6 +71,10 @@ class CommitTable:
             entries[number].append(uid)
         return [ArchiveRecord(number, uid, tuple(entries[number])) for number, uid in commits]
 
+    def last(self) -> int:
+        """The number of the last commit; 0 if there is none."""
+        return self._rows(sql.LAST_COMMIT)[0][0]
+
     def uses_of(self, commit: int | None) -> list[UseRecord]:
         """The uses that a commit counts; with None those that none counts yet."""
         return [UseRecord(*row) for row in self._rows(sql.USES_OF, commit)]
@@ -91,7 +95,7 @@ class CommitTable:
         run, new = self._connection.execute, change.commit
         if self._rows(sql.COMMIT_BY_ID, new.id):
             return  # made before, and its acknowledgement lost
-        if new.number != self._rows(sql.LAST_COMMIT)[0][0] + 1:
+        if new.number != self.last() + 1:
             raise covered_already(new)
         messages = numbers(new.entries)
         if self._rows(sql.COVERED, messages)[0][0]:

@@ -15,10 +15,15 @@ from importlib.resources import files
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import psycopg
-from psycopg import errors as pg
-from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import ConnectionPool, PoolTimeout
+try:
+    import psycopg
+    from psycopg import errors as pg
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg_pool import ConnectionPool, PoolTimeout
+except ImportError as error:
+    raise ImportError(
+        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
+    ) from error
 
 from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores.postgres_line import Line
@@ -34,6 +39,8 @@ _LOSSES = 4
 _QUEUE_VERSION = 9  # of the tables, since which there is a queue of jobs beside them
 _RECEIPTS = 1000  # writes after which old receipts are thrown away
 _OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
+# Another writer was in the way, or the server has forgotten what was prepared: done anew.
+_AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
 _OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
 
 
@@ -97,7 +104,7 @@ class Database:
             connection = self._pool.getconn()
             try:
                 return work(connection)
-            except (pg.DeadlockDetected, pg.SerializationFailure):
+            except _AGAIN:
                 clashes += 1
                 if clashes > _CLASHES:
                     raise

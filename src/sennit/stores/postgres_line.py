@@ -6,22 +6,24 @@ each connection prepares such a statement once, and its values go and come in bi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, LiteralString
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any, LiteralString, TypeAlias
 
-try:
-    import psycopg
-    from psycopg import RawCursor, pq
-    from psycopg import errors as pg
-    from psycopg.generators import execute
-except ImportError as error:
-    raise ImportError(
-        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
-    ) from error
+import psycopg
+from psycopg import errors as pg
+from psycopg import pq
+from psycopg.abc import PQGen
+from psycopg.generators import execute, fetch_many, pipeline_communicate
 
 _BINARY = pq.Format.BINARY
+_FINE = pq.ConnStatus.OK
 _SOUND = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+Answer: TypeAlias = pq.abc.PGresult
+Packed: TypeAlias = list[bytes | None]
+"""Values in PostgreSQL's binary form."""
 
 Refused = (pg.UniqueViolation, pg.NotNullViolation)
 """What a statement raises that would have broken a key, or left a column empty."""
@@ -42,7 +44,7 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
     def _statements_known(self) -> set[Statement]:
         return set()
 
-    def ask(self, statement: Statement, values: Sequence[bytes]) -> pq.abc.PGresult:
+    def ask(self, statement: Statement, values: Packed) -> Answer:
         """The answer; values go and come in PostgreSQL's binary form."""
         with self.lock:
             if statement in self._statements_known:
@@ -50,29 +52,53 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
                     return self._asked(statement, values)
                 except pg.InvalidSqlStatementName:
                     pass  # after some rollbacks the driver has the server forget all of them
-            self.pgconn.send_prepare(statement.name, statement.text)
-            self._answer()
-            self._statements_known.add(statement)
+            self._prepare(statement)
             return self._asked(statement, values)
 
-    def _asked(self, statement: Statement, values: Sequence[bytes]) -> pq.abc.PGresult:
+    def _prepare(self, statement: Statement) -> None:
+        self.pgconn.send_prepare(statement.name, statement.text)
+        self._answer()
+        self._statements_known.add(statement)
+
+    def _asked(self, statement: Statement, values: Packed) -> Answer:
         self.pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
         return self._answer()
 
-    def _answer(self) -> pq.abc.PGresult:
+    def _answer(self) -> Answer:
         result = self.wait(execute(self.pgconn))[-1]
         if result.status not in _SOUND:
             raise pg.error_from_result(result)
         return result
 
-    def ask_each(
-        self, statement: Statement, given: Sequence[Sequence[Any]]
-    ) -> list[tuple[Any, ...] | None]:
-        """The first row for each of these values, with few round trips for all."""
-        rows: list[tuple[Any, ...] | None] = []
-        with RawCursor(self) as cursor:
-            cursor.executemany(statement.text, given, returning=True)
-            for _ in given:
-                rows.append(cursor.fetchone())
-                cursor.nextset()
-        return rows
+    def ask_each(self, asked: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
+        """The answers to several, with one round trip for all; inside a transaction.
+
+        Raises what the first one that fails raises, and then none after it was done.
+        """
+        with self.lock:
+            for statement in {statement for statement, _ in asked} - self._statements_known:
+                self._prepare(statement)
+            self.pgconn.enter_pipeline_mode()
+            try:
+                answers = self.wait(self._pipelined(asked))
+            finally:
+                if self.pgconn.status == _FINE:
+                    self.pgconn.exit_pipeline_mode()
+        for answer in answers:
+            if answer.status not in _SOUND:
+                self._statements_known.clear()  # it may be that the server has forgotten them
+                raise pg.error_from_result(answer)
+        return answers
+
+    def _pipelined(self, asked: Sequence[tuple[Statement, Packed]]) -> PQGen[list[Answer]]:
+        """Send all, and take in all answers."""
+        send, sync = self.pgconn.send_query_prepared, self.pgconn.pipeline_sync
+        commands: deque[Callable[[], None]] = deque(
+            partial(send, statement.name, values, statement.formats, _BINARY)
+            for statement, values in asked
+        )
+        commands.append(sync)
+        found = yield from pipeline_communicate(self.pgconn, commands)
+        while len(found) <= len(asked):
+            found.append((yield from fetch_many(self.pgconn)))
+        return [answers[-1] for answers in found[:-1]]

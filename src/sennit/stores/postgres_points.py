@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
-from psycopg import pq
 from psycopg.pq import TransactionStatus
 
 from sennit import failpoints
 from sennit.stores.points import around
-from sennit.stores.postgres_line import Line, Statement
+from sennit.stores.postgres_line import Answer, Line, Packed, Statement
 
 _IDLE = TransactionStatus.IDLE
 
@@ -47,15 +46,13 @@ class _Connection(Line):
             failpoints.reach(f"postgres.before: {end}")
         failpoints.reach(f"postgres.after: {end}")
 
-    def ask(self, statement: Statement, values: Sequence[bytes]) -> pq.abc.PGresult:
+    def ask(self, statement: Statement, values: Packed) -> Answer:
         with around("postgres", statement.text.decode()):
             return super().ask(statement, values)
 
-    def ask_each(
-        self, statement: Statement, given: Sequence[Sequence[Any]]
-    ) -> list[tuple[Any, ...] | None]:
-        with around("postgres", statement.text.decode()):
-            return super().ask_each(statement, given)
+    def ask_each(self, asked: Sequence[tuple[Statement, Packed]]) -> list[Answer]:
+        with around("postgres", asked[0][0].text.decode()):
+            return super().ask_each(asked)
 
 
 def _text(query: Any) -> str:

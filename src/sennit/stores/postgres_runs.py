@@ -11,7 +11,17 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 
-from sennit.stores.records import AddEvents, EventRecord, JournalRecord, PutRun, RunRecord
+from sennit.stores import leases
+from sennit.stores.records import (
+    AddEvents,
+    EventRecord,
+    JournalRecord,
+    Lease,
+    PutRun,
+    RunRecord,
+    TakeLease,
+    Taken,
+)
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import postgres as sql
 
@@ -72,6 +82,17 @@ class JournalWriter:
     def __init__(self, connection: _Connection, owner: int, session: int) -> None:
         self._connection, self._run = connection, connection.execute
         self._key = (owner, session)
+
+    def take(self, change: TakeLease, commits: int) -> Taken:
+        """Take the lease of a branch; raises ConflictError if it is held."""
+        branch = (*self._key, change.branch)
+        row = self._run(sql.FIND_LEASE, branch).fetchone()
+        last = None if row is None else Lease(change.branch, *row)
+        lease = leases.taken(last, change.branch, change.holder, change.ttl)
+        self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
+        held = self._held(change.branch, lease.token)
+        newest = JournalReader(self._connection, branch).runs(1)
+        return Taken(lease, held.last, newest[0] if newest else None, commits)
 
     def put_run(self, change: PutRun) -> None:
         """Keep a run as it is now; raises ConflictError if its lease was lost."""

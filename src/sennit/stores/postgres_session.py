@@ -19,7 +19,6 @@ from sennit.stores.base import (
     misplaced,
     name_taken,
     no_branch,
-    no_group_starts,
     no_message,
     no_segment,
     other_content,
@@ -165,7 +164,7 @@ class SessionWriter:
                 case PutLabels():
                     self._put_labels(change)
                 case TakeLease():
-                    raise no_group_starts()
+                    self._take(change)
         self._drop_unused_segments()
         return self._heads
 
@@ -224,6 +223,11 @@ class SessionWriter:
                 raise ExistsError(f"Branch {row[1]!r} would hold a message twice.")
             self._put(segment, length, change.entries)
             self._run(sql.GROW_BRANCH, (len(numbers), *self._key, change.branch))
+
+    def _take(self, change: TakeLease) -> None:
+        tail, length, version = self._find_branch(change.branch)[5:8]
+        taken = self._journals.take(change, self._commits.last())
+        self._heads.append(Head(change.branch, tail, length, version, taken))
 
     def _find_branch(self, uid: UUID) -> tuple[Any, ...]:
         row = self._run(sql.FIND_BRANCH, (*self._key, uid)).fetchone()

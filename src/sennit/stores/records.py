@@ -147,12 +147,15 @@ class RemoveMessages(msgspec.Struct, frozen=True, gc=False):
     messages: tuple[UUID, ...]
 
 
+RunState: TypeAlias = Literal["running", "suspended", "ended"]
+
+
 class RunRecord(msgspec.Struct, frozen=True, gc=False):
     """A run of turns on a branch; `body` is the JSON of all that going on with it takes."""
 
     id: UUID
     branch: UUID
-    state: Literal["running", "suspended", "ended"]
+    state: RunState
     created: int
     updated: int
     body: bytes
@@ -203,8 +206,7 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
 class TakeLease(msgspec.Struct, frozen=True, gc=False):
     """Take the lease of a branch together with other writes; refused while another holds it.
 
-    Only for stores that say they can (`Store.starts_in_groups`). Its Head tells how the branch
-    stands.
+    Its Head tells how the branch stands.
     """
 
     branch: UUID
@@ -254,7 +256,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     session: UUID
     changes: tuple[Change, ...]
     create: SessionRecord | None = None
-    """The session, if it is to be made first; refused if it is there. See `starts_in_groups`."""
+    """The session, if it is to be made first; refused if it is there."""
 
 
 def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:

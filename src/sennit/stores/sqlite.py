@@ -61,8 +61,6 @@ _REMEMBERED = 64
 class SQLiteStore(SQLiteMemory):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
-    starts_in_groups = True
-
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
         """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
         if durability not in ("full", "normal"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from asyncio import (
     CancelledError,
-    Future,
     Task,
     create_task,
     get_running_loop,
@@ -75,10 +74,7 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
 
 async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
     """Hold it; being cancelled meanwhile gives it back, as it is taken all the same."""
-    if runs.starts_in_groups:
-        taking: Future[Held] = create_task(_found_in_group(runs, holder))
-    else:
-        taking = get_running_loop().run_in_executor(None, _found, runs, holder)
+    taking = create_task(_found_in_group(runs, holder))
     try:
         return await shield(taking)
     except CancelledError:
@@ -89,7 +85,7 @@ async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
 
 
 async def _found_in_group(runs: BranchRuns, holder: str) -> Held:
-    """The same with what others write; nearly always that tells all there is to know."""
+    """Hold it with what others write; nearly always that tells all there is to know."""
     try:
         taken, known = await runs.take(holder, _TTL)
     except ConflictError as error:

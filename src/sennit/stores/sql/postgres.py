@@ -41,6 +41,9 @@ ADD_SESSION: Final = """
     VALUES (%s, %s, %s, %s, %s, %s, %s)
     ON CONFLICT (owner, id) DO UPDATE SET id = excluded.id
     RETURNING no, id, key, sender, created, updated, metadata"""
+MAKE_SESSION: Final = """
+    INSERT INTO sennit.sessions (owner, id, key, sender, created, updated, metadata)
+    VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT (owner, id) DO NOTHING"""
 FIND_SESSION: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %s AND id = %s"""
@@ -87,6 +90,95 @@ APPEND: Final = """
         SELECT $2, segment, length, (SELECT no FROM message) FROM branch
     )
     SELECT tail, length, version FROM branch"""
+
+# Taking the lease of a branch, and all there is to know before a run begins. It gives nothing, and
+# does nothing, if the branch is missing or held by another.
+TAKE: Final = """
+    WITH found AS (
+        SELECT s.no AS session, b.tail, b.length, b.version, l.token, j.no AS journal
+        FROM sennit.sessions s
+        JOIN sennit.branches b ON b.owner = $1 AND b.session = s.no AND b.id = $3::uuid
+        LEFT JOIN sennit.leases l ON l.owner = $1 AND l.session = s.no AND l.branch = $3
+        LEFT JOIN sennit.journals j ON j.owner = $1 AND j.session = s.no AND j.branch = $3
+        WHERE s.owner = $1::integer AND s.id = $2::uuid
+          AND (l.token IS NULL OR l.holder = $4::text OR l.expires <= $5::bigint)
+    ), lease AS (
+        INSERT INTO sennit.leases (owner, session, branch, holder, token, expires)
+        SELECT $1, session, $3, $4, coalesce(token, 0) + 1, $5 + $6::bigint FROM found
+        ON CONFLICT (owner, session, branch)
+        DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires
+        RETURNING token
+    ), journal AS (
+        INSERT INTO sennit.journals (owner, session, branch)
+        SELECT $1, session, $3 FROM found WHERE journal IS NULL
+    )
+    SELECT f.tail, f.length, f.version, lease.token,
+           (SELECT coalesce(max(seq), 0) FROM sennit.events
+            WHERE owner = $1 AND journal = f.journal),
+           (SELECT coalesce(max(number), 0) FROM sennit.commits
+            WHERE owner = $1 AND session = f.session),
+           r.id, r.state, r.created, r.updated, r.body
+    FROM found f CROSS JOIN lease LEFT JOIN LATERAL (
+        SELECT id, state, created, updated, body FROM sennit.runs
+        WHERE owner = $1 AND journal = f.journal ORDER BY no DESC LIMIT 1
+    ) r ON true"""
+
+# A step of a run: the messages it puts at the end of its branch, what happened, where it stands,
+# and giving the branch back. It does nothing if the lease was lost or the events do not follow the
+# last one, and fails if a message is there. The session must have been locked before: this
+# statement reads more rows than it writes.
+NOTE: Final = """
+    WITH held AS (
+        SELECT s.no AS session, b.segment, b.tail, b.length, b.version, j.no AS journal,
+               r.no AS run, cardinality($12::uuid[]) AS more,
+               (SELECT coalesce(max(seq), 0) FROM sennit.events
+                WHERE owner = $2 AND journal = j.no) AS last,
+               (SELECT coalesce(max(no), 0) FROM sennit.runs
+                WHERE owner = $2 AND journal = j.no) AS newest
+        FROM sennit.sessions s
+        JOIN sennit.branches b ON b.owner = $2 AND b.session = s.no AND b.id = $4::uuid
+        JOIN sennit.leases l ON l.owner = $2 AND l.session = s.no AND l.branch = $4
+                            AND l.token = $5::bigint
+        JOIN sennit.journals j ON j.owner = $2 AND j.session = s.no AND j.branch = $4
+        LEFT JOIN sennit.runs r ON r.owner = $2 AND r.journal = j.no AND r.id = $6::uuid
+        WHERE s.owner = $2::integer AND s.id = $3::uuid
+    ), fit AS (
+        SELECT *, coalesce(run, newest + 1) AS no FROM held
+        WHERE (run IS NOT NULL OR $7::text IS NOT NULL)
+          AND (cardinality($15::bigint[]) = 0 OR last + 1 = ($15::bigint[])[1])
+    ), session AS (
+        UPDATE sennit.sessions s
+        SET updated = greatest(s.updated, $1::bigint), unindexed = s.unindexed OR fit.more > 0
+        FROM fit WHERE s.owner = $2 AND s.no = fit.session
+    ), branch AS (
+        UPDATE sennit.branches b SET length = b.length + fit.more
+        FROM fit WHERE b.owner = $2 AND b.session = fit.session AND b.id = $4 AND fit.more > 0
+    ), message AS (
+        INSERT INTO sennit.messages (owner, session, id, created, body)
+        SELECT $2, fit.session, g.id, g.created, g.body
+        FROM fit, unnest($12, $13::bigint[], $14::bytea[])
+        WITH ORDINALITY AS g (id, created, body, at) ORDER BY g.at
+        RETURNING no, id
+    ), entry AS (
+        INSERT INTO sennit.entries (owner, segment, pos, message)
+        SELECT $2, fit.segment, fit.length + g.at - 1, message.no
+        FROM fit, unnest($12) WITH ORDINALITY AS g (id, at) JOIN message ON message.id = g.id
+    ), run AS (
+        INSERT INTO sennit.runs (owner, journal, no, id, state, created, updated, body)
+        SELECT $2, journal, no, $6, $7, $8::bigint, $9::bigint, $10::bytea
+        FROM fit WHERE $7 IS NOT NULL
+        ON CONFLICT (owner, journal, no)
+        DO UPDATE SET state = excluded.state, created = excluded.created,
+                      updated = excluded.updated, body = excluded.body
+    ), event AS (
+        INSERT INTO sennit.events (owner, journal, seq, run, message, body)
+        SELECT $2, fit.journal, g.seq, fit.no, g.message, g.body
+        FROM fit, unnest($15, $16::uuid[], $17::bytea[]) AS g (seq, message, body)
+    ), lease AS (
+        UPDATE sennit.leases l SET expires = 0
+        FROM fit WHERE l.owner = $2 AND l.session = fit.session AND l.branch = $4 AND $11::boolean
+    )
+    SELECT tail, length, version FROM fit"""
 
 ADD_MESSAGES: Final = """
     INSERT INTO sennit.messages (owner, session, id, created, body)

@@ -237,8 +237,6 @@ def a_lease_changes_nothing_in_the_branch(store: Store) -> None:
 
 
 def a_lease_taken_among_changes_is_one_like_any_other(store: Store) -> None:
-    if not store.starts_in_groups:
-        return
     with _door(store) as door:
         old = door.acquire("ada")
         door.release(old)
@@ -253,8 +251,6 @@ def a_lease_taken_among_changes_is_one_like_any_other(store: Store) -> None:
 
 
 def a_held_branch_is_refused_among_changes_with_all_of_them(store: Store) -> None:
-    if not store.starts_in_groups:
-        return
     with _door(store) as door:
         door.acquire("ada")
         two = message("two")
@@ -268,8 +264,6 @@ def a_held_branch_is_refused_among_changes_with_all_of_them(store: Store) -> Non
 
 
 def a_session_may_be_made_with_its_first_write(store: Store) -> None:
-    if not store.starts_in_groups:
-        return
     record, tail = session(metadata={"of": "ada"}), segment()
     write = Write(OWNER, record.id, (AddBranch(branch("main", tail), tail),), record)
     made = store.write_many([write])
