@@ -8,9 +8,8 @@ from typing import Any
 from uuid import UUID
 
 from sennit.ids import id_from_bytes
-from sennit.messages.codec import loads
 from sennit.stores.base import no_session
-from sennit.stores.columns import names_in, session_in
+from sennit.stores.columns import metadata_in, names_in, session_in
 from sennit.stores.records import (
     BranchRecord,
     MessageRecord,
@@ -58,8 +57,7 @@ class SessionReader:
         segments = self._needed(rows, known, messages)
         for row in rows:
             if row[3] is not None and row[3] not in messages:
-                found = self._run(sql.MESSAGE_BY_NO, (self._owner, row[3])).fetchone()
-                messages[row[3]] = _message(found)
+                messages[row[3]] = _message(self._row(sql.MESSAGE_BY_NO, row[3]))
         names = {no: record.id for no, record in segments.items()}
         new = [one for one in segments.values() if one.id not in known or one.entries]
         branches = [
@@ -78,20 +76,25 @@ class SessionReader:
             no = waiting.pop()
             if no in found:
                 continue
-            _, uid, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, no)).fetchone()
+            _, uid, base, start = self._row(sql.SEGMENT_BY_NO, no)
             made = id_from_bytes(uid)
             rows = self._run(sql.ENTRIES_FROM, (self._owner, no, known.get(made, 0))).fetchall()
             messages.update((row[0], _message(row)) for row in rows)
             below = None
             if base is not None:
-                below = id_from_bytes(
-                    self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()[1]
-                )
+                below = id_from_bytes(self._row(sql.SEGMENT_BY_NO, base)[1])
                 if made not in known or below not in known:
                     waiting.append(base)
             entries = tuple(messages[row[0]].id for row in rows)
             found[no] = SegmentRecord(made, below, start, entries)
         return found
+
+    def _row(self, statement: str, number: int) -> Any:
+        """The row of that number; raises KeyError."""
+        row = self._run(statement, (self._owner, number)).fetchone()
+        if row is None:
+            raise KeyError(number)
+        return row
 
 
 def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:
@@ -123,6 +126,6 @@ def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:
         length,
         names_in(resources),
         names_in(capabilities),
-        loads(metadata),
+        metadata_in(metadata),
         version,
     )
