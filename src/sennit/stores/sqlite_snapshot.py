@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sennit.ids import id_from_bytes
+from sennit.ids import id_from_bytes, ids_from_bytes
 from sennit.stores.base import no_session
 from sennit.stores.columns import metadata_in, names_in, session_in
 from sennit.stores.records import (
@@ -31,19 +31,16 @@ class SessionReader:
     def all(self) -> Snapshot:
         """Everything."""
         key = (self._owner, self._no)
-        ids: dict[int, UUID] = {}
-        messages: list[MessageRecord] = []
-        for number, uid, created, body in sorted(self._run(sql.ALL_MESSAGES, key)):
-            ids[number] = made = id_from_bytes(uid)
-            messages.append(MessageRecord(made, created, body))
-        entries: dict[int, list[UUID]] = {}
-        for segment, message in self._run(sql.ALL_ENTRIES, key):
-            entries.setdefault(segment, []).append(ids[message])
-        rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, key)}
-        names = {number: id_from_bytes(row[1]) for number, row in rows.items()}
+        rows = sorted(self._run(sql.ALL_MESSAGES, key))
+        numbers, uids, times, bodies = zip(*rows, strict=True) if rows else ((), (), (), ())
+        made = ids_from_bytes(uids)
+        messages = list(map(MessageRecord, made, times, bodies))
+        ids = dict(zip(numbers, made, strict=True))
+        found = self._run(sql.ALL_SEGMENTS, key).fetchall()
+        names = {row[0]: id_from_bytes(row[1]) for row in found}
         segments = [
-            SegmentRecord(names[no], names.get(base), start, tuple(entries.get(no, ())))
-            for no, _, base, start in rows.values()
+            SegmentRecord(names[no], names.get(base), start, _entries(listed, ids))
+            for no, _, base, start, listed in found
         ]
         branches = [
             _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
@@ -108,6 +105,11 @@ def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> An
 def session_from(row: Any) -> SessionRecord:
     """The record in a session's row."""
     return session_in(id_from_bytes(row[1]), row)
+
+
+def _entries(listed: str | None, ids: Mapping[int, UUID]) -> tuple[UUID, ...]:
+    """The entries of a segment, given by the numbers of their messages."""
+    return tuple(ids[int(number)] for number in listed.split(",")) if listed else ()
 
 
 def _message(row: Any) -> MessageRecord:
