@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 import sennit
 from sennit import Message, NotFoundError, Session, StoreError, TextPart
+from sennit.stores.memory import MemoryStore
 from tests.sessions.test_session import said, system, user
 
 
@@ -188,3 +191,40 @@ def test_forks_at_once_share_a_wait_and_have_names_of_their_own(tmp_path: Path) 
         await client.aclose()
 
     run(work())
+
+
+def test_a_loop_that_has_ended_is_not_kept(tmp_path: Path) -> None:
+    client = sennit.open(tmp_path / "sennit.db")
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def work() -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await client.session("chat").aadd_message("user", "hello")
+
+    for _ in range(3):
+        run(work())
+    client.close()
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+
+
+def test_a_store_that_fails_in_a_way_of_its_own_leaves_nobody_waiting() -> None:
+    class Odd(MemoryStore):
+        broken = True
+
+        def write_many(self, writes: Any) -> Any:
+            if self.broken:
+                raise ArithmeticError("odd")
+            return super().write_many(writes)
+
+    async def work() -> None:
+        store = Odd()
+        session = sennit.Client(store).session("chat")
+        await asyncio.to_thread(session.create_branch, "main")
+        with pytest.raises(StoreError, match="odd"):
+            await session.aadd_message("user", "lost")
+        store.broken = False
+        await session.aadd_message("user", "kept")
+        assert said(session.default_branch) == ["kept"]
+
+    run(asyncio.wait_for(work(), 60))

@@ -337,3 +337,14 @@ def test_what_was_noted_moves_with_a_session_that_was_lost(client: Client, harm:
     client.doctor(repair=True)
     assert client.doctor() == []
     assert counted(harm, "journals", "runs", "events") == [1, 2, 4]
+
+
+def test_labels_move_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:
+    session = client.session("chat")
+    session.label(session.get_branch("main")[2], 0.5, by="ann")
+    harm("DELETE FROM sessions WHERE key = 'chat'")
+    client.doctor(repair=True)
+    assert client.doctor() == []
+    (recovered,) = [one.id for one in client.sessions() if one.metadata.get("recovered")]
+    found = fresh(client).session(recovered)
+    assert [(one.score, one.by) for one in found.labels()] == [(0.5, "ann")]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 import sennit
-from sennit import StoreError, ValidationError
+from sennit import ExistsError, StoreError, ValidationError
+from sennit.stores.records import Write
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite import SQLiteStore
+from sennit.testing import faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
 
 
@@ -195,3 +197,67 @@ def test_a_session_is_read_without_looking_at_the_others(query: str, tmp_path: P
     assert "(owner=? AND session=?)" in steps[0]
     assert "(owner=? AND segment=?)" in steps[1]
     assert len(steps) == 2
+
+
+def test_whoever_reads_while_the_store_is_closed_reads_to_the_end(tmp_path: Path) -> None:
+    with faults.record():
+        client = sennit.open(tmp_path / "sennit.db")
+        session = client.session("chat")
+        session.add_message("user", "hello")
+        with faults.arm("sqlite.after: SELECT FROM messages", lambda _: client.close()) as armed:
+            found = client._store.load(client._owner, session.id)
+    assert armed.fired
+    assert [one.id for one in found.messages] == list(session.default_branch)
+    assert [one.length for one in found.branches] == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["sennit.db"]  # no log left beside it
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "DELETE FROM messages WHERE no = 2",
+        "DELETE FROM segments WHERE base IS NULL",
+        "UPDATE branches SET metadata = '['",
+        "UPDATE branches SET resources = '{}'",
+        "UPDATE sessions SET metadata = '1'",
+    ],
+)
+def test_a_damaged_session_is_told_of_by_name(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as client:
+        session = client.session("chat")
+        for number in range(3):
+            session.add_message("user", f"hello {number}")
+        session.fork("main", name="fork")
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute(harm)
+    other.close()
+    with sennit.open(path) as client:
+        with pytest.raises(StoreError, match="damaged"):
+            client.session("chat")
+        with pytest.raises(StoreError, match="damaged"):
+            client.export(tmp_path / "archive.zip")
+        assert client.doctor()
+
+
+def test_an_index_without_its_mark_is_told_of_and_mended(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "sennit.db") as client:
+        client.session("chat").add_message("user", "hello")
+        other = sqlite3.connect(tmp_path / "sennit.db", isolation_level=None)
+        other.execute("DELETE FROM indexed")
+        other.close()
+        with pytest.raises(StoreError, match="doctor"):
+            client.search_messages("hello")
+        client.doctor(repair=True)
+        assert len(client.search_messages("hello")) == 1
+
+
+def test_a_group_makes_no_session_that_is_there_already(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "sennit.db") as client:
+        kept = client.session("chat")
+        kept.add_message("user", "hello")
+        record = client._store.find_session(client._owner, kept.id)
+        usual, new = (Write(client._owner, kept.id, (), create) for create in (None, record))
+        first, second = client._store.write_many([usual, new])
+        assert first == []
+        assert isinstance(second, ExistsError)

@@ -90,3 +90,14 @@ def test_any_text_may_be_searched_for(client: Client, text: str) -> None:
     except ValidationError:
         assert text in TEXTS
     assert len(client.search_messages("ropes")) == 1
+
+
+def test_a_limit_of_any_size_gives_all_there_is(client: Client) -> None:
+    client.session("kept").add_message("user", "a rope")
+    assert len(client.sessions(limit=10**30)) == 1
+    assert len(client.search_messages("rope", limit=10**30)) == 1
+
+
+@pytest.mark.parametrize("part", TEXTS)
+def test_a_key_is_not_searched_for_what_no_key_can_hold(client: Client, part: str) -> None:
+    refused_whole(client, lambda: client.sessions(contains=part))

@@ -19,8 +19,9 @@ from uuid import UUID
 
 from sennit import Client, ConflictError, NotFoundError, StoreError
 from sennit.stores.base import Store
+from sennit.stores.files import KeptFile
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import Owner
+from sennit.stores.records import JournalRecord, Owner, Whole
 from sennit.stores.sqlite import SQLiteStore
 from sennit.testing import faults
 from sennit.testing.conformance.scene import View
@@ -55,6 +56,12 @@ class Tally:
         setattr(self, kind, getattr(self, kind) + 1)
         self.trouble.append(f"{kind} at {where}: {what!r:.1500}")
 
+    def add(self, other: Tally) -> None:
+        """Count what came of others too."""
+        for name, count in other.counts.items():
+            setattr(self, name, getattr(self, name) + count)
+        self.trouble += other.trouble
+
     @property
     def counts(self) -> dict[str, int]:
         """The numbers, for a summary."""
@@ -62,40 +69,52 @@ class Tally:
 
 
 def state(client: Client) -> State:
-    """All that can be seen of a client's sessions, less the time of their last change."""
-    store, owner = client._store, client._owner
-    found: State = {}
-    for info in client.sessions(limit=100):
-        snapshot = store.load(owner, info.id)
+    """All that can be seen of a store's sessions and files, less the time of their last change."""
+    sessions, files = everything(client)
+    found: State = {"files": files, "leases": leases(client._store)}
+    for whole in sessions:
+        snapshot = whole.snapshot
         View(snapshot).check_whole()
-        found[info.key or str(info.id)] = (
-            dict(info.metadata),
+        found[snapshot.session.key or str(snapshot.session.id)] = (
+            dict(snapshot.session.metadata),
             {one.id: (one.created, one.body) for one in snapshot.messages},
             {one.id: (one.base, one.offset, one.entries) for one in snapshot.segments},
             snapshot.branches,
-            [noted(store, owner, info.id, branch.id) for branch in snapshot.branches],
-            store.commits(owner, info.id),
+            {one.branch: (one.runs, one.events) for one in whole.journals if one.runs},
+            whole.commits,
+            whole.labels,
         )
-    found["leases"] = leases(store)
-    found["files"] = files(client)
     found["words"] = {hit.message for hit in client.search_messages("knot", limit=500)}
     return found
 
 
-def noted(store: Store, owner: Owner, session: UUID, branch: UUID) -> tuple[Any, Any]:
-    """What runs have noted on a branch."""
-    found = store.runs(owner, session, branch)
-    return found, store.events(owner, session, branch, 0, 1000)
-
-
-def files(client: Client) -> list[Any]:
-    """All files the client can reach, with all their versions."""
-    realm = client.memory.realm
-    return [
-        (file, client._store.file_versions(file.owner, file.id))
-        for owner in (realm.user, realm.agent, realm.shared)
-        for file in client._store.list_files(owner, "")
+def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
+    """All sessions and files; from PostgreSQL in one snapshot, as each question takes its time."""
+    store, realm = client._store, client.memory.realm
+    if isinstance(store, PostgresStore):
+        return store.with_everything(lambda sessions, files: (list(sessions), list(files)))
+    sessions = [
+        Whole(
+            client._owner,
+            snapshot := store.load(client._owner, info.id),
+            [journal(store, client._owner, info.id, one.id) for one in snapshot.branches],
+            store.commits(client._owner, info.id),
+            store.labels(client._owner, info.id),
+        )
+        for info in client.sessions(limit=100)
     ]
+    files = [
+        KeptFile(file, store.file_versions(file.owner, file.id))
+        for owner in (realm.user, realm.agent, realm.shared)
+        for file in store.list_files(owner, "")
+    ]
+    return sessions, files
+
+
+def journal(store: Store, owner: Owner, session: UUID, branch: UUID) -> JournalRecord:
+    """What runs have noted on a branch."""
+    runs = list(reversed(store.runs(owner, session, branch)))
+    return JournalRecord(branch, runs, store.events(owner, session, branch, 0, 1000))
 
 
 def leases(store: Store) -> list[tuple[bytes, str, bool]]:
@@ -145,9 +164,9 @@ def acting(act: Act, client: Client, session: Any) -> None:
 
 @dataclass
 class Rehearsal:
-    """What is known of an act."""
+    """What is known of an act; it holds for every ground of the same kind."""
 
-    act: Act
+    act: str
     points: list[Point]
     calls: list[tuple[str, tuple[Any, ...]]]
     states: list[State]
@@ -193,7 +212,7 @@ def rehearse(ground: Files | Databases, act: Act) -> Rehearsal:
             states.append(state(client))
     assert states[-1] == last, f"{act.name!r} is not made of its changes"
     assert len(recording.calls) == act.steps, f"{act.name!r} has {len(recording.calls)} steps"
-    return Rehearsal(act, points, recording.calls, states, kept)
+    return Rehearsal(act.name, points, recording.calls, states, kept)
 
 
 def work(job: dict[str, Any], say: Say) -> None:
@@ -234,9 +253,9 @@ class Crashes:
 
     def kill(self, rehearsal: Rehearsal, point: Point) -> None:
         """Do an act in a child that dies at a point, and look at what is left."""
-        where = f"{rehearsal.act.name}, {point}"
+        where = f"{rehearsal.act}, {point}"
         with self.ground.scene() as address:
-            code, said = self._child(address, rehearsal.act.name, point)
+            code, said = self._child(address, rehearsal.act, point)
             self.tally.killed += 1
             if (code, said) != (-9, ["acknowledged"]):
                 self.tally.note("sick", where, (code, said))
@@ -247,19 +266,17 @@ class Crashes:
     def cut(self, rehearsal: Rehearsal, point: Point) -> None:
         """Do an act whose connections break at a point: it goes on, as if nothing had been."""
         assert isinstance(self.ground, Databases)
-        ground, where = self.ground, f"{rehearsal.act.name}, cut {point}"
+        ground, where = self.ground, f"{rehearsal.act}, cut {point}"
         with ground.scene() as address, faults.record():
             client = opened(address, pool_size=2)
             session = acknowledged(client)
             self.tally.cut += 1
             try:
                 with faults.arm(point[0], lambda _: ground.cut_off(address), at=point[1]):
-                    acting(rehearsal.act, client, session)
-                if state(client) != rehearsal.states[-1]:
-                    self.tally.note("doubled", where, state(client))
+                    acting(ACTS[rehearsal.act], client, session)
             except StoreError as error:
                 self.tally.note("lost", where, error)
-            self._judge(rehearsal, where, client)
+            self._judge(rehearsal, where, client, done=True)
             client.close()
 
     def kill_opening(self, point: Point) -> None:
@@ -283,14 +300,17 @@ class Crashes:
         job = {"do": "crashes.work", "address": address, "act": act}
         return self.nursery.run({**job, "point": point[0], "at": point[1]})
 
-    def _judge(self, rehearsal: Rehearsal, where: str, client: Client) -> None:
-        found, states = state(client), rehearsal.states
+    def _judge(
+        self, rehearsal: Rehearsal, where: str, client: Client, *, done: bool = False
+    ) -> None:
+        """Look at what is left, which is the last state if all was `done`, and finish the act."""
+        found, states = state(client), rehearsal.states[-1:] if done else rehearsal.states
         if found not in states:
             held = all(rehearsal.acknowledged in one["words"] for one in states)
             lost = held and rehearsal.acknowledged not in found["words"]
             self.tally.note("lost" if lost else "torn", where, differences(found, states))
         for name, arguments in rehearsal.calls:
-            with suppress(*() if found == states[0] else (NotFoundError, ConflictError)):
+            with suppress(*() if found == rehearsal.states[0] else (NotFoundError, ConflictError)):
                 getattr(client._store, name)(*arguments)
         if (again := state(client)) != states[-1]:
             self.tally.note("doubled", where, differences(again, states[-1:]))

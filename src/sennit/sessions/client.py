@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
 
 _S = TypeVar("_S", bound=SessionCore)
+_MOST = 2**31 - 1  # more than any list has, and what every store can count to
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +190,9 @@ class ClientCore(Generic[_S]):
         `contains` filters by a part of the key; `before` is the last one of the page before.
         """
         page = None if before is None else (clock.from_datetime(before.updated_at), before.id)
+        part = None if contains is None else text(contains, "contains")
         found = self._store.list_sessions(
-            self._owner, contains=contains, before=page, limit=_positive(limit)
+            self._owner, contains=part, before=page, limit=_positive(limit)
         )
         return [_info(record) for record in found]
 
@@ -275,4 +277,4 @@ def _positive(limit: Any) -> int:
         raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
     if limit < 1:
         raise ValidationError(f"limit must be at least 1, got {limit}.")
-    return limit
+    return min(limit, _MOST)

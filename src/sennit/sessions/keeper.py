@@ -67,7 +67,7 @@ class Keeper:
             from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
 
             mailbox = self._mailbox = Mailbox.of_running_loop()
-        finished = mailbox.loop.create_future()
+        finished = mailbox.promise()
 
         def done(outcome: Outcome) -> Wake:
             error = outcome if isinstance(outcome, SennitError) else None

@@ -29,7 +29,6 @@ from sennit.sessions.keeper import (
     Keeper,
     branch_record,
     change_of,
-    message_from,
     message_record,
     segment_record,
     segments_from,
@@ -211,9 +210,7 @@ class Kept(Element):
 
     def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
         """Be as the store says."""
-        for record in found.messages:
-            if record.id not in self._messages:
-                self._messages._insert(message_from(record))
+        self._messages.take(found.messages)
         segments_from(found.segments, known)
         kept = {record.id for record in found.branches}
         for branch in self._branches:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from typing import ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sennit.errors import SennitError
 
@@ -17,7 +17,7 @@ class Mailbox:
     _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self._loop = ref(loop)  # or what is kept for a loop would keep it, long after it ended
         self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
 
     @classmethod
@@ -31,7 +31,11 @@ class Mailbox:
 
     def is_here(self) -> bool:
         """Whether it is the running loop's."""
-        return asyncio.get_running_loop() is self.loop
+        return asyncio.get_running_loop() is self._loop()
+
+    def promise(self) -> asyncio.Future[None]:
+        """What someone on the running loop waits for, to be `put` here when it is done."""
+        return asyncio.get_running_loop().create_future()
 
     def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
         """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""
@@ -39,8 +43,10 @@ class Mailbox:
 
     def ring(self) -> None:
         """Have the loop look at what was left; if it has ended, nobody waits any more."""
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self._deliver)
+        loop = self._loop()
+        if loop is not None:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:
         while self._letters:

@@ -8,6 +8,7 @@ They read like any pile; every change goes through the session, which checks and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit.containers.element import Element, Ref
@@ -16,6 +17,7 @@ from sennit.containers.pile import Pile
 from sennit.errors import ExistsError, ValidationError, shown
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
+from sennit.stores.records import MessageRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import BranchRef, SessionCore
@@ -45,6 +47,16 @@ class MessagePile(Pile[Message]):
     def by_key(self, key: int) -> Message | None:
         """The message with that id, as an int."""
         return self._items.get(key)
+
+    def take(self, records: Iterable[MessageRecord]) -> None:
+        """Have these messages of the store; those that are here already stay as they are."""
+        # Not by way of the session, which has them from there, nor one by one: a long session has
+        # many, and this is most of what opening it costs.
+        items, kept = self._items, Message.kept
+        for record in records:
+            key = record.id.int
+            if key not in items:
+                items[key] = kept(record.id, record.created, record.body)
 
     def remove(self, ref: Ref) -> Message:
         """Take a message off all branches and out of the session; raises NotFoundError."""

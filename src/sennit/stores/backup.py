@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sennit.errors import StoreError
-from sennit.stores.base import Store
+from sennit.stores.base import Store, of_one_piece
 from sennit.stores.files import KeptFile
 from sennit.stores.portable import additions, needed_segments
 from sennit.stores.records import PutLabels, Whole
@@ -60,14 +60,10 @@ def _written(sessions: Sessions, files: Files, path: Path) -> None:
     with whole(path) as part:
         copy = SQLiteStore(part, durability="normal")  # it is brought to the disk at the end
         try:
-            for one in sessions:
-                _put(copy, one)
-            _put_files(copy, files)
-        except KeyError as error:
-            raise StoreError(
-                f"The store is damaged: it names {error.args[0]}, which is not there. "
-                f"Mend it with client.doctor(repair=True), then back it up."
-            ) from error
+            with of_one_piece():
+                for one in sessions:
+                    _put(copy, one)
+                _put_files(copy, files)
         finally:
             copy.close()
 

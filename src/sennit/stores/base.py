@@ -18,7 +18,8 @@ A store may be used from any thread. It speaks records and knows nothing of sess
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
 
@@ -27,6 +28,7 @@ from sennit.errors import (
     ExistsError,
     NotFoundError,
     SennitError,
+    StoreError,
     ValidationError,
 )
 from sennit.stores.files import FileStore
@@ -146,6 +148,20 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
     def close(self) -> None:
         """Let go of files and connections; a closed store refuses everything else."""
         ...
+
+
+@contextmanager
+def of_one_piece() -> Generator[None]:
+    """Say that a store is damaged where its rows name others that are not there."""
+    try:
+        yield
+    except NotFoundError:
+        raise
+    except KeyError as error:
+        raise StoreError(
+            f"The store is damaged: it names {error.args[0]}, which is not there. Mend it with "
+            f"client.doctor(repair=True), or restore a backup."
+        ) from error
 
 
 def no_session(session: UUID) -> NotFoundError:

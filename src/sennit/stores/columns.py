@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
+from sennit.errors import CodecError, StoreError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.stores.records import BranchRecord, SessionRecord
+
+_T = TypeVar("_T")
 
 
 def text_of(metadata: dict[str, Any]) -> str:
@@ -21,11 +24,32 @@ def grants_of(branch: BranchRecord) -> tuple[str, str]:
 
 
 def names_in(column: str) -> frozenset[str]:
-    """The names that such a column holds."""
-    return frozenset(loads(column))
+    """The names that such a column holds; raises StoreError if it is damaged."""
+    return frozenset(_read(column, list))
+
+
+def metadata_in(column: str) -> dict[str, Any]:
+    """The metadata that a column holds; raises StoreError if it is damaged."""
+    return _read(column, dict)
+
+
+def _read(column: str, kind: type[_T]) -> _T:
+    try:
+        found: Any = loads(column)
+    except CodecError as error:
+        raise _damaged(column) from error
+    if not isinstance(found, kind):
+        raise _damaged(column)
+    return found
+
+
+def _damaged(column: str) -> StoreError:
+    return StoreError(
+        f"The store is damaged: {shown(column)} are no metadata or names. Restore a backup."
+    )
 
 
 def session_in(uid: UUID, row: Any) -> SessionRecord:
     """The record in a session's row, which is its number, its id and the rest."""
     _, _, key, user, created, updated, metadata = row
-    return SessionRecord(uid, key, user, created, updated, loads(metadata))
+    return SessionRecord(uid, key, user, created, updated, metadata_in(metadata))

@@ -7,7 +7,7 @@ not finished is finished where it is imported.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from sennit.stores.commits import (
     CommitRecord,
     CommitsRecord,
     UseRecord,
+    counted_by,
 )
 
 _State: TypeAlias = Literal["open", "committed", "partial", "undone"]
@@ -119,11 +120,15 @@ def new_commits(wanted: CommitsRecord, there: CommitsRecord) -> list[CommitChang
                 f"delete the session first, or import as another user."
             )
     known = {use.id for use in there.uses}
-    uses = [use for use in wanted.uses if use.id not in known]
+    last = len(there.commits)
+    # One that a commit here has counted was erased here: none would count it again.
+    uses = [
+        use
+        for use in wanted.uses
+        if use.id not in known and (use.commit is None or use.commit > last)
+    ]
     changes: list[CommitChange] = [AddUses(tuple(uses))] if uses else []
-    new = wanted.commits[len(there.commits) :]
-    return changes + [AddCommit(one, _counted(wanted.uses, one.number)) for one in new]
-
-
-def _counted(uses: Sequence[UseRecord], number: int) -> tuple[UUID, ...]:
-    return tuple(use.id for use in uses if use.commit == number)
+    counted = counted_by(wanted.uses)
+    return changes + [
+        AddCommit(one, tuple(counted.get(one.number, ()))) for one in wanted.commits[last:]
+    ]

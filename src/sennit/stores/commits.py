@@ -181,6 +181,15 @@ def _less(entries: Sequence[UUID], gone: set[UUID]) -> tuple[UUID, ...]:
     return tuple(entry for entry in entries if entry not in gone)
 
 
+def counted_by(uses: Iterable[UseRecord]) -> dict[int, list[UUID]]:
+    """The uses that commits count, by the commit's number."""
+    found: dict[int, list[UUID]] = {}
+    for use in uses:
+        if use.commit is not None:
+            found.setdefault(use.commit, []).append(use.id)
+    return found
+
+
 def changed(there: CommitRecord, change: PutCommit) -> CommitRecord:
     """The commit after a change; raises ConflictError if it was changed by someone else."""
     wanted = msgspec.structs.replace(

@@ -23,7 +23,7 @@ from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
 from sennit.stores.sql.sqlite_words import ADD_WORDS
 from sennit.stores.sqlite import SQLiteStore
-from sennit.stores.sqlite_file import translated
+from sennit.stores.sqlite_file import connect, translated
 from sennit.stores.sqlite_files import file_words
 from sennit.stores.sqlite_words import index_words
 
@@ -130,7 +130,7 @@ class FilePatient(Patient):
 
 def _damage(file: SQLiteStore) -> Finding | None:
     file._refuse_if_closed()
-    with translated(file._path), closing(file._connect()) as connection:
+    with translated(file._path), closing(connect(file._path, file._durability)) as connection:
         rows = [one for one in _complaints(connection) if not _is_of_key(one)]
     said = "SQLite finds the file damaged; restore a backup."
     return finding("file", said, rows, mendable=False) if rows else None

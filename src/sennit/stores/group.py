@@ -80,3 +80,7 @@ class GroupWriter:
             return list(self._store.write_many([write for write, _ in group]))
         except SennitError as error:
             return [error] * len(group)
+        except Exception as error:  # or this thread would end, and all would wait for ever
+            failed = StoreError(f"The store failed to write ({error!r}); report this, please.")
+            failed.__cause__ = error
+            return [failed] * len(group)

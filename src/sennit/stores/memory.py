@@ -164,23 +164,16 @@ class MemoryStore:
             found = scored(texts, asked.words, files)
             found.sort(key=lambda one: (one[0], one[1][:2]), reverse=True)
             best = found[: max(0, asked.limit)]
-            return [kept.hit(at, score) for score, (_, _, kept, at) in best]
+            scores: dict[MemorySession, dict[int, float]] = {}
+            for score, (_, _, kept, at) in best:
+                scores.setdefault(kept, {})[at] = score
+            hits = {hit.place: hit for kept, own in scores.items() for hit in kept.hits(own)}
+            return [hits[kept.place(uid)] for _, (_, uid, kept, _) in best]
 
     def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
         with self._step():
             wanted = set(places)
-            found = [
-                Placed(
-                    place,
-                    kept.session.id,
-                    kept.session.key,
-                    kept.archives().get(message.id),
-                    message,
-                )
-                for kept in self._of(owner).values()
-                for message in kept.messages.values()
-                if (place := kept.place(message.id)) in wanted
-            ]
+            found = [one for kept in self._of(owner).values() for one in kept.placed(wanted)]
         return in_order_of(places, found)
 
     def file_hits(self, asked: AskedFiles) -> list[FileHit]:
@@ -421,7 +414,7 @@ def _when(session: SessionRecord) -> tuple[int, UUID]:
 
 
 def _contains(key: str | None, part: str | None) -> bool:
-    return part is None or (key is not None and part.lower() in key.lower())
+    return part is None or (key is not None and part.casefold() in key.casefold())
 
 
 def _asked(wanted: list[str], session: UUID | None, limit: int) -> Asked:

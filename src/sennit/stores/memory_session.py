@@ -8,7 +8,7 @@ the codec, as on a disk, so that changing a record in hand changes nothing here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -30,7 +30,7 @@ from sennit.stores.base import (
     other_content,
 )
 from sennit.stores.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
-from sennit.stores.hits import Hit, near, part_of
+from sennit.stores.hits import Hit, Placed, near, part_of
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -112,6 +112,7 @@ class MemorySession:
         self.commits = CommitLog()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._undo: list[Callable[[], object]] = []
+        self._saved: set[int] = set()  # tables that this write has a copy of
 
     def all(self) -> Snapshot:
         """Everything."""
@@ -128,13 +129,21 @@ class MemorySession:
         commits = self.commits.commits.values()
         return {entry: one.number for one in commits for entry in one.entries}
 
-    def hit(self, at: int, score: float) -> Hit:
-        """What a search says of the message that was added at that place."""
-        messages = list(self.messages.values())
-        message, archive = messages[at], self.archives().get(messages[at].id)
-        before, after = near([self.place(one.id) for one in messages], at)
-        group = (self.session.id.int, part_of(archive, message.created))
-        return Hit(self.place(message.id), group, message.created, score, before, after)
+    def hits(self, scores: Mapping[int, float]) -> Iterator[Hit]:
+        """What a search says of messages, given by when they were added: the first is 0."""
+        messages, archives = list(self.messages.values()), self.archives()
+        places = [self.place(one.id) for one in messages]
+        for at, score in scores.items():
+            one = messages[at]
+            group = (self.session.id.int, part_of(archives.get(one.id), one.created))
+            yield Hit(places[at], group, one.created, score, *near(places, at))
+
+    def placed(self, places: Container[int]) -> Iterator[Placed]:
+        """The messages at these places."""
+        uid, key, archives = self.session.id, self.session.key, self.archives()
+        for one in self.messages.values():
+            if (place := self.place(one.id)) in places:
+                yield Placed(place, uid, key, archives.get(one.id), one)
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""
@@ -170,6 +179,7 @@ class MemorySession:
             raise
         finally:
             self._undo.clear()
+            self._saved.clear()
         updated = max(self.session.updated, clock.now_us())
         self.session = replace(self.session, updated=updated)
         return heads
@@ -424,16 +434,18 @@ class MemorySession:
             had = table[key]
             self._undo.append(lambda: table.update({key: had}))
         else:
-            self._undo.append(lambda: table.pop(key))
+            self._undo.append(lambda: table.pop(key, None))
         table[key] = value
 
     def _drop(self, table: dict[_K, _V], keys: Iterable[_K]) -> None:
-        # Put back one by one they would stand at the end; their order is the order of adding.
-        had = table.copy()
-        for key in keys:
-            table.pop(key, None)
-        if len(table) < len(had):
+        gone = [key for key in keys if key in table]
+        if gone and id(table) not in self._saved:
+            # Put back one by one they would stand at the end; their order is the order of adding.
+            had = table.copy()
+            self._saved.add(id(table))
             self._undo.append(lambda: (table.clear(), table.update(had)))
+        for key in gone:
+            table.pop(key, None)
 
 
 def copied(record: SessionRecord) -> SessionRecord:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -24,7 +24,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.stores import leases, sqlite_words, words
-from sennit.stores.base import AFTER_ALL, no_branch, session_taken
+from sennit.stores.base import AFTER_ALL, no_branch, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
 from sennit.stores.records import (
@@ -42,6 +42,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_file import (
+    OF_DRIVER,
     Durability,
     as_store_error,
     bring_up_to_date,
@@ -71,7 +72,7 @@ class SQLiteStore(SQLiteMemory):
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
         self._connections: list[sqlite3.Connection] = []
-        self._end = finalize(self, _close, self._connections)  # also if nobody calls close()
+        finalize(self, _close, self._connections)  # if nobody calls close()
         self._owners: dict[Owner, int] = {}
         self._writers: dict[tuple[Owner, UUID], SessionWriter] = {}
         self._numbers = count()  # for new messages
@@ -152,25 +153,32 @@ class SQLiteStore(SQLiteMemory):
                 if connection.in_transaction:
                     connection.execute("COMMIT")
                 self._idle.append(connection)
+                if self._closed:
+                    _close(self._idle)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise StoreError(f"The store {str(self._path)!r} is closed; open it again.")
 
     def close(self) -> None:
-        """Let go of the file; a closed store refuses everything else."""
+        """Let go of the file; a closed store refuses everything else.
+
+        Whoever is reading just now reads on, and closes the connection they read from.
+        """
         with self._lock:
             self._closed = True
-            self._end()
+            self._writer.close()
+            _close(self._idle)
 
     def backup(self, path: str | Path) -> None:
         """Copy all of it, as it is at this moment, to a new file; others may write meanwhile."""
-        with whole(Path(path)) as part, self._reading() as connection:
-            copy = sqlite3.connect(part)
-            try:
-                connection.backup(copy)
-            finally:
-                copy.close()
+        with (
+            whole(Path(path)) as part,
+            self._reading() as connection,
+            translated(Path(path)),
+            closing(sqlite3.connect(part)) as copy,
+        ):
+            connection.backup(copy)
 
     def _owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
         """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
@@ -249,13 +257,13 @@ class SQLiteStore(SQLiteMemory):
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         """All of a session; raises NotFoundError."""
-        with self._reading() as connection:
+        with self._reading() as connection, of_one_piece():
             number = self._owner(connection, owner)
             return SessionReader(connection, number, session_row(connection, number, session)).all()
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
-        with self._reading() as connection:
+        with self._reading() as connection, of_one_piece():
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
             return SessionReader(connection, number, row).beyond(known)
@@ -281,7 +289,7 @@ class SQLiteStore(SQLiteMemory):
                     return self._transaction(writes, careful=False)
                 except sqlite3.IntegrityError:  # something is there already: look what
                     return self._transaction(writes, careful=True)
-            except (sqlite3.Error, OSError, UnicodeError) as error:
+            except OF_DRIVER as error:
                 raise as_store_error(self._path, error) from error
 
     def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
@@ -306,7 +314,8 @@ class SQLiteStore(SQLiteMemory):
         owner = session = writer = None
         for write in writes:
             # Most groups are of one session, whose writes hold the same objects.
-            if writer is None or write.session is not session or write.owner is not owner:
+            same = write.session is session and write.owner is owner and write.create is None
+            if writer is None or not same:
                 owner, session, writer = write.owner, write.session, self._writer_for(write)
                 used[writer] = None
             heads.append(writer.apply(write.changes, careful=careful))
@@ -451,8 +460,10 @@ def _last_lease(
 
 
 def _close(connections: list[sqlite3.Connection]) -> None:
-    for connection in connections:
-        connection.close()
+    """Close them all; two threads may do it at once."""
+    with suppress(IndexError):
+        while True:
+            connections.pop().close()
 
 
 def _owner_key(owner: Owner) -> tuple[str, str, str]:

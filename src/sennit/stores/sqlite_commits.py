@@ -21,6 +21,7 @@ from sennit.stores.commits import (
     PutCommit,
     UseRecord,
     changed,
+    counted_by,
     covered_already,
     no_commit,
 )
@@ -141,9 +142,9 @@ class CommitTable:
         """Take over what another store has."""
         for use in found.uses:
             self._run(sql.ADD_USE, (*self._key, *_use_row(use)))
+        counted = counted_by(found.uses)
         for commit in found.commits:
-            counted = tuple(use.id for use in found.uses if use.commit == commit.number)
-            self._add_commit(AddCommit(commit, counted))
+            self._add_commit(AddCommit(commit, tuple(counted.get(commit.number, ()))))
             values = (commit.state, commit.body, commit.version)
             self._run(sql.CHANGE_COMMIT, (*values, *self._key, commit.id.bytes))
 

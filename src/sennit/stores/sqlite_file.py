@@ -21,6 +21,8 @@ from sennit.stores.sql import sqlite as sql
 Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
+OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
+"""What using a file may raise, also for a value that no column can hold."""
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
@@ -52,7 +54,7 @@ def translated(path: Path) -> Generator[None]:
     """Turn what the driver raises into errors of ours that say what to look at."""
     try:
         yield
-    except (sqlite3.Error, OSError, UnicodeError) as error:
+    except OF_DRIVER as error:
         raise as_store_error(path, error) from error
 
 

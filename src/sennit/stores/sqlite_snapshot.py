@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from sennit.ids import id_from_bytes
-from sennit.messages.codec import loads
+from sennit.ids import id_from_bytes, ids_from_bytes
 from sennit.stores.base import no_session
-from sennit.stores.columns import names_in, session_in
+from sennit.stores.columns import metadata_in, names_in, session_in
 from sennit.stores.records import (
     BranchRecord,
     MessageRecord,
@@ -32,19 +31,16 @@ class SessionReader:
     def all(self) -> Snapshot:
         """Everything."""
         key = (self._owner, self._no)
-        ids: dict[int, UUID] = {}
-        messages: list[MessageRecord] = []
-        for number, uid, created, body in sorted(self._run(sql.ALL_MESSAGES, key)):
-            ids[number] = made = id_from_bytes(uid)
-            messages.append(MessageRecord(made, created, body))
-        entries: dict[int, list[UUID]] = {}
-        for segment, message in self._run(sql.ALL_ENTRIES, key):
-            entries.setdefault(segment, []).append(ids[message])
-        rows = {row[0]: row for row in self._run(sql.ALL_SEGMENTS, key)}
-        names = {number: id_from_bytes(row[1]) for number, row in rows.items()}
+        rows = sorted(self._run(sql.ALL_MESSAGES, key))
+        numbers, uids, times, bodies = zip(*rows, strict=True) if rows else ((), (), (), ())
+        made = ids_from_bytes(uids)
+        messages = list(map(MessageRecord, made, times, bodies))
+        ids = dict(zip(numbers, made, strict=True))
+        found = self._run(sql.ALL_SEGMENTS, key).fetchall()
+        names = {row[0]: id_from_bytes(row[1]) for row in found}
         segments = [
-            SegmentRecord(names[no], names.get(base), start, tuple(entries.get(no, ())))
-            for no, _, base, start in rows.values()
+            SegmentRecord(names[no], names.get(base), start, _entries(listed, ids))
+            for no, _, base, start, listed in found
         ]
         branches = [
             _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
@@ -58,8 +54,7 @@ class SessionReader:
         segments = self._needed(rows, known, messages)
         for row in rows:
             if row[3] is not None and row[3] not in messages:
-                found = self._run(sql.MESSAGE_BY_NO, (self._owner, row[3])).fetchone()
-                messages[row[3]] = _message(found)
+                messages[row[3]] = _message(self._row(sql.MESSAGE_BY_NO, row[3]))
         names = {no: record.id for no, record in segments.items()}
         new = [one for one in segments.values() if one.id not in known or one.entries]
         branches = [
@@ -78,20 +73,25 @@ class SessionReader:
             no = waiting.pop()
             if no in found:
                 continue
-            _, uid, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, no)).fetchone()
+            _, uid, base, start = self._row(sql.SEGMENT_BY_NO, no)
             made = id_from_bytes(uid)
             rows = self._run(sql.ENTRIES_FROM, (self._owner, no, known.get(made, 0))).fetchall()
             messages.update((row[0], _message(row)) for row in rows)
             below = None
             if base is not None:
-                below = id_from_bytes(
-                    self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()[1]
-                )
+                below = id_from_bytes(self._row(sql.SEGMENT_BY_NO, base)[1])
                 if made not in known or below not in known:
                     waiting.append(base)
             entries = tuple(messages[row[0]].id for row in rows)
             found[no] = SegmentRecord(made, below, start, entries)
         return found
+
+    def _row(self, statement: str, number: int) -> Any:
+        """The row of that number; raises KeyError."""
+        row = self._run(statement, (self._owner, number)).fetchone()
+        if row is None:
+            raise KeyError(number)
+        return row
 
 
 def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> Any:
@@ -105,6 +105,11 @@ def session_row(connection: sqlite3.Connection, owner: int, session: UUID) -> An
 def session_from(row: Any) -> SessionRecord:
     """The record in a session's row."""
     return session_in(id_from_bytes(row[1]), row)
+
+
+def _entries(listed: str | None, ids: Mapping[int, UUID]) -> tuple[UUID, ...]:
+    """The entries of a segment, given by the numbers of their messages."""
+    return tuple(ids[int(number)] for number in listed.split(",")) if listed else ()
 
 
 def _message(row: Any) -> MessageRecord:
@@ -123,6 +128,6 @@ def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:
         length,
         names_in(resources),
         names_in(capabilities),
-        loads(metadata),
+        metadata_in(metadata),
         version,
     )

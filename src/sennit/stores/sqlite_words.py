@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from sennit.errors import StoreError
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import words
@@ -60,7 +61,12 @@ def merge(connection: sqlite3.Connection) -> None:
 
 
 def _mark(connection: sqlite3.Connection) -> int:
-    return connection.execute(sql.MARK).fetchone()[0]
+    found = connection.execute(sql.MARK).fetchone()
+    if found is None:
+        raise StoreError(
+            "The index of words has lost its mark. Mend it with client.doctor(repair=True)."
+        )
+    return found[0]
 
 
 def search(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Found]:

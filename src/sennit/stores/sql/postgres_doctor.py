@@ -36,6 +36,7 @@ MOVE_ROWS = (
     "UPDATE sennit.commits SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.archived SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.uses SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.labels SET session = %s WHERE owner = %s AND session = %s",
 )
 
 LOST_SYSTEMS = """

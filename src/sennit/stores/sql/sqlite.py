@@ -38,7 +38,13 @@ SEGMENT_SIZE = """
     SELECT s.no, s.start + coalesce(
         (SELECT max(e.pos) + 1 FROM entries e WHERE e.owner = s.owner AND e.segment = s.no), 0)
     FROM segments s WHERE s.owner = ? AND s.session = ? AND s.id = ?"""
-ALL_SEGMENTS = "SELECT no, id, base, start FROM segments WHERE owner = ? AND session = ?"
+# Its entries as one text: to read them row by row takes twice as long.
+ALL_SEGMENTS = """
+    SELECT no, id, base, start, (
+        SELECT group_concat(message) FROM (
+            SELECT message FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
+            ORDER BY e.pos))
+    FROM segments s WHERE s.owner = ? AND s.session = ?"""
 SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
 SEGMENT_BASES = "SELECT no, base FROM segments WHERE owner = ? AND session = ?"
@@ -50,16 +56,12 @@ COPY_ENTRIES = """
     INSERT INTO entries (owner, segment, pos, message)
     SELECT owner, ?, pos, message FROM entries WHERE owner = ? AND segment = ?"""
 COUNT_ENTRIES = "SELECT coalesce(max(pos) + 1, 0) FROM entries WHERE owner = ? AND segment = ?"
-# A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
-ALL_ENTRIES = """
-    SELECT e.segment, e.message FROM segments s
-    CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no
-    WHERE s.owner = ? AND s.session = ? ORDER BY s.id, e.pos"""
 ENTRIES_FROM = """
     SELECT m.no, m.id, m.created, m.body FROM entries e JOIN messages m ON m.no = e.message
     WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
 FIND_ENTRY = """
     SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
+# A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
 ENTRIES_OF_MESSAGE = """
     SELECT e.segment, e.pos FROM segments s
     CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no

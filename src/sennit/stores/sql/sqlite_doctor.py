@@ -27,6 +27,7 @@ MOVE_ROWS = tuple(
         "commits",
         "archived",
         "uses",
+        "labels",
     )
 )
 
