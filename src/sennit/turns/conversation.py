@@ -478,7 +478,7 @@ async def _left(runs: BranchRuns) -> Unfinished | None:
 
 def _options(notes: dict[str, Any]) -> SessionOptions:
     """The options a run noted of itself."""
-    given = dict(notes["options"])
+    given = dict(notes.get("options", {}))
     if given.get("budget") is not None:
         given["budget"] = Budget(**given["budget"])
     return SessionOptions(**given)
