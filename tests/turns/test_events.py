@@ -153,7 +153,13 @@ def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
     ids=["started", "resumed", "ended", "ended empty"],
 )
 def test_what_earlier_versions_noted_is_still_read(body: bytes, event: AnyEvent) -> None:
-    assert from_record(EventRecord(1, RUN, None, body), lambda _: pytest.fail()) == event
+    assert (
+        from_record(
+            EventRecord(1, RUN, None, body),
+            lambda uid: pytest.fail(f"it speaks of no message {uid}"),
+        )
+        == event
+    )
 
 
 amounts = st.integers(0, 10**9)
@@ -173,4 +179,7 @@ metrics = st.builds(
 def test_an_end_is_read_as_it_was_noted(given: Metrics) -> None:
     ended = Return(stop_reason="stable", metrics=given, run_id=RUN, seq=1)
     event = RunEnded(seq=1, run_id=RUN, result=ended)
-    assert from_record(to_record(event), lambda _: pytest.fail()) == event
+    assert (
+        from_record(to_record(event), lambda uid: pytest.fail(f"it speaks of no message {uid}"))
+        == event
+    )

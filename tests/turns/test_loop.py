@@ -26,6 +26,7 @@ from tests.talking import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
 OTHER = ToolCall("add", {"a": 3, "b": 4})
+THIRD = ToolCall("add", {"a": 5, "b": 6})
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,20 @@ CASES = {
         "budget",
         ["budget_tool_calls"],
         SessionOptions(budget=Budget(tool_calls=1)),
+    ),
+    "a budget of tool calls is looked at before each call": Case(
+        [[ADD, OTHER]],
+        ["user Go.", "call add", "call add", "result 3"],
+        "budget",
+        ["budget_tool_calls"],
+        SessionOptions(budget=Budget(tool_calls=1)),
+    ),
+    "no more calls run together than the budget allows": Case(
+        [[ADD, OTHER, THIRD]],
+        ["user Go.", "call add", "call add", "call add", "result 3", "result 7"],
+        "budget",
+        ["budget_tool_calls"],
+        SessionOptions(budget=Budget(tool_calls=2), allow_parallel_tools=True),
     ),
     "a budget of tokens stops before the next question": Case(
         [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(500, 500))],
