@@ -186,3 +186,22 @@ def test_a_run_that_goes_on_can_be_watched() -> None:
     seen, code = asyncio.run(watched())
     assert seen == ["start", "run", "result", "turn", "text", "said", "end"]
     assert code == "nothing_to_resume"
+
+
+def test_what_goes_on_can_be_cancelled_before_it_does(tmp_path: Path) -> None:
+    tool, done = careful()
+    with sennit.open(tmp_path / "talk.db") as client:
+        talk = Talk([ASK], "Done.", tools=[tool], session=client.session("talk"))
+        talk.run()
+        conversation = talk.conversation()
+
+        async def work() -> Return:
+            await conversation.approve("c1", resume=False)
+            going_on = asyncio.create_task(conversation.resume())
+            await asyncio.sleep(0)  # it looks at the store
+            conversation.cancel()
+            return await going_on
+
+        assert asyncio.run(work()).stop_reason == "cancelled"
+        assert done == []
+        assert asyncio.run(conversation.resume()).answer == "Done."

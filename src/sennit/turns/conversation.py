@@ -298,7 +298,7 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
-        return await self._resume(options, streaming, _nobody)
+        return await self._driver.start(self._resume(options, streaming, _nobody))
 
     async def _resume(
         self,
