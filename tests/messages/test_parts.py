@@ -23,6 +23,7 @@ from sennit import (
     ImagePart,
     InstructionContent,
     Message,
+    MessageContent,
     MessageGroup,
     MessageRole,
     SennitError,
@@ -131,8 +132,15 @@ def test_a_group_has_an_id_a_role_a_time_and_its_messages() -> None:
     assert message.content == InstructionContent("Hello")
     assert message.created_at == group.created_at
     assert message.sender == "alice"
-    assert message.metadata["group"] == {"id": group.id, "role": "user", "index": 0}
+    assert group.id == f"msg_{message.id}"
+    assert not message.metadata  # a message that carries no mark is a group of its own
     assert split("user", "Hello").id != group.id
+
+
+def test_members_that_are_several_carry_their_groups_id_and_their_place() -> None:
+    group = split("assistant", [TextPart("a"), TextPart("b")])
+    marks = [message.metadata["group"] for message in group.messages]
+    assert marks == [{"id": group.id, "role": "assistant", "index": index} for index in (0, 1)]
 
 
 def test_text_becomes_an_instruction_or_an_answer() -> None:
@@ -384,9 +392,30 @@ def test_a_groups_id_is_msg_and_a_uuid(id: Any) -> None:
 def test_messages_of_no_group_or_of_two_are_refused() -> None:
     one, other = split("user", "x"), split("user", "y")
     lone = Message(InstructionContent("x"))
-    for members in ([], [lone], [*one.messages, lone], [*one.messages, *other.messages]):
+    result = Message(ActionResponseContent("call_1", "r"))
+    rules = Message(SystemContent("Be brief."))
+    for members in ([], [result], [rules], [*one.messages, lone], [*one.messages, *other.messages]):
         with pytest.raises(ValidationError, match="group"):
             MessageGroup.of(members)
+
+
+@pytest.mark.parametrize(
+    ("content", "role"),
+    [
+        (InstructionContent("x"), "user"),
+        (AssistantResponseContent("x"), "assistant"),
+        (ActionRequestContent("look_up", {"knot": "bowline"}), "assistant"),
+    ],
+    ids=["instruction", "answer", "call"],
+)
+def test_a_message_that_was_added_by_itself_is_a_group_of_its_own(
+    content: MessageContent, role: str
+) -> None:
+    message = Message(content)
+    group = MessageGroup.of([message])
+    assert (group.id, group.role) == (f"msg_{message.id}", role)
+    assert list(group.parts) == message.parts
+    assert MessageGroup.from_json(group.to_json()) == group
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.services.reply import Call, Reply, Text
+from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, session_with
 from tests.models import failure
@@ -105,6 +106,30 @@ def test_an_answer_that_does_not_fit_is_mended_in_the_same_run() -> None:
     assert [str(one.rendered).count("cannot be used") for one in repairs] == [1, 1]
     conversation = session.conversation("main", model="scripted")
     assert [event.kind for event in conversation.history()].count("start") == 1
+
+
+def test_a_schema_that_the_provider_refuses_is_asked_for_in_words_alone() -> None:
+    def picky(request: ModelRequest) -> Any:
+        if request.output is not None:
+            raise ModelError("This schema is too much for me.", kind="bad_request")
+        return [SUM] if len(request.messages) == 1 else '{"value": 3}'
+
+    model = ScriptedModel([picky] * 3, shapes_output=True)
+    session = session_with(model, add)
+    value = result_of(
+        session, "operate", instruction="1 + 2?", tools=["add"], response_model=Answer
+    )
+    assert value == Answer(value=3)
+    assert [request.output is not None for request in model.requests] == [True, False, False]
+    said = ["user 1 + 2?", "call add", "result 3", 'says {"value": 3}']
+    assert on_main(session) == said
+
+
+def test_a_request_that_is_refused_with_and_without_a_schema_is_the_models_error() -> None:
+    model = ScriptedModel([failure("bad_request"), failure("bad_request")], shapes_output=True)
+    with pytest.raises(ModelError):
+        result_of(session_with(model), "operate", instruction="Count", response_model=Answer)
+    model.assert_complete()
 
 
 def test_after_the_last_repair_it_is_an_output_error() -> None:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import NotFoundError, Tool
+from sennit import NotFoundError, Return, Tool
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
 from tests.talking import Talk, add, in_short
 
@@ -80,6 +81,32 @@ def test_the_run_goes_on_when_nothing_waits_any_more() -> None:
     assert result is not None
     assert result.success
     assert done == ["a.txt"]
+
+
+def test_a_call_that_nobody_was_asked_about_is_not_waited_for() -> None:
+    tool, done = careful()
+    running: list[ConversationSession] = []
+
+    async def measure() -> str:
+        """Measure the rope."""
+        if not done:  # the first time, the program is told to end meanwhile
+            running[0].suspend()
+            await asyncio.Event().wait()
+        return "40 cm"
+
+    tools = [tool, Tool(measure, replay="safe")]
+    talk = Talk([ASK, ToolCall("measure", {}, "c2")], "Done.", tools=tools)
+    running.append(talk.conversation())
+
+    async def work() -> list[Return | None]:
+        return [await running[0].run_to_stable_result(), await running[0].approve("c1")]
+
+    first, then = asyncio.run(work())
+    assert first is not None
+    assert first.stop_reason == "suspended"
+    assert then is not None
+    assert then.answer == "Done."
+    assert talk.said[3:] == ["result deleted a.txt", "result 40 cm", "says Done."]
 
 
 @pytest.mark.parametrize("wrong", ["c2", ""])
@@ -159,3 +186,22 @@ def test_a_run_that_goes_on_can_be_watched() -> None:
     seen, code = asyncio.run(watched())
     assert seen == ["start", "run", "result", "turn", "text", "said", "end"]
     assert code == "nothing_to_resume"
+
+
+def test_what_goes_on_can_be_cancelled_before_it_does(tmp_path: Path) -> None:
+    tool, done = careful()
+    with sennit.open(tmp_path / "talk.db") as client:
+        talk = Talk([ASK], "Done.", tools=[tool], session=client.session("talk"))
+        talk.run()
+        conversation = talk.conversation()
+
+        async def work() -> Return:
+            await conversation.approve("c1", resume=False)
+            going_on = asyncio.create_task(conversation.resume())
+            await asyncio.sleep(0)  # it looks at the store
+            conversation.cancel()
+            return await going_on
+
+        assert asyncio.run(work()).stop_reason == "cancelled"
+        assert done == []
+        assert asyncio.run(conversation.resume()).answer == "Done."

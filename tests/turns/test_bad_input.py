@@ -10,12 +10,20 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import AccessError, InvalidTypeError, NotFoundError, Session, ValidationError
+from sennit import (
+    AccessError,
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    Session,
+    Tool,
+    ValidationError,
+)
 from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.returns import Return
-from tests.talking import PLAIN, Talk, add
+from tests.talking import PLAIN, Talk, add, fail
 from tests.torture.nursery import Nursery
 
 
@@ -76,6 +84,19 @@ def test_a_tool_that_the_branch_may_not_use_is_refused_before_anything_runs() ->
         talk.session.conversation(fenced, model="scripted", tools=["add"])
     with pytest.raises(AccessError, match="scripted"):
         talk.session.conversation(talk.session.create_branch("bare"), model="scripted")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    talk = Talk("Never said.", tools=[add])
+    with pytest.raises(ExistsError, match="named 'add'"):
+        talk.session.conversation(
+            talk.branch, model="scripted", tools=["add", Tool(fail, name="add")]
+        )
+
+
+def test_a_run_cannot_be_cancelled_in_a_way_that_is_none() -> None:
+    with pytest.raises(ValidationError, match="'later'"):
+        Talk("Hello.").conversation().cancel("later")  # pyright: ignore[reportArgumentType]
 
 
 def test_a_grant_that_was_taken_back_meanwhile_stops_the_next_run() -> None:

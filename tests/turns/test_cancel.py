@@ -163,6 +163,21 @@ def test_leaving_at_once_does_not_wait_for_the_run() -> None:
     assert talk.said == ["user Go."]
 
 
+def test_whoever_was_refused_does_not_end_what_was_in_the_way() -> None:
+    talk = Talk("A long answer.", chunk=3)
+
+    async def work() -> Return:
+        conversation = talk.conversation()
+        async with conversation.stream(None, PLAIN) as pieces:
+            await anext(pieces)
+            async with conversation.stream():  # busy, and left before it is told so
+                pass
+            return [piece async for piece in pieces][-1]
+
+    assert asyncio.run(work()).success
+    assert talk.said == ["user Go.", "says A long answer."]
+
+
 def test_cancelling_twice_is_cancelling_once() -> None:
     talk = Talk("A long answer.", chunk=3)
 

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sennit import ModelError, NotFoundError
+from sennit.services.reply import Usage
+from sennit.stores.records import EventRecord
 from sennit.testing import ToolCall
+from sennit.turns.events import AnyEvent, RunEnded, RunStarted, from_record, to_record
+from sennit.turns.returns import Metrics, Return
 from tests.talking import PLAIN, Talk, ending, kinds
 
+RUN = UUID(int=5)
+EMPTY = Return(stop_reason="stable", run_id=RUN, seq=1)
+_USED = Usage(9, 0, 0, 2)
+ENDED = Return(
+    stop_reason="stable",
+    metrics=Metrics(usage=_USED, turns=1, seconds=0.5, finish_reason="stop"),
+    run_id=RUN,
+    seq=1,
+)
 SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]
 
 
@@ -122,3 +137,49 @@ def test_a_run_that_is_refused_meanwhile_does_not_end_what_was_joined() -> None:
 
     shown, joined = asyncio.run(work())
     assert joined == shown
+
+
+@pytest.mark.parametrize(
+    ("body", "event"),
+    [
+        (b'["start","m",false]', RunStarted(seq=1, run_id=RUN, model="m")),
+        (b'["start","m",true]', RunStarted(seq=1, run_id=RUN, model="m", resumed=True)),
+        (
+            b'["end","stable",[],{"in":9,"thought":2,"turns":1,"s":0.5,"finish":"stop"}]',
+            RunEnded(seq=1, run_id=RUN, result=ENDED),
+        ),
+        (b'["end","stable",[],{}]', RunEnded(seq=1, run_id=RUN, result=EMPTY)),
+    ],
+    ids=["started", "resumed", "ended", "ended empty"],
+)
+def test_what_earlier_versions_noted_is_still_read(body: bytes, event: AnyEvent) -> None:
+    assert (
+        from_record(
+            EventRecord(1, RUN, None, body),
+            lambda uid: pytest.fail(f"it speaks of no message {uid}"),
+        )
+        == event
+    )
+
+
+amounts = st.integers(0, 10**9)
+texts = st.text(max_size=9)
+metrics = st.builds(
+    Metrics,
+    usage=st.builds(Usage, amounts, amounts, amounts, amounts, st.none() | st.floats(0.001, 9)),
+    turns=amounts,
+    tool_calls=amounts,
+    seconds=st.floats(0, 9),
+    finish_reason=st.none() | texts.filter(bool),
+    model=texts,
+)
+
+
+@given(metrics)
+def test_an_end_is_read_as_it_was_noted(given: Metrics) -> None:
+    ended = Return(stop_reason="stable", metrics=given, run_id=RUN, seq=1)
+    event = RunEnded(seq=1, run_id=RUN, result=ended)
+    assert (
+        from_record(to_record(event), lambda uid: pytest.fail(f"it speaks of no message {uid}"))
+        == event
+    )

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from sennit import Tool
 from sennit.sessions.runs import BranchRuns
+from sennit.stores.records import EventRecord
+from sennit.testing import ToolCall
+from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.joining import Joined
-from tests.talking import PLAIN, Talk
+from tests.talking import PLAIN, Talk, add
 
 
 def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None:
@@ -39,6 +45,56 @@ def test_events_come_in_batches_that_hold_all_of_them() -> None:
 
     heard = asyncio.run(watch())
     assert heard == list(range(1, len(heard) + 1))
+
+
+def test_every_end_carries_what_its_run_has_said_wherever_one_joins() -> None:
+    ask = ToolCall("add", {"a": 1, "b": 2}, "c1")
+    talk = Talk("First.", [ask], "Three.", "Last.", tools=[Tool(add, needs_approval=True)])
+    shown = [*talk.events(), *_said(talk, "And?")]
+    asyncio.run(talk.conversation().approve("c1", resume=False))
+    shown += talk.conversation().history(after=len(shown))
+    shown += [*_gone_on_with(talk), *_said(talk, "Bye.")]
+    assert [one.result.text for one in shown if isinstance(one, RunEnded)] == [
+        "First.",
+        "",
+        "Three.",
+        "Last.",
+    ]
+    for after in range(len(shown) + 1):
+        assert talk.conversation().history(after=after) == shown[after:]
+
+
+def _said(talk: Talk, text: str) -> list[AnyEvent]:
+    talk.say(text)
+    return talk.events()
+
+
+def _gone_on_with(talk: Talk) -> list[AnyEvent]:
+    async def watch() -> list[AnyEvent]:
+        async with talk.conversation().events(resume=True) as events:
+            return [event async for event in events]
+
+    return asyncio.run(watch())
+
+
+def test_reading_many_runs_reads_each_event_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(*["Hello."] * 20)
+    for _ in range(20):
+        _said(talk, "Again.")
+    events, seen = BranchRuns.events, list[int]()
+
+    def counted(runs: BranchRuns, after: int = 0, limit: int = 7) -> list[EventRecord]:
+        found = events(runs, after, limit)
+        seen.extend(one.seq for one in found)
+        return found
+
+    monkeypatch.setattr(BranchRuns, "events", counted)
+    whole = talk.conversation().history()
+    assert seen == [one.seq for one in whole]
+    seen.clear()
+    run_id = whole[0].run_id
+    assert talk.conversation().replay(run_id) == [one for one in whole if one.run_id == run_id]
+    assert len(seen) <= 14
 
 
 def test_following_goes_on_with_the_next_run() -> None:

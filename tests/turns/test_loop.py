@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from inspect import getsource
 from typing import Any
 
 import pytest
 
-from sennit import ModelError, RunError
+from sennit import MessageRole, ModelError, RunError, clock
 from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
 from sennit.testing import ToolCall
+from sennit.turns import loop
 from sennit.turns.events import (
     AnyEvent,
     MessageCompleted,
@@ -26,6 +28,8 @@ from tests.talking import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})
 OTHER = ToolCall("add", {"a": 3, "b": 4})
+THIRD = ToolCall("add", {"a": 5, "b": 6})
+WAIT = ToolCall("wait")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Case:
     codes: list[str] = field(default_factory=list)
     options: SessionOptions = field(default_factory=SessionOptions)
     say: str | None = "Go."
+    greets: bool = False
+
+    def talk(self, **more: Any) -> Talk:
+        return Talk(*self.replies, say=self.say, **more)
 
 
 CASES = {
@@ -120,6 +128,20 @@ CASES = {
         ["budget_tool_calls"],
         SessionOptions(budget=Budget(tool_calls=1)),
     ),
+    "a budget of tool calls is looked at before each call": Case(
+        [[ADD, OTHER]],
+        ["user Go.", "call add", "call add", "result 3"],
+        "budget",
+        ["budget_tool_calls"],
+        SessionOptions(budget=Budget(tool_calls=1)),
+    ),
+    "no more calls run together than the budget allows": Case(
+        [[ADD, OTHER, THIRD]],
+        ["user Go.", "call add", "call add", "call add", "result 3", "result 7"],
+        "budget",
+        ["budget_tool_calls"],
+        SessionOptions(budget=Budget(tool_calls=2), allow_parallel_tools=True),
+    ),
     "a budget of tokens stops before the next question": Case(
         [Reply((Call("a", "add", '{"a": 1, "b": 2}'),), "tool_calls", Usage(500, 500))],
         ["user Go.", "call add"],
@@ -174,6 +196,15 @@ CASES = {
         ["max_tool_passes"],
         SessionOptions(max_tool_passes=0),
     ),
+    "a greeting may be all there is to say": Case(
+        ["Welcome."], ["says Welcome."], "stable", say=None, greets=True
+    ),
+    "a greeting stands before what is yet to be answered": Case(
+        ["Welcome.", [ADD], "Three."],
+        ["says Welcome.", "user Go.", "call add", "result 3", "says Three."],
+        "stable",
+        greets=True,
+    ),
     "an empty branch is invalid": Case([], [], "invalid", ["empty"], say=None),
     "reasoning belongs to the answer that follows": Case(
         [Reply((Reasoning("hm"), Text("Yes.")))], ["user Go.", "says Yes."], "stable"
@@ -187,20 +218,20 @@ UNPARSED = {
 
 
 def by_result(case: Case) -> tuple[Talk, Return]:
-    talk = Talk(*case.replies, say=case.say)
-    return talk, talk.run(case.options)
+    talk = case.talk()
+    return talk, talk.run(case.options, generate_greeting=case.greets)
 
 
 def by_stream(case: Case) -> tuple[Talk, Return]:
-    talk = Talk(*case.replies, say=case.say, chunk=3)
-    pieces = talk.stream(case.options)
+    talk = case.talk(chunk=3)
+    pieces = talk.stream(case.options, generate_greeting=case.greets)
     assert [piece.is_delta for piece in pieces] == [True] * (len(pieces) - 1) + [False]
     return talk, pieces[-1]
 
 
 def by_events(case: Case) -> tuple[Talk, Return]:
-    talk = Talk(*case.replies, say=case.say, chunk=3)
-    return talk, ending(talk.events(case.options))
+    talk = case.talk(chunk=3)
+    return talk, ending(talk.events(case.options, generate_greeting=case.greets))
 
 
 @pytest.mark.parametrize("view", [by_result, by_stream, by_events])
@@ -213,7 +244,7 @@ def test_a_run_comes_to_the_same_in_every_view(
     assert result.stop_reason == case.reason
     assert [notice.code for notice in result.messages] == case.codes
     assert [message.id for message in result.body.interactions] == [
-        message.id for message in talk.branch.messages[1:]
+        message.id for message in talk.branch.messages if message.role is not MessageRole.USER
     ]
     assert result.success == (case.reason == "stable")
     talk.model.assert_complete()
@@ -232,9 +263,9 @@ def projected(events: Iterable[AnyEvent]) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_a_stream_shows_the_events_and_nothing_else(case: Case) -> None:
-    shown = Talk(*case.replies, say=case.say, chunk=3).events(case.options)
-    talk = Talk(*case.replies, say=case.say, chunk=3)
-    pieces = talk.stream(case.options)
+    shown = case.talk(chunk=3).events(case.options, generate_greeting=case.greets)
+    talk = case.talk(chunk=3)
+    pieces = talk.stream(case.options, generate_greeting=case.greets)
     whole = {id(message) for message in talk.branch.messages}
     told = [
         ("end", str(one.stop_reason))
@@ -250,6 +281,36 @@ def test_a_stream_shows_the_events_and_nothing_else(case: Case) -> None:
 def _piece(one: Return) -> str:
     content: Any = one.body.interactions[0].content
     return content.assistant_response or content.reasoning
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ([WAIT, WAIT], ["call wait", "call wait", "result 5"]),  # before the next call
+        ([WAIT], ["call wait", "result 5"]),  # before the next question
+    ],
+)
+def test_a_budget_of_seconds_is_looked_at_before_each_call(
+    calls: list[ToolCall], said: list[str]
+) -> None:
+    seconds = 0.0
+
+    def wait() -> int:
+        """Take five seconds."""
+        nonlocal seconds
+        seconds += 5
+        return 5
+
+    talk = Talk(calls, tools=[wait])
+    with clock.ticking(lambda: seconds):
+        result = talk.run(SessionOptions(budget=Budget(seconds=4)))
+    assert (result.stop_reason, result.messages[0].code) == ("budget", "budget_seconds")
+    assert talk.said[1:] == said
+
+
+def test_the_loop_fits_on_one_screen() -> None:
+    assert len(getsource(loop).splitlines()) < 150
+    assert len(getsource(loop.turns).splitlines()) < 40
 
 
 @pytest.mark.parametrize(("raw", "told"), UNPARSED.values(), ids=UNPARSED.keys())

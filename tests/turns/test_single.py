@@ -159,6 +159,15 @@ def test_a_suspended_run_is_gone_on_with_after_one_of_its_calls_was_made() -> No
     assert talk.said == ["user Go.", "call add", "call add", "result 7", "result 3", "says Done."]
 
 
+def test_a_run_keeps_its_limits_when_one_of_its_calls_is_made_by_hand() -> None:
+    talk = Talk([ONE], [TWO], "Never said.", tools=[Tool(add, needs_approval=True)])
+    talk.run(SessionOptions(max_turns=2))
+    conversation = talk.conversation()
+    asyncio.run(conversation.approve("c1", resume=False))
+    execute(conversation, "c1")
+    assert asyncio.run(conversation.resume()).stop_reason == "max_turns"
+
+
 def test_arguments_that_do_not_fit_are_not_run_with() -> None:
     talk = waiting(ToolCall("add", {"a": "x"}, "c1"))
     execute(talk.conversation(), "c1")

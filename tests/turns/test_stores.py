@@ -256,14 +256,14 @@ def test_a_stream_is_joined_in_the_same_program_without_looking_at_the_store(
     one = talk(client, *SCRIPT, chunk=3, delay=0.01)
     conversation = one.conversation()
     looks = 0
-    read_on = joining.read_on
+    shown_after = joining.shown_after
 
     def counted(*given: Any) -> Any:
         nonlocal looks
         looks += 1
-        return read_on(*given)
+        return shown_after(*given)
 
-    monkeypatch.setattr(joining, "read_on", counted)
+    monkeypatch.setattr(joining, "shown_after", counted)
 
     async def work() -> tuple[list[AnyEvent], list[AnyEvent]]:
         async with conversation.events(None, PLAIN) as events:

@@ -34,6 +34,17 @@ def test_leaving_early_cancels_the_run_and_keeps_what_was_said() -> None:
     assert "A long answer.".startswith(talk.said[1].removeprefix("says "))
 
 
+def test_leaving_at_once_does_not_wait_for_the_answer() -> None:
+    async def never(_: object) -> str:
+        return await asyncio.get_running_loop().create_future()
+
+    for _ in range(5):  # whichever comes first, the run or the end of the block
+        talk = Talk(never)
+        with talk.conversation().stream_sync():
+            pass
+        assert talk.said == ["user Go."]
+
+
 def test_the_last_piece_says_how_the_run_ended() -> None:
     talk = Talk("Hello.")
     with talk.conversation().stream_sync(None, StreamingOptions()) as pieces:

@@ -2,8 +2,9 @@
 
 People who build assistants think of one message as a list of parts: text, images, contexts that
 were used, tool calls with their results. Sennit stores canonical messages, each with one content.
-`split` turns parts into messages, `MessageGroup.of` puts them together again, exactly: each member
-carries its group's id and its place in it. A part is a pure value that knows nothing of storage.
+`split` turns parts into messages, `MessageGroup.of` puts them together again, exactly: members that
+are several carry their group's id and their place in it. A message that carries none is a group of
+its own, named after it. A part is a pure value that knows nothing of storage.
 
 One member holds a text, then images, then contexts, in this order; a part that does not fit behind
 the one before it begins a new member. So the order of parts never has to be written down.
@@ -135,7 +136,8 @@ class MessageGroup:
         ordered = tuple(sorted(messages, key=lambda message: _mark(message)[2]))
         if [_mark(message)[2] for message in ordered] != list(range(len(ordered))):
             raise ValidationError(f"Of group {id}, messages are missing or there twice.")
-        return cls(id, role, tuple(_joined(ordered)), ordered[0].created_at, ordered)
+        created_at = _milliseconds(ordered[0].created_at)
+        return cls(id, role, tuple(_joined(ordered)), created_at, ordered)
 
     def to_json(self) -> str:
         """One line of JSON: id, role, parts, created_at in milliseconds."""
@@ -210,19 +212,25 @@ def split(
     for part in listed:
         _place(part, role, members)
     moment = _milliseconds(created_at)
-    mark = {"id": f"msg_{new_id()}" if id is None else _group_id(id), "role": role}
-    messages: list[Message] = []
-    for member in members:
-        for content, own in member.contents(role):
-            message = Message(
-                content,
-                sender=sender,
-                id=own,
-                created_at=moment,
-                metadata={"group": {**mark, "index": len(messages), **member.used(content)}},
-            )
-            messages.append(message)
-    return MessageGroup(mark["id"], role, tuple(listed), moment, tuple(messages))
+    contents = [
+        (content, own, member.used(content))
+        for member in members
+        for content, own in member.contents(role)
+    ]
+    _, first, used = contents[0]
+    alone = id is None and len(contents) == 1 and not used
+    mark = {"id": f"msg_{first}" if id is None else _group_id(id), "role": role}
+    messages = tuple(
+        Message(
+            content,
+            sender=sender,
+            id=own,
+            created_at=moment,
+            metadata=None if alone else {"group": {**mark, "index": index, **used}},
+        )
+        for index, (content, own, used) in enumerate(contents)
+    )
+    return MessageGroup(mark["id"], role, tuple(listed), moment, messages)
 
 
 def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,14 +301,15 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
     """The group's id and role and the message's place in it."""
     if not isinstance(message, Message):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"Expected a Message, got {shown(message)}; pass branch.messages.")
-    mark = message.metadata.get("group")
-    if isinstance(mark, Mapping):
-        match cast("Mapping[str, Any]", mark):
-            case {"id": str(id), "role": "user" | "assistant" as role, "index": int(index)}:
-                return id, role, index
-            case _:
-                pass
-    raise ValidationError(f"Message {message.id} was not stored as part of a group.")
+    match message.metadata.get("group", message.content):
+        case {"id": str(id), "role": "user" | "assistant" as role, "index": int(index)}:
+            return id, role, index
+        case InstructionContent():
+            return f"msg_{message.id}", "user", 0
+        case AssistantResponseContent() | ActionRequestContent():
+            return f"msg_{message.id}", "assistant", 0
+        case _:
+            raise ValidationError(f"Message {message.id} was not stored as part of a group.")
 
 
 def contexts_of(message: Message) -> list[ContextPart]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from sennit.errors import (
     AccessError,
     ConflictError,
+    ModelError,
     OutputError,
     RunError,
     SennitError,
@@ -88,6 +89,10 @@ async def _in_form(
         return None
 
     ended = await ConversationSession(request).say(said, options, check=check)
+    if _is_refused_for_its_form(request, ended):
+        # What was said stands on the branch, and asks for the form in words as well.
+        in_words = ConversationSession(replace(request, output=None))
+        ended = await in_words.say((), options, check=check)
     result = _sound(request, ended)
     if not result.success and result.stop_reason != "length":
         result.raise_for_error()
@@ -96,6 +101,13 @@ async def _in_form(
     except OutputError as error:
         problems = problems_told(error, result.metrics.finish_reason)
         raise unfit(request.model_name, wanted, asked, problems, result.answer) from error
+
+
+def _is_refused_for_its_form(request: Request, result: Return) -> bool:
+    """Whether it may be the schema that the provider does not take."""
+    error = result.error
+    held = request.output is not None
+    return held and isinstance(error, ModelError) and error.kind == "bad_request"
 
 
 def _sound(request: Request, result: Return) -> Return:

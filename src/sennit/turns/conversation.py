@@ -6,39 +6,36 @@ differ in nothing but what they show. One run at a time holds the branch, across
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Task, create_task, get_running_loop, to_thread
+from asyncio import Task, to_thread
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar, overload
 from uuid import UUID
 
 from sennit.containers.element import Ref
-from sennit.errors import AccessError, InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.content import (
-    ActionRequestContent,
-    AssistantResponseContent,
     InstructionContent,
     MessageRole,
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import AddEvents
-from sennit.turns.aim import NO_AIM, Aim, Check
+from sennit.turns.aim import Aim, Check
+from sennit.turns.approval import decide
 from sennit.turns.aside import perform
-from sennit.turns.current import Current, running_loop
-from sennit.turns.events import AnyEvent, ApprovalGiven, to_record, whole
-from sennit.turns.hold import held, new_holder
-from sennit.turns.joining import Joined, tell_joined
+from sennit.turns.driver import Driver
+from sennit.turns.events import AnyEvent
+from sennit.turns.joining import Joined
+from sennit.turns.journal import Publish
 from sennit.turns.loop import NOTHING, hold_and_run
-from sennit.turns.observers import Observers
+from sennit.turns.observers import Observers, raised
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
-from sennit.turns.pending import waiting
+from sennit.turns.pending import pending_call, waiting
 from sennit.turns.policies import checked_policies
-from sennit.turns.recovery import Unfinished, read_on, replay, unfinished
+from sennit.turns.recovery import Unfinished, replay, shown_after, unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
@@ -73,11 +70,8 @@ class ConversationSession:
             raise InvalidTypeError(f"A conversation needs a Request, got {shown(request)}.")
         more = checked_policies(policies)
         self._request = replace(request, policies=(*request.policies, *more)) if more else request
-        self._greets = generate_greeting
         self._observers = tuple(observers)
-        self._current: Current | None = None
-        self._starting = False  # a run is about to begin
-        self._too_early: CancelMode | None = None  # it was cancelled before it did
+        self._driver = Driver(self._request, self._observers, greets=generate_greeting)
 
     @property
     def request(self) -> Request:
@@ -89,7 +83,7 @@ class ConversationSession:
 
         What goes wrong is in the Return; `raise_for_error()` raises it.
         """
-        return await self._run(options or SessionOptions(), None, _nobody)
+        return await self._driver.run(options or SessionOptions(), None, _nobody)
 
     def stream(
         self,
@@ -162,14 +156,13 @@ class ConversationSession:
         if resume and aim.say:
             raise ValidationError("What is gone on with has been said; steer() says more.")
 
-        def start(publish: Callable[[list[AnyEvent]], None]) -> Task[Return]:
-            self._starting = True
+        def start(publish: Publish) -> Task[Return]:
             if resume:
-                return create_task(self._resume(options, shown_as, publish))
+                return self._driver.start(self._resume(options, shown_as, publish))
             chosen = options or SessionOptions()
-            return create_task(self._run(chosen, shown_as, publish, aim=aim))
+            return self._driver.start(self._driver.run(chosen, shown_as, publish, aim=aim))
 
-        return Watch(start, self.cancel, show)
+        return Watch(start, self._driver.stop, show)
 
     def run(self, options: SessionOptions | None = None) -> Return:
         """`run_to_stable_result` for programs without an event loop."""
@@ -187,11 +180,7 @@ class ConversationSession:
         What was being said is kept (see `SessionOptions.on_cancel`). "after_turn" lets the model
         and the tools finish what they are doing first.
         """
-        current = self._current
-        if current is not None:
-            current.cancel(mode)
-        elif self._starting:
-            self._too_early = mode
+        self._driver.cancel(mode)
 
     def suspend(self) -> None:
         """Stop the run under way, if any, so that `resume` goes on with it, here or elsewhere.
@@ -199,9 +188,7 @@ class ConversationSession:
         It is left as if the program had ended: text that was being said is said anew, and a tool
         that was under way is treated as its `replay` says. One that has not begun yet is cancelled.
         """
-        if self._current is not None:
-            self._current.run.suspending = True
-        self.cancel()
+        self._driver.suspend()
 
     def steer(self, text: str) -> Message:
         """Say something to a run under way, which it takes in before it asks the model again.
@@ -210,8 +197,7 @@ class ConversationSession:
         returns when what was said is kept; on the run's own loop, that is with its next event.
         """
         message = self._instruction(text)
-        current = self._current
-        if current is None or not current.steer(message):
+        if not self._driver.steer(message):
             self._request.session.add_message(message, branches=self._request.branch)
         return message
 
@@ -255,7 +241,7 @@ class ConversationSession:
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
         aim = Aim(say=self._spoken(message), at=at, check=check)
-        return await self._run(options or SessionOptions(), None, _nobody, aim=aim)
+        return await self._driver.run(options or SessionOptions(), None, _nobody, aim=aim)
 
     def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
         if isinstance(said, str | Message):
@@ -276,18 +262,9 @@ class ConversationSession:
         Raises NotFoundError for a call that is unknown or has its result already.
         """
         left = await _left(BranchRuns(self._request.branch))
-        aim = Aim(only=self._pending_call(call_id).id)
-        return await self._run(SessionOptions(), None, _nobody, left, aim)
-
-    def _pending_call(self, call_id: str) -> Message:
-        waiting = {_call_id(one): one for one in self._request.pending()}
-        found = waiting.get(call_id)
-        if found is None:
-            raise NotFoundError(
-                f"No tool call {shown(call_id)} is pending, or it has its result already; there "
-                f"are {list(waiting)}."
-            )
-        return found
+        options = SessionOptions() if left is None else _options(left.notes)
+        aim = Aim(only=pending_call(self._request.branch, call_id).id)
+        return await self._driver.run(options, None, _nobody, left, aim)
 
     async def execute_special_turn(
         self, turn: SpecialTurn, prefer_streaming: bool = False
@@ -308,17 +285,10 @@ class ConversationSession:
         warnings: list[Notice] = []
         observers = Observers(self._observers, self._request, _keeping(warnings))
         try:
-            result = await put(outcome, self._request.branch, self._here, observers.tell)
+            result = await put(outcome, self._request.branch, self._driver.here, observers.tell)
         finally:
             await observers.finish()
         return replace(result, messages=(*result.messages, *warnings))
-
-    def _here(self) -> Run | None:
-        """The run under way, if it can be told things from here."""
-        current = self._current
-        if current is None or not current.run.under_way or current.loop is not running_loop():
-            return None
-        return current.run
 
     async def resume(
         self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
@@ -328,18 +298,18 @@ class ConversationSession:
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
-        return await self._resume(options, streaming, _nobody)
+        return await self._driver.start(self._resume(options, streaming, _nobody))
 
     async def _resume(
         self,
         options: SessionOptions | None,
         streaming: StreamingOptions | None,
-        publish: Callable[[list[AnyEvent]], None],
+        publish: Publish,
     ) -> Return:
         left = await _left(BranchRuns(self._request.branch))
         if left is not None:
-            return await self._run(options or _options(left.notes), streaming, publish, resume=left)
-        self._starting, self._too_early = False, None
+            chosen = options or _options(left.notes)
+            return await self._driver.run(chosen, streaming, publish, resume=left)
         nothing = Run(self._request, options or SessionOptions(), streaming, publish)
         return nothing.refuse("invalid", NOTHING)
 
@@ -358,118 +328,17 @@ class ConversationSession:
     async def _decide(
         self, call_id: str, approved: bool, reason: str, resume: bool
     ) -> Return | None:
-        runs = BranchRuns(self._request.branch)
-        async with held(runs, new_holder()) as found:
-            left = found.left
-            pending = [] if left is None else self._request.pending()
-            waiting = {_call_id(one): one for one in pending}
-            request = waiting.get(call_id)
-            if left is None or request is None or request.id in left.decided:
-                raise NotFoundError(
-                    f"No tool call {shown(call_id)} waits; there are {list(waiting)}."
-                )
-            event = ApprovalGiven(
-                seq=found.seq + 1,
-                run_id=left.record.id,
-                message=request,
-                approved=approved,
-                reason=reason,
-            )
-            change = AddEvents(self._request.branch.id, (to_record(event),), found.lease.token)
-            await runs.write((), (change,))
-        undecided = {one.id for one in pending} - {*left.decided, request.id}
-        return None if undecided or not resume else await self.resume()
+        branch = self._request.branch
+        all_decided = await decide(branch, call_id, approved=approved, reason=reason)
+        return await self.resume() if all_decided and resume else None
 
     def history(self, after: int = 0) -> list[AnyEvent]:
         """All that has happened on the branch past event `after`, of all runs."""
-        everything = whole(read_on(BranchRuns(self._request.branch), 0))
-        return [event for event in everything if event.seq > after]
+        return shown_after(BranchRuns(self._request.branch), after)
 
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
         return replay(BranchRuns(self._request.branch), run_id)
-
-    async def _run(
-        self,
-        options: SessionOptions,
-        streaming: StreamingOptions | None,
-        publish: Callable[[list[AnyEvent]], None],
-        resume: Unfinished | None = None,
-        aim: Aim = NO_AIM,
-    ) -> Return:
-        watching: list[Callable[[list[AnyEvent]], None]] = [publish]
-        run = Run(
-            self._request,
-            options,
-            streaming,
-            lambda events: _tell(watching, events),
-            id=None if resume is None else resume.record.id,
-            aim=aim,
-            greets=self._greets_now(resume),
-        )
-        observers = Observers(self._observers, self._request, _warner(run))
-        watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
-        try:
-            if (problem := self._problem(run, resume)) is not None:
-                return run.refuse("invalid", problem)
-            return await self._under_way(run, resume)
-        finally:
-            self._starting, self._too_early = False, None
-            if self._current is not None and self._current.run is run:
-                self._current = None
-            await self._keep_unseen(run)
-            await observers.finish()
-
-    async def _keep_unseen(self, run: Run) -> None:
-        """Put on the branch what people said to a run that never began."""
-        while run.steered and not run.begun:
-            message = run.steered.popleft()
-            await self._request.session.aadd_message(message, branches=self._request.branch)
-
-    async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
-        task = create_task(hold_and_run(run, resume=resume is not None))
-        self._current = Current(run, get_running_loop(), task)
-        early, self._too_early, self._starting = self._too_early, None, False
-        if early is not None:
-            self._current.cancel(early)
-        try:
-            return await task
-        except CancelledError:
-            if run.ended:
-                raise
-            result = run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
-            if run.cancelled_here:
-                return result
-            raise
-
-    def _greets_now(self, resume: Unfinished | None) -> bool:
-        """Whether the next run begins with a greeting."""
-        wanted = self._greets if resume is None else resume.notes.get("greets", False)
-        return wanted and not any(
-            isinstance(message.content, AssistantResponseContent)
-            for message in self._request.latest()
-        )
-
-    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
-        """Why a run makes no sense, if it does not."""
-        request, options = self._request, run.options
-        try:
-            request.check()
-        except AccessError as error:
-            return Notice("error", "access", str(error))
-        if self._current is not None:
-            return Notice("error", "busy", "A run is already under way on this conversation.")
-        spoken = any(not one.content.empty for one in run.aim.say)
-        if resume is None and not (run.progress.greets or spoken) and request.silent():
-            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
-            return Notice("error", "empty", told)
-        if run.streaming is not None and not request.model.streams:
-            told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
-            return Notice("error", "no_streaming", told)
-        if not options.process_tools and not run.aim.say and request.pending():
-            told = "Tool calls are pending; allow process_tools, or answer them first."
-            return Notice("error", "pending_tools", told)
-        return None
 
 
 async def _left(runs: BranchRuns) -> Unfinished | None:
@@ -478,43 +347,21 @@ async def _left(runs: BranchRuns) -> Unfinished | None:
 
 def _options(notes: dict[str, Any]) -> SessionOptions:
     """The options a run noted of itself."""
-    given = dict(notes["options"])
+    given = dict(notes.get("options", {}))
     if given.get("budget") is not None:
         given["budget"] = Budget(**given["budget"])
     return SessionOptions(**given)
-
-
-def _call_id(message: Message) -> str:
-    content = message.content
-    assert isinstance(content, ActionRequestContent)
-    return content.call_id or str(message.id)
 
 
 def _nobody(_events: list[AnyEvent]) -> None:
     """Nobody watches."""
 
 
-def _tell(watching: list[Callable[[list[AnyEvent]], None]], events: list[AnyEvent]) -> None:
-    for publish in watching:
-        publish(events)
-
-
-def _warner(run: Run) -> Callable[[Any, BaseException], None]:
-    def warn(observer: Any, error: BaseException) -> None:
-        run.warn_if_running("observer", _raised(observer, error))
-
-    return warn
-
-
 def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
     def warn(observer: Any, error: BaseException) -> None:
-        warnings.append(Notice("warning", "observer", _raised(observer, error)))
+        warnings.append(Notice("warning", "observer", raised(observer, error)))
 
     return warn
-
-
-def _raised(observer: Any, error: BaseException) -> str:
-    return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
 
 
 def last_answer(messages: Sequence[Message]) -> Message:

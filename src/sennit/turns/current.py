@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, Task, get_running_loop, run_coroutine_threadsafe
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from sennit.messages.message import Message
 from sennit.turns.returns import Return
@@ -18,6 +19,8 @@ class Current:
     run: Run
     loop: AbstractEventLoop
     task: Task[Return]
+    started_by: Task[Any] | None
+    """The task that waits for it."""
 
     def cancel(self, mode: CancelMode) -> None:
         """Stop it, once; being told again changes nothing."""

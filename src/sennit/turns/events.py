@@ -47,7 +47,7 @@ class RunStarted(Event):
     resumed: bool = False
 
     def details(self) -> tuple[Any, ...]:
-        return (self.model, self.resumed)
+        return (self.model, True) if self.resumed else (self.model,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +319,7 @@ _OF_MESSAGES: Mapping[str, Any] = {
     )
 }
 _BARE: Mapping[str, Callable[[list[Any], dict[str, Any]], AnyEvent]] = {
-    "start": lambda given, at: RunStarted(model=given[0], resumed=given[1], **at),
+    "start": lambda given, at: RunStarted(model=given[0], resumed=given[1:] == [True], **at),
     "turn": lambda given, at: TurnStarted(turn=given[0], **at),
     "warn": lambda given, at: Warned(notice=Notice(*given), **at),
     "end": lambda given, at: RunEnded(result=_return(given, at), **at),
@@ -337,24 +337,32 @@ def _return(given: list[Any], at: dict[str, Any]) -> Return:
     )
 
 
-def _plain(metrics: Metrics) -> dict[str, Any]:
+def _plain(metrics: Metrics) -> list[Any]:
+    """Metrics in the order of their names below, as far as there is anything to tell."""
     usage = metrics.usage
-    told = {
-        "in": usage.input_tokens,
-        "out": usage.output_tokens,
-        "cached": usage.cached_tokens,
-        "thought": usage.reasoning_tokens,
-        "cost": usage.cost,
-        "turns": metrics.turns,
-        "tools": metrics.tool_calls,
-        "s": metrics.seconds,
-        "finish": metrics.finish_reason,
-        "model": metrics.model,
-    }
-    return {name: value for name, value in told.items() if value}
+    told = [
+        usage.input_tokens,
+        usage.output_tokens,
+        metrics.turns,
+        metrics.tool_calls,
+        metrics.seconds,
+        metrics.finish_reason,
+        metrics.model,
+        usage.cached_tokens,
+        usage.reasoning_tokens,
+        usage.cost,
+    ]
+    while told and not told[-1]:
+        told.pop()
+    return told
 
 
-def _metrics(told: dict[str, Any]) -> Metrics:
+_METRICS = ("in", "out", "turns", "tools", "s", "finish", "model", "cached", "thought", "cost")
+
+
+def _metrics(given: list[Any] | dict[str, Any]) -> Metrics:
+    """What `_plain` told; earlier versions told each by its name."""
+    told = given if isinstance(given, dict) else dict(zip(_METRICS, given, strict=False))
     return Metrics(
         usage=Usage(
             told.get("in", 0),

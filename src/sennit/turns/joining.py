@@ -22,7 +22,7 @@ from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.hold import is_dead, process_of
-from sennit.turns.recovery import read_on, replayed
+from sennit.turns.recovery import shown_after
 
 _LOOK = 0.1  # seconds between two looks at a run of another program
 _IDLE = 2.0  # the same while no run is under way
@@ -171,7 +171,7 @@ class Joined:
             return
         # before reading, so that nothing is missed
         self._under_way = await self._look(lambda: is_under_way(self._runs))
-        self._take([*await self._look(self._read), *heard])
+        self._take([*await self._look(lambda: shown_after(self._runs, self._after)), *heard])
         self._waiting = True
         if not self._follow:
             self._over = self._over or not (self._ready or self._under_way)
@@ -197,10 +197,3 @@ class Joined:
 
     async def _look(self, at: Callable[[], _T]) -> _T:
         return await to_thread(at) if self._runs.durable else at()
-
-    def _read(self) -> list[AnyEvent]:
-        found = read_on(self._runs, self._after)
-        return [
-            replayed(self._runs, event.run_id, event.seq) if isinstance(event, RunEnded) else event
-            for event in found
-        ]

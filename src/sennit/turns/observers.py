@@ -114,6 +114,11 @@ class Observers:
                     self._warn(observer, error)
 
 
+def raised(observer: Any, error: BaseException) -> str:
+    """What is told of an observer that raised."""
+    return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
+
+
 def _is_leaving() -> bool:
     """Whether someone cancels this task, rather than that an observer raised CancelledError."""
     task = current_task()

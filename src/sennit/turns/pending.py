@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sennit.errors import NotFoundError, shown
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -38,6 +39,24 @@ def pending(branch: Branch) -> list[Message]:
         elif isinstance(content, InstructionContent) and not content.empty:
             break
     return asked[::-1]
+
+
+def pending_call(branch: Branch, call_id: str) -> Message:
+    """The request with that call id; raises NotFoundError if none is pending."""
+    found = {call_id_of(one): one for one in pending(branch)}
+    if call_id not in found:
+        raise NotFoundError(
+            f"No tool call {shown(call_id)} is pending, or it has its result already; there are "
+            f"{list(found)}."
+        )
+    return found[call_id]
+
+
+def call_id_of(request: Message) -> str:
+    """What a request for a tool is called by."""
+    content = request.content
+    assert isinstance(content, ActionRequestContent)
+    return content.call_id or str(request.id)
 
 
 def waiting(branch: Branch) -> list[Message]:

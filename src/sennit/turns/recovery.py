@@ -7,6 +7,7 @@ under way, what people have decided, and which text was shown but never became a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import dropwhile, takewhile
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +25,8 @@ from sennit.turns.events import (
     HistoryReplaced,
     MessageCompleted,
     ReasoningAdded,
+    RunEnded,
+    RunStarted,
     Steered,
     TextAdded,
     ToolCalled,
@@ -140,9 +143,10 @@ def unfinished(runs: BranchRuns) -> Unfinished | None:
 
 
 def events_of(runs: BranchRuns, run: RunRecord) -> list[AnyEvent]:
-    """All that a run noted, in order."""
+    """All that a run noted, in order; nothing of another stands in between."""
     after = loads(run.body).get("after", 0)
-    told = (one for one in runs.all_events(after) if one.run == run.id)
+    rest = dropwhile(lambda one: one.run != run.id, runs.all_events(after))
+    told = takewhile(lambda one: one.run == run.id, rest)
     return [from_record(one, runs.message) for one in told]
 
 
@@ -154,11 +158,16 @@ def replay(runs: BranchRuns, run_id: UUID) -> list[AnyEvent]:
     return whole(events_of(runs, found))
 
 
-def replayed(runs: BranchRuns, run_id: UUID, seq: int) -> AnyEvent:
-    """One event of a run as it was shown."""
-    return next(event for event in replay(runs, run_id) if event.seq == seq)
+def shown_after(runs: BranchRuns, after: int) -> list[AnyEvent]:
+    """All that happened on a branch past an event, in order and as it was shown."""
+    found = whole([from_record(one, runs.message) for one in runs.all_events(after)])
+    begun = {one.run_id for one in found if isinstance(one, RunStarted) and not one.resumed}
+    return [
+        # of a run that began earlier, more was said than is known from here
+        _replayed(runs, one) if isinstance(one, RunEnded) and one.run_id not in begun else one
+        for one in found
+    ]
 
 
-def read_on(runs: BranchRuns, after: int) -> list[AnyEvent]:
-    """All that happened on a branch past an event, in order."""
-    return [from_record(one, runs.message) for one in runs.all_events(after)]
+def _replayed(runs: BranchRuns, ended: RunEnded) -> AnyEvent:
+    return next(event for event in replay(runs, ended.run_id) if event.seq == ended.seq)

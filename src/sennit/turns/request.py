@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
@@ -63,16 +63,15 @@ class Request:
     ) -> Request:
         """A request; model and tools are registered names, or objects. `params` are the model's.
 
-        Raises NotFoundError for a name that is not registered, AccessError unless the branch was
-        granted all of them.
+        Raises NotFoundError for a name that is not registered, ExistsError for two tools of one
+        name, AccessError unless the branch was granted all of them.
         """
         name, found = _model(branch.session, model)
-        offered = {tool.name: tool for tool in _tools(branch.session, tools)}
         request = cls(
             branch,
             found,
             name,
-            offered,
+            _offered(branch.session, tools),
             checked_params(params),
             checked_policies(policies),
             checked_contexts(contexts),
@@ -88,14 +87,13 @@ class Request:
         contexts: tuple[Any, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
-        """The same with what is not None instead, in no form; raises NotFoundError, AccessError."""
+        """The same with what is not None instead, in no form; raises as `of` does."""
         request = replace(self, params=checked_params({**self.params, **params}), output=None)
         if model is not None:
             name, found = _model(self.session, model)
             request = replace(request, model_name=name, model=found)
         if tools is not None:
-            offered = {tool.name: tool for tool in _tools(self.session, tools)}
-            request = replace(request, tools=offered)
+            request = replace(request, tools=_offered(self.session, tools))
         if contexts is not None:
             request = replace(request, contexts=contexts)
         request.check()
@@ -186,10 +184,18 @@ def _model(session: SessionCore, given: Any) -> tuple[str, Model]:
     raise InvalidTypeError(f"model must be a registered name or a model, got {shown(given)}.")
 
 
-def _tools(session: SessionCore, given: Any) -> list[Tool]:
+def _offered(session: SessionCore, given: Any) -> dict[str, Tool]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(given)}.")
-    return [session.services.as_tool(one) for one in cast("Iterable[Any]", given)]
+    offered: dict[str, Tool] = {}
+    for one in cast("Iterable[Any]", given):
+        tool = session.services.as_tool(one)
+        if offered.setdefault(tool.name, tool) is not tool:
+            raise ExistsError(
+                f"Two of the tools are named {tool.name!r}, so a model cannot tell them apart; "
+                f"give one another name, as in Tool(function, name=...)."
+            )
+    return offered
 
 
 def _messages(reply: Reply, sender: str) -> list[Message]:

@@ -55,7 +55,7 @@ from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
-from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, single_step
+from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, overspent, single_step
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 
@@ -217,11 +217,9 @@ class Run:
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
-        body: dict[str, Any] = {
-            "options": _chosen(self.options),
-            "model": self.request.model_name,
-            "after": self._after,
-        }
+        body: dict[str, Any] = {"model": self.request.model_name, "after": self._after}
+        if chosen := _chosen(self.options):
+            body["options"] = chosen
         if self.request.tools:
             body["tools"] = list(self.request.tools)
         if state == "running":
@@ -266,7 +264,7 @@ class Run:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
         progress = self.progress
-        progress.seconds = clock.monotonic() - self._began
+        self._look_at_the_clock()
         if self.aim.only is not None:
             made = progress.passes > self._passed
             return single_step(progress, self.aim.only, made=made, resumed=self._resumed)
@@ -274,6 +272,14 @@ class Run:
         if isinstance(step, Stop) and self._objects():
             return await self.next()
         return MakeRoom() if isinstance(step, Ask) and await self._lacks_room() else step
+
+    def overspent(self) -> bool:
+        """Whether some of its budget is used up."""
+        self._look_at_the_clock()
+        return overspent(self.progress, self.options.budget) is not None
+
+    def _look_at_the_clock(self) -> None:
+        self.progress.seconds = clock.monotonic() - self._began
 
     async def _lacks_room(self) -> bool:
         if self.progress.crowded:

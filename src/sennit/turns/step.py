@@ -117,10 +117,9 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
         return _left_pending()
     if progress.turns >= options.max_turns:
         return _limit("max_turns", f"The model did not come to an end in {options.max_turns} turns")
-    if (over := _over(progress, options.budget)) is not None:
-        return Stop(
-            "budget", (Notice("error", f"budget_{over}", f"The budget of {over} is used."),)
-        )
+    if (spent := overspent(progress, options.budget)) is not None:
+        told = f"The budget of {spent} is used; allow more with budget=Budget({spent}=...)."
+        return Stop("budget", (Notice("error", f"budget_{spent}", told),))
     return _drain(progress, options) if progress.pending else Ask()
 
 
@@ -154,7 +153,8 @@ def _limit(code: str, told: str) -> Stop:
     return Stop("max_turns", (Notice("error", code, f"{told}; allow more with {code}=."),))
 
 
-def _over(progress: Progress, budget: Budget | None) -> str | None:
+def overspent(progress: Progress, budget: Budget | None) -> str | None:
+    """What the run has no more of, if anything."""
     if budget is None:
         return None
     usage = progress.usage

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from queue import Queue
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sennit.errors import ValidationError
@@ -34,9 +34,12 @@ def watching(
     """What an async stream shows, one by one; leaving the block early cancels the run."""
     _refuse_a_loop(door, None)
     shown: Queue[tuple[_T | None, BaseException | None]] = Queue()
+    left = Event()
 
     async def watch() -> None:
         async with make() as stream:
+            if left.is_set():  # before there was anything to cancel
+                return
             async for piece in stream:
                 shown.put((piece, None))
 
@@ -52,6 +55,7 @@ def watching(
     try:
         yield _each(shown)
     finally:
+        left.set()
         if thread.is_alive():
             cancel()
         thread.join()

@@ -30,12 +30,25 @@ CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is
 
 
 async def drain(run: Run, requests: tuple[Message, ...]) -> None:
-    """Work off pending requests, together where the options allow it."""
+    """Work off pending requests, together where the options allow it, as far as the budget goes."""
     run.progress.passes += 1
     ready = [one for one in requests if not _waits(run, one)]
-    for some in [ready] if run.options.allow_parallel_tools else [[one] for one in ready]:
-        await _call_together(run, some)
-    run.progress.waiting = bool(run.progress.pending)
+    at_once = _at_once(run, len(ready))
+    for start in range(0, len(ready), at_once):
+        if start and run.overspent():
+            break
+        await _call_together(run, ready[start : start + at_once])
+    run.progress.waiting = len(ready) < len(requests)
+
+
+def _at_once(run: Run, wanted: int) -> int:
+    """How many calls are made together."""
+    if not run.options.allow_parallel_tools or not wanted:
+        return 1
+    budget = run.options.budget
+    if budget is None or budget.tool_calls is None:
+        return wanted
+    return max(1, budget.tool_calls - run.progress.tool_calls)
 
 
 @dataclass(slots=True)

@@ -25,10 +25,10 @@ class Watch(Generic[_T]):
     def __init__(
         self,
         start: Callable[[Callable[[list[AnyEvent]], None]], Task[Return]],
-        cancel: Callable[[], None],
+        stop: Callable[[Task[Return]], None],
         show: Callable[[AnyEvent], _T | None],
     ) -> None:
-        self._start, self._cancel, self._show = start, cancel, show
+        self._start, self._stop, self._show = start, stop, show
         self._queue: Queue[AnyEvent | None] = Queue()
         self._task: Task[Return] | None = None
         self._over = False
@@ -39,7 +39,7 @@ class Watch(Generic[_T]):
 
     async def __aexit__(self, *_: object) -> None:
         if self._task is not None and not self._task.done():
-            self._cancel()
+            self._stop(self._task)
             with suppress(Exception):
                 await undisturbed(self._task)
 

@@ -1,0 +1,176 @@
+"""The runs of one conversation: one at a time, each of which can be stopped at any moment.
+
+A run is asked for, then under way, then over. `cancel` ends whatever there is; `stop` ends the run
+of one task and no other, so that whoever was refused because the conversation is busy cannot end
+what keeps it busy.
+"""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, Task, create_task, current_task, get_running_loop
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from sennit.errors import AccessError, ValidationError, shown
+from sennit.messages.content import AssistantResponseContent
+from sennit.messages.message import Message
+from sennit.turns.aim import NO_AIM, Aim
+from sennit.turns.current import Current, running_loop
+from sennit.turns.events import AnyEvent
+from sennit.turns.joining import tell_joined
+from sennit.turns.journal import Publish
+from sennit.turns.loop import hold_and_run
+from sennit.turns.observers import Observers, raised
+from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.recovery import Unfinished
+from sennit.turns.request import Request
+from sennit.turns.returns import Notice, Return
+from sennit.turns.run import CancelMode, Run
+
+
+class Driver:
+    """Starts and stops the runs of a conversation."""
+
+    def __init__(self, request: Request, observers: tuple[Any, ...], *, greets: bool) -> None:
+        self._request, self._observers, self._greets = request, observers, greets
+        self._current: Current | None = None
+        self._asked_for: dict[Task[Return], list[CancelMode]] = {}  # with cancels that came early
+
+    def start(self, work: Coroutine[Any, Any, Return]) -> Task[Return]:
+        """Have work begin that comes to `run`; from now on it can be stopped."""
+        task = create_task(work)
+        self._asked_for[task] = []
+        task.add_done_callback(lambda done: self._asked_for.pop(done, None))
+        return task
+
+    def cancel(self, mode: CancelMode) -> None:
+        """End the run under way, or those that were asked for, from any thread."""
+        if mode not in ("now", "after_turn"):
+            raise ValidationError(f"cancel takes 'now' or 'after_turn', got {shown(mode)}.")
+        current = self._current
+        if current is not None:
+            current.cancel(mode)
+            return
+        for early in list(self._asked_for.values()):
+            early.append(mode)
+
+    def stop(self, task: Task[Return]) -> None:
+        """End the run of this task, if it is not over."""
+        current = self._current
+        if current is not None and current.started_by is task:
+            current.cancel("now")
+        elif task in self._asked_for:
+            self._asked_for[task].append("now")
+
+    def suspend(self) -> None:
+        """End the run under way so that it can be gone on with; one not begun yet is cancelled."""
+        if self._current is not None:
+            self._current.run.suspending = True
+        self.cancel("now")
+
+    def steer(self, message: Message) -> bool:
+        """Say something to the run under way; False if there is none, or it is too late."""
+        current = self._current
+        return current is not None and current.steer(message)
+
+    def here(self) -> Run | None:
+        """The run under way, if it can be told things from here."""
+        current = self._current
+        if current is None or not current.run.under_way or current.loop is not running_loop():
+            return None
+        return current.run
+
+    async def run(
+        self,
+        options: SessionOptions,
+        streaming: StreamingOptions | None,
+        publish: Publish,
+        resume: Unfinished | None = None,
+        aim: Aim = NO_AIM,
+    ) -> Return:
+        """Run to the end; a run that makes no sense is refused, and has its end too."""
+        watching: list[Publish] = [publish]
+        run = Run(
+            self._request,
+            options,
+            streaming,
+            lambda events: _tell(watching, events),
+            id=None if resume is None else resume.record.id,
+            aim=aim,
+            greets=self._greets_now(resume),
+        )
+        observers = Observers(self._observers, self._request, _warner(run))
+        watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
+        try:
+            if (problem := self._problem(run, resume)) is not None:
+                return run.refuse("invalid", problem)
+            return await self._under_way(run, resume)
+        finally:
+            if self._current is not None and self._current.run is run:
+                self._current = None
+            await self._keep_unseen(run)
+            await observers.finish()
+
+    async def _keep_unseen(self, run: Run) -> None:
+        """Put on the branch what people said to a run that never began."""
+        while run.steered and not run.begun:
+            message = run.steered.popleft()
+            await self._request.session.aadd_message(message, branches=self._request.branch)
+
+    async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
+        starting = current_task()
+        task = create_task(hold_and_run(run, resume=resume is not None))
+        self._current = current = Current(run, get_running_loop(), task, starting)
+        for early in () if starting is None else self._asked_for.pop(starting, ()):
+            current.cancel(early)
+        try:
+            return await task
+        except CancelledError:
+            if run.ended:
+                raise
+            result = run.refuse("cancelled", Notice("info", "early", "Cancelled at once."))
+            if run.cancelled_here:
+                return result
+            raise
+
+    def _greets_now(self, resume: Unfinished | None) -> bool:
+        """Whether the next run begins with a greeting."""
+        wanted = self._greets if resume is None else resume.notes.get("greets", False)
+        return wanted and not any(
+            isinstance(message.content, AssistantResponseContent)
+            for message in self._request.latest()
+        )
+
+    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
+        """Why a run makes no sense, if it does not."""
+        request, options = self._request, run.options
+        try:
+            request.check()
+        except AccessError as error:
+            return Notice("error", "access", str(error))
+        if self._current is not None:
+            return Notice("error", "busy", "A run is already under way on this conversation.")
+        spoken = any(not one.content.empty for one in run.aim.say)
+        if resume is None and not (run.progress.greets or spoken) and request.silent():
+            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+            return Notice("error", "empty", told)
+        if run.streaming is not None and not request.model.streams:
+            told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."
+            return Notice("error", "no_streaming", told)
+        if not options.process_tools and not run.aim.say and request.pending():
+            told = "Tool calls are pending; allow process_tools, or answer them first."
+            return Notice("error", "pending_tools", told)
+        return None
+
+
+def _tell(watching: list[Publish], events: list[AnyEvent]) -> None:
+    for publish in watching:
+        publish(events)
+
+
+def _warner(run: Run) -> Callable[[Any, BaseException], None]:
+    def warn(observer: Any, error: BaseException) -> None:
+        run.warn_if_running("observer", raised(observer, error))
+
+    return warn
