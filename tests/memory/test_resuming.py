@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,7 @@ from tests.memory.test_crashes import answers, begun, cut_off, seen, undisturbed
 from tests.torture.nursery import Nursery
 
 __all__ = ["undisturbed"]
-pytest_plugins = ("tests.postgres",)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store."""
-    if request.param == "SQLite":
-        return str(tmp_path / "chat.db")
-    return request.getfixturevalue("emptied")
+pytest_plugins = ("tests.durable",)
 
 
 def later(seconds: float) -> AbstractContextManager[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,11 @@ from tests.memory.test_crashes import CutOffError, answers, begun, seen
 from tests.postgres_server import Server
 from tests.torture.nursery import Nursery
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 
 DRAIN = Serving(drain=True)
 STEPS = ["read", "thought", "write", "finished"]
 Ask = Callable[[str], list[tuple[Any, ...]]]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture

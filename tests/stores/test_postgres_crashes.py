@@ -21,16 +21,10 @@ from tests.torture.nursery import Nursery
 if TYPE_CHECKING:
     from tests.postgres import Server
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 
 EVERY = 80
 SELDOM = 40
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

@@ -63,8 +63,8 @@ class Databases:
     @contextmanager
     def scene(self) -> Generator[str]:
         name = f"{self._template}_copy"
-        template = self._template
-        self._server.execute(f"CREATE DATABASE {{}} TEMPLATE {template}", name=name)
+        how = f"TEMPLATE {self._template} STRATEGY file_copy"  # the quicker one of the two
+        self._server.execute(f"CREATE DATABASE {{}} {how}", name=name)
         yield self._server.address(name)
         self._server.drop(name)
 

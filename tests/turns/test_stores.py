@@ -32,15 +32,8 @@ from tests.torture.turns import SCENARIOS, World
 from tests.turns.test_loop import CASES, Case
 from tests.turns.test_observers import Recorder
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "SQLite":
-        return str(tmp_path / "sennit.db")
-    return request.getfixturevalue("emptied")
 
 
 @pytest.fixture
@@ -199,12 +192,6 @@ def test_a_stream_is_joined_from_another_client_while_it_runs(address: str) -> N
 async def joined(conversation: ConversationSession, after: int) -> list[AnyEvent]:
     async with conversation.events(after=after) as events:
         return [event async for event in events]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 def test_what_waits_is_allowed_by_another_process(
