@@ -17,15 +17,20 @@ from sennit.services.usage import estimate_tokens
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.testing import ScriptedModel
-from tests.memory.remembering import client, memories, store, talk
+from tests.memory.remembering import client, memories, talk
 from tests.services.wire_server import WireServer, answer, completion, running
 
-__all__ = ["client", "store"]
-pytest_plugins = ("tests.postgres",)
+__all__ = ["client"]
 
 SAID = ("My name is Ada and I live in Lisbon.", "I prefer tea to coffee.")
 KNOWN = {"My name is Ada.", "I live in Lisbon.", "I prefer tea to coffee."}
 MOST_CALLS = 3
+
+
+@pytest.fixture
+def store() -> Store:
+    """What is made of an answer is decided above any store."""
+    return MemoryStore()
 
 
 def claims(*items: Any) -> str:

@@ -124,7 +124,7 @@ def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path, nursery: 
         conversation = session.conversation("main", model="scripted")
         async with conversation.events(None, PLAIN) as events:
             await anext(events)
-            job = {"do": "turns.try_to_run", "address": str(path), "key": "chat"}
+            job = {"do": "torture.turns.try_to_run", "address": str(path), "key": "chat"}
             told = await asyncio.to_thread(nursery.run, job)
             asked.set()
             assert told == (0, ["invalid busy"])

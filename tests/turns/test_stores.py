@@ -202,7 +202,7 @@ def test_what_waits_is_allowed_by_another_process(
         world = World(client, key, SCENARIOS[scenario], effects)
         world.session.add_message("user", "Go.")
         assert asyncio.run(world.conversation.run_to_stable_result()).stop_reason == "suspended"
-        job = {"do": "turns.allow", "address": address, "key": key, "scenario": scenario}
+        job = {"do": "torture.turns.allow", "address": address, "key": key, "scenario": scenario}
         assert nursery.run({**job, "effects": str(effects)}) == (0, ["stable"])
         world.session.refresh()
         said = [in_short(message) for message in world.branch.messages]
@@ -216,7 +216,7 @@ def test_a_run_of_another_process_is_joined_while_it_streams(
     address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     key, scenario = str(uuid4()), "a tool that must run once"
-    job = {"do": "turns.stream", "address": address, "key": key, "scenario": scenario}
+    job = {"do": "torture.turns.stream", "address": address, "key": key, "scenario": scenario}
     with opened(address) as client:
         world = World(client, key, SCENARIOS[scenario], tmp_path / "did.txt")
         world.session.add_message("user", "Go.")

@@ -20,12 +20,18 @@ TURNS = 4
 
 @pytest.fixture(scope="module")
 def nursery() -> Generator[Nursery]:
-    with Nursery("programs") as nursery:
+    with Nursery() as nursery:
         yield nursery
 
 
 def job(address: str, do: str, **more: Any) -> dict[str, Any]:
-    return {"do": f"programs.{do}", "address": address, "name": "one", "count": TURNS, **more}
+    return {
+        "do": f"torture.programs.{do}",
+        "address": address,
+        "name": "one",
+        "count": TURNS,
+        **more,
+    }
 
 
 def asked(turns: list[Any]) -> list[str]:
