@@ -14,6 +14,8 @@ SERVE := .venv/.serve
 ROOM = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "TMPDIR=/dev/shm"}')
 PYTEST = $(ROOM) $(BIN)/pytest -q -n 2 --dist worksteal --durations=5 --durations-min=1
 
+# Images often set it; then each of the hundreds of programs that tests start would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
 export UV_PYTHON_DOWNLOADS := never
 export UV_PROJECT_ENVIRONMENT := .venv
 export UV_HTTP_TIMEOUT ?= 180
