@@ -11,7 +11,8 @@ STAMP := .venv/.synced
 CHAT := .venv/.chat
 SERVE := .venv/.serve
 # What tests write goes to memory where that has room: stores wait for their disk at every change.
-ROOM = $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 {print "TMPDIR=/dev/shm"}')
+ROOM = $(shell { test "$$(df -Pk /dev/shm | awk 'END {print $$4}')" -gt 4000000 \
+	&& ! grep -q ' /dev/shm .*noexec' /proc/mounts && echo TMPDIR=/dev/shm; } 2>/dev/null)
 PYTEST = $(ROOM) $(BIN)/pytest -q -n 2 --dist worksteal --durations=5 --durations-min=1
 
 # Images often set it; then each of the hundreds of programs that tests start would compile anew.
