@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -24,6 +25,9 @@ settings.register_profile(
     "thorough", settings.get_profile("default"), max_examples=300, stateful_step_count=50
 )
 settings.load_profile("default")
+
+# A shell's background jobs ignore it, and so would the programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
