@@ -13,14 +13,20 @@ import pytest
 from sennit.stores.postgres import PostgresStore
 from tests.postgres_server import OwnServer, Server, running
 
-TABLES = ", ".join(
-    f"sennit.{name}"
-    for name in (
-        "owners", "sessions", "messages", "words", "segments", "entries", "branches", "leases",
-        "journals", "runs", "events", "receipts", "files", "versions", "evidence", "commits",
-        "archived", "uses", "labels", "procrastinate_jobs", "procrastinate_workers",
-    )
-)  # fmt: skip
+# Deleting a few rows takes a third of the time of truncating twenty tables.
+EMPTY_ALL = """
+DO $$
+DECLARE filled regclass;
+BEGIN
+    SET LOCAL session_replication_role = replica;  -- no foreign keys are looked at, no triggers run
+    FOR filled IN
+        SELECT oid FROM pg_class
+        WHERE relnamespace = 'sennit'::regnamespace AND relkind = 'r' AND relname <> 'schema'
+    LOOP
+        EXECUTE format('DELETE FROM %s', filled);
+    END LOOP;
+END $$
+"""
 
 
 @pytest.fixture(scope="session")
@@ -67,8 +73,8 @@ def shared_database(server: Server) -> Generator[str]:
 
 @pytest.fixture
 def emptied(server: Server, shared_database: str) -> str:
-    """The address of a database with empty tables, in a fifth of the time of a new one."""
-    server.execute(f"TRUNCATE {TABLES} CASCADE", shared_database)
+    """The address of a database with empty tables, in a fraction of the time of a new one."""
+    server.execute(EMPTY_ALL, shared_database)
     return server.address(shared_database)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -134,7 +133,6 @@ class FlowModel(RuleBasedStateMachine):
                 assert self.flow.get_progression(found.id) is found
 
 
-FlowModel.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestFlowKeepsItemsAndOrdersTrueToEachOther = FlowModel.TestCase
 
 

@@ -10,7 +10,6 @@ from threading import Barrier
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -139,7 +138,6 @@ class DictModel(RuleBasedStateMachine):
         self.removed = (self.pile.revision, len(self.model))
 
 
-DictModel.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 TestPileBehavesAsAnOrderedSet = DictModel.TestCase
 
 

@@ -8,7 +8,6 @@ from unittest.mock import patch
 from uuid import UUID
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -286,10 +285,6 @@ class SubclassModel(ListModel):
     kind = ListProgression
 
 
-limits = settings(max_examples=60, stateful_step_count=40, deadline=None)
-ListModel.TestCase.settings = limits
-SlotModel.TestCase.settings = limits
-SubclassModel.TestCase.settings = limits
 TestProgressionBehavesAsAList = ListModel.TestCase
 TestProgressionKeepsTheRulesOfItsSlots = SlotModel.TestCase
 TestSubclassWithItsOwnStorageBehavesAsAList = SubclassModel.TestCase

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sennit
@@ -66,7 +66,6 @@ def test_every_format_is_checked() -> None:
 
 
 @given(histories(), st.sampled_from([None, 0.5]), st.booleans(), st.data())
-@settings(max_examples=100)
 def test_any_history_is_written_as_its_readers_want_it_or_left_out_with_a_reason(
     history: list[Message], min_score: float | None, strict: bool, data: Any
 ) -> None:
@@ -86,7 +85,6 @@ def test_any_history_is_written_as_its_readers_want_it_or_left_out_with_a_reason
 
 
 @given(histories(), histories(), histories(), st.sampled_from(["why?", "  ", "pictures"]))
-@settings(max_examples=100)
 def test_any_two_answers_are_a_pair_as_its_readers_want_it_or_left_out_with_a_reason(
     before: list[Message], one: list[Message], other: list[Message], question: str
 ) -> None:

@@ -8,7 +8,7 @@ from time import process_time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import (
@@ -220,7 +220,6 @@ def test_what_is_archived_does_not_fill_the_window(client: Client) -> None:
 OPERATIONS = ("say", "answer", "fork", "switch", "commit", "recent", "drop", "insert", "other")
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 9)), max_size=25))
 def test_a_prompt_is_what_is_current_whatever_was_done(steps: list[tuple[str, int]]) -> None:
     store = MemoryStore()

@@ -143,7 +143,6 @@ def _check(store: Store, kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_a_stranger_sees_and_changes_nothing(kind: str, data: st.DataObject) -> None:
     _check(MemoryStore(), kind, data)
@@ -151,7 +150,7 @@ def test_a_stranger_sees_and_changes_nothing(kind: str, data: st.DataObject) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
-@settings(max_examples=6, deadline=None, suppress_health_check=_ONE_STORE)
+@settings(max_examples=6, suppress_health_check=_ONE_STORE)
 @given(data=st.data())
 def test_a_stranger_sees_and_changes_nothing_on_disk(
     store: Store, kind: str, data: st.DataObject

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,7 @@ from tests.memory.test_crashes import answers, begun, cut_off, seen, undisturbed
 from tests.torture.nursery import Nursery
 
 __all__ = ["undisturbed"]
-pytest_plugins = ("tests.postgres",)
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store."""
-    if request.param == "SQLite":
-        return str(tmp_path / "chat.db")
-    return request.getfixturevalue("emptied")
+pytest_plugins = ("tests.durable",)
 
 
 def later(seconds: float) -> AbstractContextManager[None]:
@@ -47,7 +32,7 @@ def test_a_process_killed_in_mid_commit_is_finished_by_the_next(
 ) -> None:
     path = tmp_path / "chat.db"
     begun(path)
-    commit = {"do": "commits.commit", "url": str(path), "session": "chat", "wait": False}
+    commit = {"do": "torture.commits.commit", "url": str(path), "session": "chat", "wait": False}
     assert nursery.run({**commit, "point": f"memory.commit: {step}"})[0] == -9
     with later(61), sennit.open(path) as client:
         assert client.session("chat").current() == []  # this is not about the commit at all
@@ -93,7 +78,7 @@ def test_processes_that_commit_the_same_session_at_once_archive_and_write_it_onc
     address: str, nursery: Nursery, undisturbed: dict[str, Any]
 ) -> None:
     begun(address)
-    commit = {"do": "commits.commit", "url": address, "session": "chat", "wait": True}
+    commit = {"do": "torture.commits.commit", "url": address, "session": "chat", "wait": True}
     endings = nursery.run_all([commit] * 4)
     assert [code for code, _ in endings] == [0] * 4, endings
     assert all(json.loads(said[0])["status"] == "committed" for _, said in endings)
@@ -110,7 +95,7 @@ def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_
             said = f"My name is Ada. My brother is called Brother{number}."
             talk(client.session(f"chat {number}"), said)
     commits = [
-        {"do": "commits.commit", "url": address, "session": f"chat {number}", "wait": True}
+        {"do": "torture.commits.commit", "url": address, "session": f"chat {number}", "wait": True}
         for number in range(4)
     ]
     endings = nursery.run_all(commits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,11 @@ from tests.memory.test_crashes import CutOffError, answers, begun, seen
 from tests.postgres_server import Server
 from tests.torture.nursery import Nursery
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 
 DRAIN = Serving(drain=True)
 STEPS = ["read", "thought", "write", "finished"]
 Ask = Callable[[str], list[tuple[Any, ...]]]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture
@@ -119,7 +113,7 @@ def test_a_program_killed_while_it_waits_leaves_the_rest_to_a_worker(
     emptied: str, ask: Ask, nursery: Nursery
 ) -> None:
     begun(emptied)
-    commit = {"do": "commits.commit", "url": emptied, "session": "chat", "wait": True}
+    commit = {"do": "torture.commits.commit", "url": emptied, "session": "chat", "wait": True}
     code, _ = nursery.run({**commit, "point": "memory.commit: write"})
     assert code == -9
     work(emptied, DRAIN)
@@ -169,13 +163,13 @@ def test_the_job_of_a_worker_killed_at_a_step_is_taken_over(
 ) -> None:
     begun(served)
     task = left(served)
-    killed = {"do": "commits.work", "url": served, "point": f"memory.commit: {step}"}
+    killed = {"do": "torture.commits.work", "url": served, "point": f"memory.commit: {step}"}
     assert nursery.run(killed)[0] == -9
     assert jobs(ask) == [(task, "doing", False)]
     work(served, DRAIN)  # as long as the dead may be alive, nobody takes it over
     assert jobs(ask) == [(task, "doing", False)]
     forget_the_dead(ask)
-    assert nursery.run({"do": "commits.work", "url": served}) == (
+    assert nursery.run({"do": "torture.commits.work", "url": served}) == (
         0,
         [json.dumps([task, "committed"])],
     )
@@ -192,7 +186,7 @@ def test_who_takes_over_asks_no_model_for_what_it_has_said_already(
         talk(client.session("chat"), "Hello, my name is Ada.")
     task = left(served)
     killed = {"answers": answers(), "point": "memory.commit: marked"}
-    assert nursery.run({"do": "commits.work", "url": served, **killed})[0] == -9
+    assert nursery.run({"do": "torture.commits.work", "url": served, **killed})[0] == -9
     forget_the_dead(ask)
     silent = ScriptedModel([])
     work(served, DRAIN, model=lambda: silent)
@@ -210,7 +204,7 @@ def test_a_worker_told_to_stop_finishes_what_it_is_at_and_takes_nothing_more(
             talk(client.session(name), "My name is Ada.")
     first, second = left(served, session="one"), left(served, session="two")
     stopped = {"waits": True, "point": "memory.commit: thought", "fate": "told to stop"}
-    ended = nursery.run({"do": "commits.work", "url": served, **stopped})
+    ended = nursery.run({"do": "torture.commits.work", "url": served, **stopped})
     assert ended == (0, [json.dumps([first, "committed"])])
     assert jobs(ask) == [(second, "todo", False)]
 
@@ -226,7 +220,7 @@ def test_two_workers_finish_the_commits_of_many_users_each_once_and_for_its_user
                 session = client.session(f"chat {number}")
                 talk(session, f"My name is {name}.", f"My sister is called Sister{number}.")
                 tasks.append(session.commit(wait=False)["task_id"])
-    worker = {"do": "commits.work", "url": served, "concurrency": 2}
+    worker = {"do": "torture.commits.work", "url": served, "concurrency": 2}
     endings = nursery.run_all([worker, worker])
     assert [code for code, _ in endings] == [0, 0], endings
     told = [json.loads(line) for _, said in endings for line in said]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import (
@@ -38,7 +38,6 @@ def call(name: str) -> ActionRequestContent:
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_it_reads_as_the_messages_would(history: list[Message]) -> None:
     records = [message_record(message) for message in history]
     restored = [Message.kept(one.id, one.created, one.body) for one in records]

@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import (
@@ -79,7 +79,6 @@ def said(message: Message) -> tuple[Any, ...]:
 
 
 @given(messages)
-@settings(max_examples=300)
 def test_any_message_survives_json(message: Message) -> None:
     written = message.to_json()
     back = Message.from_json(written, MODELS)
@@ -430,20 +429,17 @@ records = messages.map(Message.to_dict) | st.just(STORED)
 
 
 @given(mangled(records, oddities))
-@settings(max_examples=300)
 def test_a_mangled_dict_gives_a_sound_message_or_a_clear_error(record: Any) -> None:
     assert_sound_or_refused(lambda: Message.from_dict(record, MODELS))
 
 
 @given(mangled(records, junk))
-@settings(max_examples=300)
 def test_mangled_json_gives_a_sound_message_or_a_clear_error(record: Any) -> None:
     line = json.dumps(record)
     assert_sound_or_refused(lambda: Message.from_json(line))
 
 
 @given(messages.map(lambda message: message.to_json().encode()), st.data())
-@settings(max_examples=300)
 def test_broken_bytes_give_a_sound_message_or_a_clear_error(
     line: bytes, data: st.DataObject
 ) -> None:
@@ -454,7 +450,6 @@ def test_broken_bytes_give_a_sound_message_or_a_clear_error(
 
 
 @given(contents, st.data())
-@settings(max_examples=300)
 def test_any_dict_as_content_gives_a_content_or_a_clear_error(content: Any, data: Any) -> None:
     fields = data.draw(mangled(st.just(content.to_dict()), oddities))
     assert_sound_or_refused(lambda: Message(fields))

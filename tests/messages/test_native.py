@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import (
@@ -74,7 +74,6 @@ def all_text(chat: list[dict[str, Any]]) -> str:
 
 
 @given(histories(), st.randoms(use_true_random=False))
-@settings(max_examples=300)
 def test_a_growing_branch_reads_at_any_time_as_if_for_the_first(
     history: list[Message], random: Any
 ) -> None:
@@ -120,7 +119,6 @@ def test_reading_a_long_branch_again_looks_only_at_what_was_added(
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_any_history_becomes_acceptable(history: list[Message]) -> None:
     chat = to_model_messages(history)
     assert_acceptable(chat)
@@ -133,7 +131,6 @@ def test_any_messages_become_acceptable(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_nothing_said_is_lost(history: list[Message]) -> None:
     told = all_text(to_model_messages(history))
     for message in history:
@@ -149,7 +146,6 @@ def test_nothing_said_is_lost(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_every_result_that_repair_keeps_is_told(history: list[Message]) -> None:
     chat = to_model_messages(history)
     told = [message["content"] for message in chat if message["role"] == "tool"]
@@ -164,7 +160,6 @@ def test_every_result_that_repair_keeps_is_told(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_a_repaired_history_reads_the_same(history: list[Message]) -> None:
     assert to_model_messages(made(*repair(history))) == to_model_messages(history)
 
@@ -208,7 +203,6 @@ def test_a_new_instruction_comes_last(history: list[Message]) -> None:
 
 
 @given(histories(), st.data())
-@settings(max_examples=200)
 def test_what_says_nothing_is_skipped_without_a_trace(history: list[Message], data: Any) -> None:
     place = data.draw(st.integers(0, len(history)))
     silent = data.draw(st.sampled_from([InstructionContent(), AssistantResponseContent()]))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import (
@@ -64,7 +64,6 @@ def contents(group: MessageGroup) -> list[Any]:
 
 
 @given(role_and_parts, parties, st.none() | moments)
-@settings(max_examples=200)
 def test_parts_come_back_exactly_through_stored_messages(
     said: Any, sender: Any, created_at: Any
 ) -> None:
@@ -80,7 +79,6 @@ def test_parts_come_back_exactly_through_stored_messages(
 
 
 @given(role_and_parts, st.none() | moments)
-@settings(max_examples=200)
 def test_a_line_of_jsonl_comes_back_exactly(said: Any, created_at: Any) -> None:
     role, parts = said
     group = split(role, parts, created_at=created_at)
@@ -523,13 +521,11 @@ lines = role_and_parts.map(_line) | st.just(LINE)
 
 
 @given(mangled(lines, junk))
-@settings(max_examples=300)
 def test_a_mangled_line_gives_a_sound_group_or_a_clear_error(line: Any) -> None:
     assert_sound_or_refused(json.dumps(line))
 
 
 @given(role_and_parts, st.data())
-@settings(max_examples=200)
 def test_a_broken_line_gives_a_sound_group_or_a_clear_error(said: Any, data: Any) -> None:
     line = split(*said).to_json()
     start = data.draw(st.integers(0, len(line)))
@@ -538,7 +534,6 @@ def test_a_broken_line_gives_a_sound_group_or_a_clear_error(said: Any, data: Any
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_a_mangled_part_gives_a_part_or_a_clear_error(data: Any) -> None:
     record = data.draw(mangled(st.sampled_from(ALL_PARTS).map(part_to_dict), oddities))
     try:

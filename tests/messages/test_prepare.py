@@ -12,7 +12,7 @@ from typing import Any
 from weakref import ref
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -93,14 +93,12 @@ def kept_strings(history: list[Message]) -> list[str]:
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_nothing_said_is_lost(history: list[Message]) -> None:
     told = "\0".join(strings_in(prepare_messages_for_chat(history, to_chat=True)))
     assert [line for line in lines_in(kept_strings(history)) if line not in told] == []
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_nothing_is_lost_exactly_as_it_was_said(history: list[Message]) -> None:
     records = [content.to_dict() for content in prepare_messages_for_chat(history)]
     told = list(strings_in(records))
@@ -109,7 +107,6 @@ def test_nothing_is_lost_exactly_as_it_was_said(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_what_was_said_keeps_its_order(history: list[Message]) -> None:
     told = "\0".join(strings_in(prepare_messages_for_chat(history, to_chat=True)))
     words = [
@@ -126,7 +123,6 @@ def test_what_was_said_keeps_its_order(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_both_forms_say_the_same(history: list[Message]) -> None:
     as_contents = prepare_messages_for_chat(history)
     as_chat = prepare_messages_for_chat(history, to_chat=True)
@@ -136,7 +132,6 @@ def test_both_forms_say_the_same(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_no_two_assistant_texts_stand_side_by_side(history: list[Message]) -> None:
     kinds = [type(content) for content in prepare_messages_for_chat(history)]
     assert (AssistantResponseContent, AssistantResponseContent) not in list(pairwise(kinds))
@@ -157,7 +152,6 @@ def test_any_contents_can_be_prepared_without_changing_them(given_contents: list
 
 
 @given(histories(), st.data())
-@settings(max_examples=200)
 def test_what_says_nothing_is_skipped_without_a_trace(history: list[Message], data: Any) -> None:
     # An empty instruction may still carry results, hence only where none are waiting.
     place = data.draw(st.integers(0, len(history)))
@@ -696,9 +690,6 @@ class PreparingABranch(RuleBasedStateMachine):
                 assert [content.chat_msg for content in again] == fresh
 
 
-PreparingABranch.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None
-)
 TestPreparingABranch = PreparingABranch.TestCase
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from sennit import (
     ActionRequestContent,
@@ -60,13 +60,11 @@ def assert_sound(history: list[MessageContent]) -> None:
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_any_history_becomes_sound(history: list[Message]) -> None:
     assert_sound(repair(history))
 
 
 @given(histories())
-@settings(max_examples=300)
 def test_repairing_twice_changes_nothing(history: list[Message]) -> None:
     once = repair(history)
     assert repair(once) == once
@@ -81,7 +79,6 @@ def test_a_sound_history_stays_as_it_is(history: list[MessageContent]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_only_results_move_and_only_ids_change(history: list[Message]) -> None:
     def spoken(contents: list[MessageContent]) -> list[Any]:
         return [
@@ -96,7 +93,6 @@ def test_only_results_move_and_only_ids_change(history: list[Message]) -> None:
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_no_result_is_made_up_or_given_to_two_calls(history: list[Message]) -> None:
     def given_results(contents: list[MessageContent]) -> Counter[str]:
         return Counter(
@@ -109,7 +105,6 @@ def test_no_result_is_made_up_or_given_to_two_calls(history: list[Message]) -> N
 
 
 @given(histories())
-@settings(max_examples=200)
 def test_a_result_and_a_call_that_name_only_each_other_come_together(
     history: list[Message],
 ) -> None:

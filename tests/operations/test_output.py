@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
@@ -218,7 +218,6 @@ def _no_whole_floats(value: Any) -> Any:
 
 
 @given(st.data(), st.sets(st.sampled_from(sorted(FIELDS))), json_values.map(_no_whole_floats))
-@settings(max_examples=100)
 def test_it_agrees_with_pydantic(data: st.DataObject, names: set[str], odd: Any) -> None:
     fields: Any = {name: (FIELDS[name][0], ...) for name in names}
     form = create_model("Form", __config__=ConfigDict(strict=True, extra="forbid"), **fields)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
@@ -473,7 +472,6 @@ class Braid(RuleBasedStateMachine):
                 assert uid in branch
 
 
-Braid.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestBraid = Braid.TestCase
 
 

@@ -408,7 +408,7 @@ class TwoClients(RuleBasedStateMachine):
             }
 
 
-TwoClients.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TwoClients.TestCase.settings = settings(max_examples=20, stateful_step_count=25)
 TestTwoClients = TwoClients.TestCase
 
 

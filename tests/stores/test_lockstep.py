@@ -29,7 +29,7 @@ def stores(
 
 
 TestLockstep = pytest.mark.timeout(300)(Lockstep.TestCase)  # three stores, one of them a server
-TestLockstep.settings = settings(max_examples=15, stateful_step_count=40, phases=PHASES)
+TestLockstep.settings = settings(max_examples=8, stateful_step_count=40, phases=PHASES)
 
 
 class LongLockstep(Lockstep):
@@ -37,4 +37,4 @@ class LongLockstep(Lockstep):
 
 
 TestLongLockstep = pytest.mark.slow(pytest.mark.timeout(900)(LongLockstep.TestCase))
-TestLongLockstep.settings = settings(settings.get_profile("torture"), phases=PHASES)
+TestLongLockstep.settings = settings(max_examples=200, stateful_step_count=80, phases=PHASES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,15 +10,9 @@ import pytest
 from tests.torture import processes
 from tests.torture.nursery import Nursery
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 
 Count = Callable[[str, dict[str, int]], None]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture(params=["SQLite", "PostgreSQL"])

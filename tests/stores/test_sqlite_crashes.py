@@ -15,13 +15,9 @@ from tests.torture.crashes import Crashes, rehearse, share
 from tests.torture.ground import Files
 from tests.torture.nursery import Nursery
 
+pytest_plugins = ("tests.durable",)
+
 EVERY = 40
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="module")

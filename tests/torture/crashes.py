@@ -194,16 +194,13 @@ def share(points: list[Point], every: int, seed: str = "") -> list[Point]:
 def rehearse(ground: Files | Databases, act: Act) -> Rehearsal:
     """Do an act undisturbed."""
     with ground.scene() as address, faults.record() as reached, opened(address) as client:
-        session = acknowledged(client)
-        begin = len(reached)
-        acting(act, client, session)
-        points, last = numbered(reached[begin:]), state(client)
-    with ground.scene() as address, opened(address) as client:
         recording = Recording(client._store)
         watched = Client(recording)  # pyright: ignore[reportArgumentType]
         session = acknowledged(watched)
         recording.calls.clear()
+        begin = len(reached)
         acting(act, watched, session)
+        points, last = numbered(reached[begin:]), state(client)
     with ground.scene() as address, opened(address) as client:
         kept = acknowledged(client).get_branch("side")[-1]
         states = [state(client)]
@@ -297,7 +294,7 @@ class Crashes:
         return numbered(reached)
 
     def _child(self, address: str, act: str, point: Point) -> tuple[int, list[str]]:
-        job = {"do": "crashes.work", "address": address, "act": act}
+        job = {"do": "torture.crashes.work", "address": address, "act": act}
         return self.nursery.run({**job, "point": point[0], "at": point[1]})
 
     def _judge(

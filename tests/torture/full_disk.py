@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ SIZES = {"sqlite": 4, "postgres": 32}  # in megabytes; an empty database of Post
 LAUNCHERS = {"mount": ["unshare", "-m"], "user namespace": ["unshare", "-rm"], "limit": []}
 
 
+@cache
 def way() -> str:
     """The most real way that is allowed here."""
     for name, launcher in LAUNCHERS.items():

@@ -77,7 +77,8 @@ class Databases:
         if self._copy:
             self._server.drop(self._copy)
         self._copy = f"{self._template}_copy"
-        self._server.execute(f"CREATE DATABASE {{}} TEMPLATE {self._template}", name=self._copy)
+        how = f"TEMPLATE {self._template} STRATEGY file_copy"  # the quicker one of the two
+        self._server.execute(f"CREATE DATABASE {{}} {how}", name=self._copy)
 
     @contextmanager
     def nothing(self) -> Generator[str]:

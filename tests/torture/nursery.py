@@ -3,7 +3,8 @@
 A test process has threads (of pytest, of a pool) and must not fork, and starting Python anew for
 each of a thousand crashes would take minutes. So one clean process, without threads and without
 connections, imports what is needed once and forks a child for each job. It tells what each child
-said before it ended, and how it ended. A job names a function of `tests.torture` and what it needs.
+said before it ended, and how it ended. A job names a function of a module of `tests`, as in
+`torture.crashes.work`, and what that needs; it gets the job, and something to say words with.
 """
 
 from __future__ import annotations
@@ -24,18 +25,16 @@ ROOT = Path(__file__).parent.parent.parent
 Job: TypeAlias = "dict[str, Any]"
 Ending: TypeAlias = "tuple[int, list[str]]"
 Say: TypeAlias = Callable[[str], None]
+Work: TypeAlias = "Callable[[Job, Say], None]"
 
 
 class Nursery:
-    """The process that forks, seen from outside; it imports these modules of ours beforehand."""
-
-    def __init__(self, *modules: str) -> None:
-        self._modules = modules or ("crashes", "turns", "commits")
+    """The process that forks, seen from outside."""
 
     def __enter__(self) -> Self:
         self._folder = TemporaryDirectory(prefix="sennit-nursery-")  # who is killed tidies nothing
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.torture.nursery", *self._modules],
+            [sys.executable, "-m", "tests.torture.nursery"],
             cwd=ROOT,
             env={**os.environ, "TMPDIR": self._folder.name},
             stdin=subprocess.PIPE,
@@ -68,21 +67,27 @@ class Nursery:
 
 def _raise_all(jobs: list[Job]) -> list[Ending]:
     """Fork a child for each job, let them all go at once, and wait for their ends."""
+    works = [_function(job["do"]) for job in jobs]  # imported before the fork, so only once
     held, go = os.pipe()
-    children = [_born(job, held, go) for job in jobs]
+    children = [_born(work, job, held, go) for work, job in zip(works, jobs, strict=True)]
     os.close(go)
     os.close(held)
     return [_ended(*child) for child in children]
 
 
-def _born(job: Job, held: int, go: int) -> tuple[int, int]:
+def _function(name: str) -> Work:
+    module, _, function = name.rpartition(".")
+    return getattr(import_module(f"tests.{module}"), function)
+
+
+def _born(work: Work, job: Job, held: int, go: int) -> tuple[int, int]:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         os.close(go)
         os.read(held, 1)  # until the last who could write there is gone: all are born
-        os._exit(_live(job, writing))
+        os._exit(_live(work, job, writing))
     os.close(writing)
     return child, reading
 
@@ -93,15 +98,14 @@ def _ended(child: int, reading: int) -> Ending:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
 
 
-def _live(job: Job, writing: int) -> int:
+def _live(work: Work, job: Job, writing: int) -> int:
     """What a child does."""
 
     def say(word: str) -> None:
         os.write(writing, f"{word}\n".encode())
 
-    module, _, function = job["do"].rpartition(".")
     try:
-        getattr(import_module(f"tests.torture.{module}"), function)(job, say)
+        work(job, say)
     except BaseException:
         say(traceback.format_exc())
         return 1
@@ -109,8 +113,6 @@ def _live(job: Job, writing: int) -> int:
 
 
 def main() -> None:
-    for name in sys.argv[1:]:  # before the first fork, so only once
-        import_module(f"tests.torture.{name}")
     for line in sys.stdin:
         print(json.dumps(_raise_all(json.loads(line))), flush=True)
 

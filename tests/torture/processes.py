@@ -35,7 +35,13 @@ def _together(
     nursery: Nursery, address: str, sessions: dict[str, str], count: int
 ) -> dict[str, int]:
     jobs = [
-        {"do": "processes.append", "address": address, "session": one, "name": name, "count": count}
+        {
+            "do": "torture.processes.append",
+            "address": address,
+            "session": one,
+            "name": name,
+            "count": count,
+        }
         for name, one in sessions.items()
     ]
     endings = nursery.run_all(jobs)

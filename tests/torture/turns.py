@@ -293,7 +293,7 @@ class Killing:
     def left_at(self, client: Client, rehearsal: Rehearsal, point: Point) -> World | None:
         """What is left of a scenario when a child that runs it has died at a point, if it did."""
         world = _world(client, rehearsal.name, self.folder)
-        job = {"do": "turns.work", "address": self.address, "key": world.session.key}
+        job = {"do": "torture.turns.work", "address": self.address, "key": world.session.key}
         job |= {"scenario": rehearsal.name, "effects": str(world.effects)}
         code, said = self.nursery.run({**job, "point": point[0], "at": point[1]})
         if code == -9:

@@ -34,7 +34,6 @@ def told(talk: Talk) -> list[Any]:
     return [(type(one).__name__, one.to_dict() | {"call_id": 0, "request_id": 0}) for one in whole]
 
 
-@settings(max_examples=80)
 @given(scripts())
 def test_any_script_ends_once_and_is_replayed_as_it_was_shown(script: Script) -> None:
     played = Played(script)
@@ -53,7 +52,6 @@ def test_any_script_ends_once_and_is_replayed_as_it_was_shown(script: Script) ->
     assert played.watcher.ends[-len(ends) :] == ends
 
 
-@settings(max_examples=80)
 @given(scripts())
 def test_any_script_leaves_a_history_that_can_go_on(script: Script) -> None:
     talk = Played(script).talk

@@ -26,6 +26,8 @@ from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, add, fail
 from tests.torture.nursery import Nursery
 
+pytest_plugins = ("tests.durable",)
+
 
 def refused(talk: Talk, result: Return, code: str) -> None:
     """Nothing was run, and nothing is noted."""
@@ -129,7 +131,7 @@ def test_a_second_run_on_a_busy_branch_is_refused_in_every_view() -> None:
     assert talk.said == ["user Go.", "says A long answer."]
 
 
-def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path) -> None:
+def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path, nursery: Nursery) -> None:
     path = tmp_path / "sennit.db"
 
     async def work(session: Session) -> None:
@@ -143,9 +145,8 @@ def test_a_branch_that_another_process_runs_on_is_busy(tmp_path: Path) -> None:
         conversation = session.conversation("main", model="scripted")
         async with conversation.events(None, PLAIN) as events:
             await anext(events)
-            with Nursery() as nursery:
-                job = {"do": "turns.try_to_run", "address": str(path), "key": "chat"}
-                told = await asyncio.to_thread(nursery.run, job)
+            job = {"do": "torture.turns.try_to_run", "address": str(path), "key": "chat"}
+            told = await asyncio.to_thread(nursery.run, job)
             asked.set()
             assert told == (0, ["invalid busy"])
             assert (await events.result).success

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,9 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, in_short, kinds
+from tests.torture.nursery import Job, Nursery, Say, Work
+
+pytest_plugins = ("tests.durable",)
 
 WHOLE = [
     "user Go.",
@@ -138,12 +140,9 @@ def test_erasing_a_message_erases_the_pieces_that_were_shown_of_it(tmp_path: Pat
 
 @pytest.mark.parametrize(("point", "said"), [("text", 2), ("call", 3), ("run", 3), ("result", 4)])
 def test_a_run_that_dies_at_an_event_is_resumed_from_there(
-    tmp_path: Path, point: str, said: int
+    nursery: Nursery, tmp_path: Path, point: str, said: int
 ) -> None:
-    process = get_context("spawn").Process(target=die_after, args=(tmp_path, point))
-    process.start()
-    process.join()
-    assert process.exitcode == -9
+    dead(nursery, die_after, tmp_path, kind=point)
     with talk(tmp_path) as second:
         assert (
             point in kinds_with_text(second.conversation)[-2:]
@@ -158,23 +157,29 @@ def kinds_with_text(conversation: ConversationSession) -> list[str]:
     return [event.kind for event in conversation.history()]
 
 
-def die_after(folder: Path, kind: str) -> None:
+def dead(nursery: Nursery, die: Work, folder: Path, **more: str) -> None:
+    """Have a child die of its work."""
+    job = {"do": f"turns.test_durable.{die.__name__}", "folder": str(folder), **more}
+    assert nursery.run(job) == (-9, [])
+
+
+def die_after(job: Job, _: Say) -> None:
     """Run until the first event of a kind was shown, and die there."""
 
     async def watch(conversation: ConversationSession) -> None:
         async with conversation.events(None, PLAIN) as events:
             async for event in events:
-                if event.kind == kind:
+                if event.kind == job["kind"]:
                     faults.kill("")
 
-    with talk(folder, delay=0.05) as first:
+    with talk(Path(job["folder"]), delay=0.05) as first:
         first.session.add_message("user", "Go.")
         asyncio.run(watch(first.conversation))
 
 
-def die_in_book(folder: Path) -> None:
+def die_in_book(job: Job, _: Say) -> None:
     """Run until the tool that may be called once has done its work, and die before it says so."""
-    with talk(folder) as first:
+    with talk(Path(job["folder"])) as first:
         first.session.add_message("user", "Go.")
 
         def book() -> str:
@@ -192,11 +197,8 @@ def die_in_book(folder: Path) -> None:
         )
 
 
-def test_a_tool_that_took_effect_is_not_called_again(tmp_path: Path) -> None:
-    process = get_context("spawn").Process(target=die_in_book, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == -9
+def test_a_tool_that_took_effect_is_not_called_again(nursery: Nursery, tmp_path: Path) -> None:
+    dead(nursery, die_in_book, tmp_path)
     with talk(tmp_path) as second:
         assert second.said == WHOLE[:6]
         assert asyncio.run(second.conversation.resume()).success
@@ -275,11 +277,9 @@ def test_a_run_under_way_is_not_resumed_beside_itself(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
-    tmp_path: Path,
+    nursery: Nursery, tmp_path: Path
 ) -> None:
-    process = get_context("spawn").Process(target=die_after, args=(tmp_path, "text"))
-    process.start()
-    process.join()
+    dead(nursery, die_after, tmp_path, kind="text")
     with talk(tmp_path) as second:
         second.session.add_message("user", "Never mind.")
         events = asyncio.run(watched(second.conversation))
@@ -292,26 +292,25 @@ def test_what_a_killed_run_was_saying_stands_before_what_was_said_afterwards(
         assert third.said == second.said
 
 
-def die_holding(folder: Path) -> None:
+def die_holding(job: Job, _: Say) -> None:
     with faults.arm("journal.before: start", faults.kill):
-        begin(folder)
+        begin(Path(job["folder"]))
 
 
-def test_a_branch_whose_holder_died_before_its_first_word_is_free_at_once(tmp_path: Path) -> None:
-    process = get_context("spawn").Process(target=die_holding, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == -9
+def test_a_branch_whose_holder_died_before_its_first_word_is_free_at_once(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    dead(nursery, die_holding, tmp_path)
     with talk(tmp_path) as second:
         assert second.conversation.history() == []
         assert asyncio.run(second.conversation.run_to_stable_result()).success
         assert second.said == WHOLE
 
 
-def test_joining_a_run_whose_program_has_died_comes_to_an_end(tmp_path: Path) -> None:
-    process = get_context("spawn").Process(target=die_after, args=(tmp_path, "text"))
-    process.start()
-    process.join()
+def test_joining_a_run_whose_program_has_died_comes_to_an_end(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    dead(nursery, die_after, tmp_path, kind="text")
 
     async def joined() -> list[AnyEvent]:
         async with second.conversation.events(after=0) as events:

@@ -6,7 +6,7 @@ Here at a share of the points; `make torture` takes all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,14 +17,8 @@ from tests.torture.ground import opened
 from tests.torture.nursery import Nursery
 from tests.torture.turns import SCENARIOS, Killing, rehearse
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 Count: TypeAlias = Callable[[str, object], None]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
 
 
 def kill_some(killing: Killing, scenario: str, every: int) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,9 @@ from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
 from sennit.turns.returns import Return
 from tests.talking import in_short, kinds
+from tests.torture.nursery import Job, Nursery, Say
+
+pytest_plugins = ("tests.durable",)
 
 COMMITS, STATEMENTS = "sqlite.before: COMMIT", "sqlite.before*"
 TITLE = SpecialTurn(
@@ -122,13 +124,15 @@ RUNS: dict[str, Case] = {
 }
 
 
-def act_and_die(folder: Path, act: Callable[[Talk], Return], point: str, at: int) -> None:
-    with faults.record(point), talk(folder) as there, faults.arm(point, faults.kill, at=at):
+def act_and_die(job: Job, _: Say) -> None:
+    """In a child: go on with a talk, and die at a point of what is done."""
+    point, folder, act = job["point"], Path(job["folder"]), globals()[job["act"]]
+    with faults.record(point), talk(folder) as there, faults.arm(point, faults.kill, at=job["at"]):
         act(there)
 
 
 def killed_everywhere(
-    tmp_path: Path, case: Case, point: str, step: int = 1
+    nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1
 ) -> Generator[tuple[int, Talk]]:
     """The conversation as it is after a kill at each point of what is done, one after another."""
     prepare, act, _, after = case
@@ -143,19 +147,18 @@ def killed_everywhere(
     for at in range(1, len(reached) + 1, step):
         folder = tmp_path / str(at)
         shutil.copytree(start, folder)
-        process = get_context("spawn").Process(target=act_and_die, args=(folder, act, point, at))
-        process.start()
-        process.join()
-        assert process.exitcode == -9, at
+        job = {"do": "turns.test_special_killed.act_and_die", "folder": str(folder)}
+        ended = nursery.run({**job, "act": act.__name__, "point": point, "at": at})
+        assert ended == (-9, []), at
         with talk(folder) as there:
             yield at, there
         shutil.rmtree(folder)
 
 
-def check_special(tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
+def check_special(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
     _, act, before, after = case
     found: list[bool] = []
-    for at, there in killed_everywhere(tmp_path, case, point, step):
+    for at, there in killed_everywhere(nursery, tmp_path, case, point, step):
         assert there.said in (before, after), at
         assert (there.above == before) == (there.said == after != before and act is replace_above)
         resumed = asyncio.run(there.conversation.resume())
@@ -167,10 +170,10 @@ def check_special(tmp_path: Path, case: Case, point: str, step: int = 1) -> None
     assert False in found
 
 
-def check_run(tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
+def check_run(nursery: Nursery, tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
     _, act, before, after = case
     resumed = 0
-    for at, there in killed_everywhere(tmp_path, case, point, step):
+    for at, there in killed_everywhere(nursery, tmp_path, case, point, step):
         # made without a greeting: that the run greets is noted
         result = asyncio.run(there.conversation.resume())
         resumed += result.success
@@ -189,31 +192,35 @@ def check_run(tmp_path: Path, case: Case, point: str, step: int = 1) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
 def test_a_special_turn_killed_at_a_commit_is_there_whole_or_not_at_all(
-    tmp_path: Path, case: Case
+    nursery: Nursery, tmp_path: Path, case: Case
 ) -> None:
-    check_special(tmp_path, case, COMMITS)
+    check_special(nursery, tmp_path, case, COMMITS)
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
-def test_a_run_killed_at_a_commit_is_resumed_to_the_same_end(tmp_path: Path, case: Case) -> None:
-    check_run(tmp_path, case, COMMITS)
+def test_a_run_killed_at_a_commit_is_resumed_to_the_same_end(
+    nursery: Nursery, tmp_path: Path, case: Case
+) -> None:
+    check_run(nursery, tmp_path, case, COMMITS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", SPECIAL.values(), ids=SPECIAL)
 def test_a_special_turn_killed_at_a_statement_is_there_whole_or_not_at_all(
-    tmp_path: Path, case: Case
+    nursery: Nursery, tmp_path: Path, case: Case
 ) -> None:
-    check_special(tmp_path, case, STATEMENTS, 4)
+    check_special(nursery, tmp_path, case, STATEMENTS, 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", RUNS.values(), ids=RUNS)
-def test_a_run_killed_at_a_statement_is_resumed_to_the_same_end(tmp_path: Path, case: Case) -> None:
-    check_run(tmp_path, case, STATEMENTS, 4)
+def test_a_run_killed_at_a_statement_is_resumed_to_the_same_end(
+    nursery: Nursery, tmp_path: Path, case: Case
+) -> None:
+    check_run(nursery, tmp_path, case, STATEMENTS, 4)
 
 
 def test_what_cannot_be_written_leaves_the_branch_as_it_was(tmp_path: Path) -> None:

@@ -32,15 +32,8 @@ from tests.torture.turns import SCENARIOS, World
 from tests.turns.test_loop import CASES, Case
 from tests.turns.test_observers import Recorder
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 SCRIPT: list[Any] = [["Hm. ", ToolCall("add", {"a": 1, "b": 2})], "Three."]
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "SQLite":
-        return str(tmp_path / "sennit.db")
-    return request.getfixturevalue("emptied")
 
 
 @pytest.fixture
@@ -201,12 +194,6 @@ async def joined(conversation: ConversationSession, after: int) -> list[AnyEvent
         return [event async for event in events]
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Generator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
 def test_what_waits_is_allowed_by_another_process(
     address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -215,7 +202,7 @@ def test_what_waits_is_allowed_by_another_process(
         world = World(client, key, SCENARIOS[scenario], effects)
         world.session.add_message("user", "Go.")
         assert asyncio.run(world.conversation.run_to_stable_result()).stop_reason == "suspended"
-        job = {"do": "turns.allow", "address": address, "key": key, "scenario": scenario}
+        job = {"do": "torture.turns.allow", "address": address, "key": key, "scenario": scenario}
         assert nursery.run({**job, "effects": str(effects)}) == (0, ["stable"])
         world.session.refresh()
         said = [in_short(message) for message in world.branch.messages]
@@ -229,7 +216,7 @@ def test_a_run_of_another_process_is_joined_while_it_streams(
     address: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     key, scenario = str(uuid4()), "a tool that must run once"
-    job = {"do": "turns.stream", "address": address, "key": key, "scenario": scenario}
+    job = {"do": "torture.turns.stream", "address": address, "key": key, "scenario": scenario}
     with opened(address) as client:
         world = World(client, key, SCENARIOS[scenario], tmp_path / "did.txt")
         world.session.add_message("user", "Go.")

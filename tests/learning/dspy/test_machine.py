@@ -152,4 +152,4 @@ class Sessions(RuleBasedStateMachine):
 
 
 TestSessions = Sessions.TestCase
-TestSessions.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestSessions.settings = settings(max_examples=20, stateful_step_count=20)

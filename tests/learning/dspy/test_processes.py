@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -14,26 +13,25 @@ from tests.torture.ground import opened
 from tests.torture.nursery import Nursery
 from tests.torture.programs import model, wrapped
 
-pytest_plugins = ("tests.postgres",)
+pytest_plugins = ("tests.durable",)
 
 TURNS = 4
 
 
 @pytest.fixture(scope="module")
 def nursery() -> Generator[Nursery]:
-    with Nursery("programs") as nursery:
+    with Nursery() as nursery:
         yield nursery
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "SQLite":
-        return str(tmp_path / "sennit.db")
-    return request.getfixturevalue("emptied")
-
-
 def job(address: str, do: str, **more: Any) -> dict[str, Any]:
-    return {"do": f"programs.{do}", "address": address, "name": "one", "count": TURNS, **more}
+    return {
+        "do": f"torture.programs.{do}",
+        "address": address,
+        "name": "one",
+        "count": TURNS,
+        **more,
+    }
 
 
 def asked(turns: list[Any]) -> list[str]:

@@ -17,15 +17,7 @@ from sennit.learning.dspy import Session, SessionState, with_memory
 from sennit.testing import faults
 from tests.torture.ground import opened
 
-pytest_plugins = ("tests.postgres",)
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where nothing is stored yet."""
-    if request.param == "SQLite":
-        return str(tmp_path / "a.db")
-    return request.getfixturevalue("emptied")
+pytest_plugins = ("tests.durable",)
 
 
 class Echo(dspy.Module):

@@ -39,7 +39,7 @@ from sennit.testing.conformance.scene import (
     segment,
 )
 
-_WRITES = 300
+_WRITES = 150
 
 
 @dataclass
