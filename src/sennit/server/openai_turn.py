@@ -75,6 +75,7 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         place, conversation = await _prepared(place, wanted)
         result = await conversation.say(place.say, ONE_ANSWER, at=place.at)
         if not _elsewhere(result, place):
+            _note(place, result)
             return place, sound(result)
         place = await _beside(place)
 
@@ -88,8 +89,10 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
         place, conversation = await _prepared(place, wanted)
         async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
             async for event in watch:
-                if isinstance(event, RunEnded) and _elsewhere(event.result, place):
-                    break
+                if isinstance(event, RunEnded):
+                    if _elsewhere(event.result, place):
+                        break
+                    _note(place, event.result)
                 yield event
             else:
                 return
@@ -125,7 +128,10 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
 async def _beside(place: Place) -> Place:
     """The same on a fork, because somebody else is busy there or was faster."""
     system = place.branch.system
-    return await aside(place, None if system is None else system.id)
+    beside = await aside(place, None if system is None else system.id)
+    if beside.story is not None:
+        beside.story.moves_to(beside.branch)
+    return beside
 
 
 async def _granted(place: Place, wanted: Wanted) -> None:
@@ -133,6 +139,12 @@ async def _granted(place: Place, wanted: Wanted) -> None:
     names = {wanted.model, *(tool.name for tool in wanted.tools)}
     if not all(map(place.branch.may_use, names)):
         await to_thread(place.branch.grant, resources=names)
+
+
+def _note(place: Place, result: Return) -> None:
+    """Remember what was answered, by which the conversation is found when it goes on."""
+    if place.story is not None:
+        place.story.ended(place.branch, result.body.interactions[len(place.say) :])
 
 
 def _elsewhere(result: Return, place: Place) -> bool:

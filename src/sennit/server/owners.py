@@ -14,6 +14,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.api.clients import Clients
 from sennit.api.session import Session
+from sennit.server.openai_known import Known
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES, Scope, Token
 from sennit.sessions.branch import Branch
@@ -54,6 +55,8 @@ class Caller:
     name: str
     """What they are counted under: the public id of their token."""
     open: OpenSessions
+    known: Known
+    """Where the conversations of clients that name no session stand."""
 
     def require(self, scope: Scope) -> None:
         """Raise Problem 403 unless they may do that; "admin" may do all."""
@@ -76,13 +79,13 @@ class Owners:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._open = OpenSessions()
+        self._open, self._known = OpenSessions(), Known()
 
     def local(self) -> Caller:
         """Whoever sits at this machine: the owner that the command line has too."""
-        return Caller(self._clients.of(), _EVERYTHING, "local", self._open)
+        return Caller(self._clients.of(), _EVERYTHING, "local", self._open, self._known)
 
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        return Caller(client, token.scopes, token.id, self._open)
+        return Caller(client, token.scopes, token.id, self._open, self._known)
