@@ -43,10 +43,13 @@ class Shelf:
     def __init__(self, caller: Caller, opening: bytes) -> None:
         """`opening` is the digest of the first turn."""
         self._caller, self._opening = caller, opening.hex()
-        self.first = self.id(0)
+        self.first = self._id(0)
 
     def id(self, number: int) -> UUID:
         """The id of one of the sessions; the first has the number 0."""
+        return self._id(number) if number else self.first
+
+    def _id(self, number: int) -> UUID:
         return derived_id(self._caller.client, "conversations", self._opening, str(number))
 
     @property

@@ -8,7 +8,14 @@ said until then is kept.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Task, create_task, current_task, to_thread
+from asyncio import (
+    CancelledError,
+    Task,
+    create_task,
+    current_task,
+    get_running_loop,
+    to_thread,
+)
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -44,6 +51,7 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
+_SOON = 0.25  # seconds after which it is looked whether whoever asked is still there
 _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
@@ -177,27 +185,44 @@ def problem_in(result: Return) -> Problem:
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
-    here, left = current_task(), False
-    assert here is not None
-
-    def leave(task: Task[None]) -> None:
-        nonlocal left
-        if not task.cancelled():
-            left = True
-            here.cancel()
-
-    leaving = create_task(gone(receive))
-    leaving.add_done_callback(leave)
+    leaving = _Leaving(receive)
     try:
         return await work
     except CancelledError:
-        if not left:
+        if not leaving.left:
             raise
-        here.uncancel()
+        leaving.task.uncancel()
         raise Problem(499, "gone", "You went away; the model was stopped.") from None
     finally:
-        leaving.remove_done_callback(leave)
-        leaving.cancel()
+        leaving.stop()
+
+
+class _Leaving:
+    """Cancels the task it is made in if the client goes away; at first it is only a timer."""
+
+    def __init__(self, receive: Receive) -> None:
+        here = current_task()
+        assert here is not None
+        self.task, self.left = here, False
+        self._receive = receive
+        self._watching: Task[None] | None = None
+        self._timer = get_running_loop().call_later(_SOON, self._watch)
+
+    def stop(self) -> None:
+        """It does not matter any more."""
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.remove_done_callback(self._leave)
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        self._watching = create_task(gone(self._receive))
+        self._watching.add_done_callback(self._leave)
+
+    def _leave(self, watching: Task[None]) -> None:
+        if not watching.cancelled():
+            self.left = True
+            self.task.cancel()
 
 
 async def gone(receive: Receive) -> None:

@@ -73,6 +73,15 @@ class Caller:
         """A branch by the id or key of its session and its own id or name; NotFoundError."""
         return (await self.session(session)).get_branch(branch)
 
+    async def seen_branch(self, session: str, branch: str) -> Branch:
+        """The same as it was last seen here; only what is not open, or not known, is read."""
+        opened = self.client.opened(session)
+        found = None if opened is None else opened.get_branch(branch, None)
+        if opened is None or found is None:
+            return await self.branch(session, branch)
+        self.open.hold(opened)
+        return found
+
 
 class Owners:
     """From tokens to callers."""
