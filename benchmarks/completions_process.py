@@ -13,10 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.completions import ANSWER
-from sennit.server.app import create_app
 from sennit.server.openai_chat import completion
 from sennit.server.openai_wire import Answer, answer_message
-from sennit.server.serving import Server, listen
+from sennit.server.serving import listen, serve
 from sennit.server.settings import ServerSettings
 from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
 from sennit.services.request import ModelRequest
@@ -66,7 +65,7 @@ def _ours(store: str) -> None:
     settings = ServerSettings(url=store, port=0, models=(Instant(),), memory=False)
     listener = listen(settings)
     print(listener.getsockname()[1], flush=True)
-    Server(create_app(settings), settings).run(sockets=[listener])
+    serve(settings, listener)
 
 
 if __name__ == "__main__":

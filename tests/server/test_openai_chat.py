@@ -24,7 +24,7 @@ from openai import (
 
 import sennit
 from sennit import ModelError
-from sennit.server.openai_place import MOST_BRANCHES
+from sennit.server.openai_shelf import MOST_BRANCHES
 from sennit.server.tokens import new_token, write_tokens
 from sennit.services.reply import Reasoning, Reply, Text, Usage
 from sennit.testing import ScriptedModel, ToolCall

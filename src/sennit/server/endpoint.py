@@ -7,7 +7,7 @@ Call in which the query and the body are checked already, and gives a value or a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -86,9 +86,9 @@ class Endpoint:
     media: str = JSON
 
 
-def ok(value: Any, status: int = 200) -> Response:
+def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> Response:
     """A value as JSON."""
-    return Response(_encoder.encode(value), status, PRIVATE, JSON)
+    return Response(_encoder.encode(value), status, headers, JSON)
 
 
 def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:

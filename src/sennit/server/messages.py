@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sennit.errors import ValidationError
+from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
@@ -97,15 +98,25 @@ def _siblings(found: dict[int, list[Version]], index: int) -> list[Sibling]:
 async def add_message(call: Call) -> Added:
     """Say something on a branch."""
     given: NewMessage = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    session = branch.session
-    if given.id is None:
-        group = await session.aadd_message(given.role, _parts(given), branches=branch)
-        added = list(group.messages)
-    else:
-        added = [await session.aadd_message(_whole(session, given), branches=branch)]
-    shapes = [message_shape(one, branch.index(one.id)) for one in added]
-    return Added(messages=shapes)
+    where = call.path["session"], call.path["branch"]
+    if given.id is not None:
+        branch = await call.caller.branch(*where)  # it may have been said elsewhere
+        added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
+        return _shown(branch, added)
+    parts = _parts(given)
+    try:
+        return await _said(await call.caller.seen_branch(*where), given.role, parts)
+    except NotFoundError:  # another one may go by that name by now
+        return await _said(await call.caller.branch(*where), given.role, parts)
+
+
+async def _said(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
+    group = await branch.session.aadd_message(role, parts, branches=branch)
+    return _shown(branch, group.messages)
+
+
+def _shown(branch: Branch, added: Sequence[Message]) -> Added:
+    return Added(messages=[message_shape(one, branch.index(one.id)) for one in added])
 
 
 def _parts(given: NewMessage) -> list[Any]:

@@ -33,7 +33,7 @@ from sennit.server.openai_wire import (
     wanted_form,
 )
 from sennit.server.openai_wire import Call as ToolCall
-from sennit.server.problems import Problem
+from sennit.server.problems import PRIVATE, Problem
 from sennit.services.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
 from sennit.turns.returns import Return
@@ -115,9 +115,7 @@ def _repeated(call: Call, ask: ChatAsk, answer: Answer) -> Response:
 def _whole(call: Call, ask: ChatAsk, answer: Answer, headers: dict[str, str]) -> Response:
     """An answer that is there already, in the form that was asked for."""
     if not ask.stream:
-        response = ok(completion(ask.model, answer))
-        response.headers.update(headers)
-        return response
+        return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
     pieces = _at_once(Chunks(ask), answer)
     return EventStream(pieces, AsyncExitStack(), call.server.settings.limits, headers)
 

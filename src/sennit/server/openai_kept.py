@@ -126,11 +126,11 @@ def _response(session: Session | None, first: UUID) -> KeptResponse | None:
     return KeptResponse(branch, branch.index(first))
 
 
-async def place_after(kept: KeptResponse, sent: Sent) -> Place:
+async def place_after(caller: Caller, kept: KeptResponse, sent: Sent) -> Place:
     """Where a response is continued; raises Problem 400 for calls without results."""
-    answer = kept.answer
-    check_calls(sent.messages, [call.id for call in answer.calls])
-    return await to_thread(continued, Place(kept.branch, sent.messages, kept.end), sent.system)
+    check_calls(sent.messages, [call.id for call in kept.answer.calls])
+    place = Place(kept.branch, sent.messages, kept.end)
+    return await continued(place, sent.system, caller.known)
 
 
 def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place:

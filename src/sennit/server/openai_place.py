@@ -1,30 +1,34 @@
 """Where a conversation of OpenAI's clients is kept: its session, its branch, and what is new.
 
 A client that names a session has it. One that names none has a session found by how the
-conversation begins: its id follows from its owner and the first turn, so every process finds the
-same one, and nobody finds another's. There the history it sends continues a branch, or leaves one
-where it says something else, or begins another. So that a text which thousands of conversations
-begin with does not make one endless session, a session takes a number of branches, and then the
-next one begins; conversations are looked for in the last few.
+conversation begins (`openai_shelf`). There the history it sends continues a branch, or leaves one
+where it says something else, or begins another; two histories are the same if they say the same
+(`openai_history`).
+
+A history that this server has seen is found at once, whoever else began alike (`openai_known`). One
+it has not seen, or has forgotten, is looked for in the last few sessions of its beginning. If it
+is not found there either it begins anew, with all that was sent: nothing is lost, and no client
+ever sees more or less than it sent, but a conversation may then stand in two places.
 """
 
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from hashlib import blake2b
-from threading import Lock
 from typing import Literal, TypeAlias
 from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError, NotFoundError
-from sennit.messages.codec import dumps
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.openai_history import Match, Turn, best_match, trail_of
+from sennit.server.openai_known import Known, Spot, Story
+from sennit.server.openai_shapes import bad
+from sennit.server.openai_shelf import SOURCE, Shelf, full
 from sennit.server.openai_wire import Call, Sent, check_calls, system_message
 from sennit.server.owners import Caller
 from sennit.sessions.access import Grants
@@ -33,9 +37,6 @@ from sennit.turns.pending import pending
 
 History: TypeAlias = Literal["whole", "new"]
 
-MOST_BRANCHES = 32
-"""How many branches a session takes that was found by how its conversations begin."""
-_LOOKED_AT = 4
 _MAIN = "main"
 
 
@@ -51,13 +52,19 @@ class Place:
 
     kept: bool = True
     """Whether a store keeps it."""
+    story: Story | None = None
+    """What was told of a conversation that was found by that."""
 
     @property
     def session(self) -> Session:
         """The session it is in."""
-        found = self.branch.session
-        assert isinstance(found, Session)
-        return found
+        return _session(self.branch)
+
+
+def _session(branch: Branch) -> Session:
+    found = branch.session
+    assert isinstance(found, Session)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,62 +83,105 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     With `anew` the last turn is said again, also where a branch has it already. Raises Problem 400
     for calls without results, NotFoundError for a branch that is not there.
     """
-    if named is None:
-        check_calls(sent.messages)
-        known = await _known(caller, sent, anew)
-    else:
-        known = None if anew else _known_by_name(caller.client, sent, named)
-    if known is not None:
-        return known
-    if named is None:
-        return await to_thread(_found, caller, sent, anew)
-    return await to_thread(_named, caller, sent, named, anew)
+    if named is not None:
+        known = None if anew else _known_by_name(caller, sent, named)
+        return known or await to_thread(_named, caller, sent, named, anew)
+    check_calls(sent.messages)
+    story = Story(caller.client, caller.known, sent.messages)
+    if not story.turns:
+        raise bad("messages", "There must be at least one message that says something.")
+    wanted = story.turns[:-1] if anew else story.turns
+    place, shared = await _found(caller, sent, story.turns, wanted)
+    story.goes_to(place.branch, story.turns[shared:])
+    return replace(place, story=story)
 
 
-async def _known(caller: Caller, sent: Sent, anew: bool) -> Place | None:
-    """Where a conversation goes on that is new, or open here and goes on as one would expect.
-
-    That is nearly every one, and nothing has to be read for it: if others have said something there
-    meanwhile, the run is refused as it begins, and goes to a fork.
-    """
-    history = trail_of(sent.messages)
-    opening, wanted = history[0].digest.hex(), _looked_for(history, anew)
-    number = _last_shelves.get((caller.client, opening))
-    session = caller.client.opened(shelf_id(caller.client, opening, number))
-    if session is None:
-        return None if number else await _first(caller, sent, opening, number)
-    match = best_match(wanted, session.branches)
-    if match is None or match.turns < len(history) - 1:
-        return None
-    if len(history) == 1 and full(session) and not match.at_the_end:
-        return await _first(caller, sent, opening, number + 1)
+async def _found(
+    caller: Caller, sent: Sent, turns: Sequence[Turn], wanted: Sequence[Turn]
+) -> tuple[Place, int]:
+    """A place for a conversation of so many turns, and how many of those wanted stand there."""
+    spot, shelf = caller.known.spot(caller.client, wanted), Shelf(caller, turns[0].digest)
+    match = None if spot is None else _match_here(caller, spot, wanted)
+    if match is None or match.turns < len(turns) - 1:
+        begun = await _begin(caller, sent, shelf) if len(turns) == 1 else None
+        if begun is not None:
+            return begun, 0
+        sessions = _candidates(caller, spot, shelf)
+        match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
+    if match is None or (full(_session(match.branch)) and not match.at_the_end):
+        return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
     place = Place(match.branch, sent.messages[match.said :], match.at)
-    if match.at_the_end:
-        return place if _behaves(match.branch, sent.system or "") else None
-    system = _same_system(match.branch, sent.system)
-    return None if full(session) else await aside(place, system)
+    return await continued(place, sent.system, caller.known), match.turns
 
 
-async def _first(caller: Caller, sent: Sent, opening: str, number: int) -> Place | None:
-    """The first conversation in a new session for those that begin so; None if it is not new."""
-    system = None if sent.system is None else system_message(sent.system)
-    uid = shelf_id(caller.client, opening, number)
-    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=_SOURCE)
-    if branch is None:
+def _match_here(caller: Caller, spot: Spot, wanted: Sequence[Turn]) -> Match | None:
+    """How far a branch goes along whose session is open; the store is not asked.
+
+    If others have said something there meanwhile, the run is refused as it begins, and goes to a
+    fork.
+    """
+    session = caller.client.opened(spot[0])
+    branch = None if session is None else session.get_branch(spot[1], None)
+    if session is None or branch is None:
         return None
-    _last_shelves.put((caller.client, opening), number)
-    place = Place(branch, sent.messages, 0)
-    caller.open.hold(place.session)
-    return place
+    caller.open.hold(session)
+    return best_match(wanted, (branch,))
 
 
-def _known_by_name(client: Client, sent: Sent, named: Named) -> Place | None:
-    """The same where a session is named, to which something new is said."""
-    session = client.opened(named.session)
+def _match_in(sessions: Iterable[Session], wanted: Sequence[Turn], enough: int) -> Match | None:
+    """The branch that goes along furthest; once so many turns are `enough`, no other is read."""
+    best: Match | None = None
+    for session in sessions:
+        match = best_match(wanted, session.branches)
+        if match is not None and (best is None or match.turns > best.turns):
+            best = match
+        if best is not None and best.turns >= enough:
+            break
+    return best
+
+
+def _candidates(caller: Caller, spot: Spot | None, shelf: Shelf) -> Iterator[Session]:
+    """The sessions in which a conversation may stand, read from the store one by one."""
+    if spot is not None:
+        with suppress(NotFoundError):
+            yield caller.open.hold(caller.client.session(spot[0], create=False))
+    yield from shelf.sessions()
+
+
+async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
+    """A branch of its own for a conversation; None if the store has to be looked at for that."""
+    system = None if sent.system is None else system_message(sent.system)
+    async with caller.known.beginning(shelf.first):
+        number = shelf.last
+        session = caller.client.opened(shelf.id(number))
+        if session is None or full(session):
+            number += session is not None
+            branch = await caller.client.abegin(
+                shelf.id(number), system=system, resources="*", metadata=SOURCE
+            )
+            if branch is None:
+                return None
+            caller.known.note_shelf(shelf.first, number)
+            caller.open.hold(_session(branch))
+            return Place(branch, sent.messages, 0)
+    branch = await caller.open.hold(session).abegin_branch(None, system, "*")
+    return Place(branch, sent.messages, 0)
+
+
+def _begun_in(shelf: Shelf, sent: Sent) -> Place:
+    return _begun(shelf.room(), sent)
+
+
+def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
+    """Where something new is said in a session that is named, if it is open."""
+    session = caller.client.opened(named.session)
     branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
     says_more = named.history == "whole" or sent.speaks or sent.answers
-    if branch is None or says_more or not _behaves(branch, sent.system or _system_text(branch)):
+    if session is None or branch is None or says_more:
         return None
+    if not _behaves(branch, sent.system or _system_text(branch)):
+        return None
+    caller.open.hold(session)
     return Place(branch, sent.messages, None)
 
 
@@ -146,8 +196,8 @@ def _said_before(
     caller: Caller, sent: Sent, named: Named | None, uid: UUID
 ) -> tuple[Branch, int] | None:
     if named is None:
-        opening = trail_of(sent.messages)[0].digest.hex()
-        sessions = Shelf(caller.client, caller.open.hold, opening).sessions()
+        turns = trail_of(sent.messages)
+        sessions = Shelf(caller, turns[0].digest).sessions() if turns else iter(())
     else:
         sessions = iter((caller.open.hold(caller.client.session(named.session)),))
     for session in sessions:
@@ -163,7 +213,8 @@ def _named(caller: Caller, sent: Sent, named: Named, anew: bool) -> Place:
         return _said_on(_main(session) if branch is None else branch, sent)
     check_calls(sent.messages)
     branches = session.branches if branch is None else (branch,)
-    match = best_match(_looked_for(trail_of(sent.messages), anew), branches)
+    turns = trail_of(sent.messages)
+    match = best_match(turns[:-1] if anew else turns, branches)
     return _begun(session, sent) if match is None else _matched(match, sent)
 
 
@@ -187,36 +238,22 @@ def _said_on(branch: Branch, sent: Sent) -> Place:
     return Place(branch, sent.messages, None)
 
 
-def _looked_for(history: list[Turn], anew: bool) -> list[Turn]:
-    return history[:-1] if anew else history
-
-
-def _found(caller: Caller, sent: Sent, anew: bool) -> Place:
-    """A place in the sessions that conversations with this beginning have."""
-    history = trail_of(sent.messages)
-    shelf = Shelf(caller.client, caller.open.hold, history[0].digest.hex())
-    wanted, best = _looked_for(history, anew), None
-    for session in shelf.sessions():
-        match = best_match(wanted, session.branches)
-        if match is not None and (best is None or match.turns > best.turns):
-            best = match
-        if best is not None and best.turns >= len(history) - 1:
-            break
-    if best is not None and (best.at_the_end or not full(best.branch.session)):
-        return _matched(best, sent)
-    return _begun(shelf.room(), sent)
-
-
 def _matched(match: Match, sent: Sent) -> Place:
-    return continued(Place(match.branch, sent.messages[match.said :], match.at), sent.system)
-
-
-def continued(place: Place, system: str | None) -> Place:
-    """A place with this system message: the end of its branch, or else a fork there."""
-    if place.at == place.branch.tail.total:
-        _behave(place.branch, system)
+    place = Place(match.branch, sent.messages[match.said :], match.at)
+    if match.at_the_end:
+        _behave(place.branch, sent.system)
         return place
-    return forked(place, _same_system(place.branch, system))
+    return forked(place, _same_system(place.branch, sent.system))
+
+
+async def continued(place: Place, system: str | None, known: Known) -> Place:
+    """A place with this system message: the end of its branch, or else a fork there."""
+    branch = place.branch
+    if place.at != branch.tail.total or known.is_taken(branch):
+        return await aside(place, _same_system(branch, system))
+    if not _behaves(branch, system or ""):
+        await to_thread(_behave, branch, system)
+    return place
 
 
 def _begun(session: Session, sent: Sent) -> Place:
@@ -273,106 +310,6 @@ def _same_system(branch: Branch, said: str | None) -> Message | UUID | None:
 def _system_text(branch: Branch) -> str:
     content = None if branch.system is None else branch.system.content
     return content.system_message or "" if isinstance(content, SystemContent) else ""
-
-
-def full(session: object) -> bool:
-    """Whether a session has all the branches it takes."""
-    assert isinstance(session, Session)
-    return len(session.branches) >= MOST_BRANCHES
-
-
-def derived_id(client: Client, *parts: str) -> UUID:
-    """An id that follows from an owner and some words; it sorts before those made from the time."""
-    digest = blake2b(dumps([client.tenant, client.user, *parts]), digest_size=16).digest()
-    number = int.from_bytes(digest, "big") & (1 << 80) - 1
-    number = number & ~(0xF << 76) | (8 << 76)
-    return UUID(int=number & ~(0b11 << 62) | (0b10 << 62))
-
-
-def shelf_id(client: Client, opening: str, number: int = 0) -> UUID:
-    """The id of a session for conversations that begin so; the first has the number 0."""
-    return derived_id(client, "conversations", opening, str(number))
-
-
-class Shelf:
-    """The sessions of all conversations of an owner that begin alike: full ones, and the last."""
-
-    def __init__(self, client: Client, hold: Callable[[Session], Session], opening: str) -> None:
-        self._client, self._hold, self._opening = client, hold, opening
-        self._last: int | None = None
-
-    def sessions(self) -> Iterator[Session]:
-        """The last few there are, the newest first."""
-        last = self._end()
-        for number in range(last, max(-1, last - _LOOKED_AT), -1):
-            if (found := self._at(number)) is not None:
-                yield found
-
-    def room(self) -> Session:
-        """The session that takes another branch."""
-        _last_shelves.put((self._client, self._opening), self._end())
-        return self._hold(self._client.session(self._id(self._end()), metadata=_SOURCE))
-
-    def _end(self) -> int:
-        """The number of the first session that is not full, or not there."""
-        if self._last is None:
-            self._last = _first_not(self._is_full)
-        return self._last
-
-    def _is_full(self, number: int) -> bool:
-        found = self._at(number)
-        return found is not None and full(found)
-
-    def _at(self, number: int) -> Session | None:
-        try:
-            return self._hold(self._client.session(self._id(number), create=False))
-        except NotFoundError:
-            return None
-
-    def _id(self, number: int) -> UUID:
-        return shelf_id(self._client, self._opening, number)
-
-
-_SOURCE = {"source": "openai"}
-
-
-class _LastNumbers:
-    """The number of the session that takes new branches, as far as it was found out lately.
-
-    A wrong one does no harm: it is only where to look first.
-    """
-
-    def __init__(self, most: int = 10_000) -> None:
-        self._most, self._lock = most, Lock()
-        self._numbers: dict[tuple[int, str], int] = {}
-
-    def get(self, of: tuple[Client, str]) -> int:
-        """The last number found; 0 if none was."""
-        return self._numbers.get((id(of[0]), of[1]), 0)
-
-    def put(self, of: tuple[Client, str], number: int) -> None:
-        """Remember a number, unless it is the first, which most have."""
-        with self._lock:
-            if len(self._numbers) >= self._most:
-                self._numbers.clear()
-            if number:
-                self._numbers[id(of[0]), of[1]] = number
-
-
-_last_shelves = _LastNumbers()
-
-
-def _first_not(holds: Callable[[int], bool]) -> int:
-    """The first number for which something does not hold that holds for all before it."""
-    if not holds(0):
-        return 0
-    low, high = 0, 1
-    while holds(high):
-        low, high = high, high * 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return high
 
 
 def begin_apart(client: Client, sent: Sent) -> Place:

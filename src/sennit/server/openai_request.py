@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sennit.server.endpoint import Call
-from sennit.server.openai_place import Named, derived_id
+from sennit.server.openai_place import Named
 from sennit.server.openai_shapes import Common, bad
+from sennit.server.openai_shelf import derived_id
 from sennit.server.problems import Problem
 
 _OURS = ("session", "branch", "history", "memory")

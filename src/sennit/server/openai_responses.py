@@ -121,7 +121,7 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
         if found is not None:
             return _again(KeptResponse(*found), once)
     if before is not None:
-        place = await place_after(before, sent)
+        place = await place_after(call.caller, before, sent)
     else:
         place = await place_of(call.caller, sent, named, anew=True)
     return _new(ask, sent, place, once)

@@ -243,12 +243,13 @@ def _first(newer: Any, older: Any) -> Any:
 
 def checked(params: Mapping[str, Any]) -> dict[str, Any]:
     """The params that are set; raises Problem 400 for a value that no model can take."""
-    for name, value in params.items():
+    given = {name: value for name, value in params.items() if value is not None}
+    for name, value in given.items():
         try:
             checked_params({name: value})
         except ValidationError as error:
             raise bad(name, str(error)) from None
-    return {name: value for name, value in params.items() if value is not None}
+    return given
 
 
 _HARMLESS: Mapping[str, tuple[Any, ...]] = {

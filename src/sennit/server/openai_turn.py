@@ -8,7 +8,14 @@ said until then is kept.
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Task, create_task, current_task, to_thread
+from asyncio import (
+    CancelledError,
+    Task,
+    create_task,
+    current_task,
+    get_running_loop,
+    to_thread,
+)
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -44,6 +51,7 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
+_SOON = 0.25  # seconds after which it is looked whether whoever asked is still there
 _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
@@ -75,6 +83,7 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         place, conversation = await _prepared(place, wanted)
         result = await conversation.say(place.say, ONE_ANSWER, at=place.at)
         if not _elsewhere(result, place):
+            _note(place, result)
             return place, sound(result)
         place = await _beside(place)
 
@@ -88,8 +97,10 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
         place, conversation = await _prepared(place, wanted)
         async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
             async for event in watch:
-                if isinstance(event, RunEnded) and _elsewhere(event.result, place):
-                    break
+                if isinstance(event, RunEnded):
+                    if _elsewhere(event.result, place):
+                        break
+                    _note(place, event.result)
                 yield event
             else:
                 return
@@ -125,7 +136,10 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
 async def _beside(place: Place) -> Place:
     """The same on a fork, because somebody else is busy there or was faster."""
     system = place.branch.system
-    return await aside(place, None if system is None else system.id)
+    beside = await aside(place, None if system is None else system.id)
+    if beside.story is not None:
+        beside.story.moves_to(beside.branch)
+    return beside
 
 
 async def _granted(place: Place, wanted: Wanted) -> None:
@@ -133,6 +147,12 @@ async def _granted(place: Place, wanted: Wanted) -> None:
     names = {wanted.model, *(tool.name for tool in wanted.tools)}
     if not all(map(place.branch.may_use, names)):
         await to_thread(place.branch.grant, resources=names)
+
+
+def _note(place: Place, result: Return) -> None:
+    """Remember what was answered, by which the conversation is found when it goes on."""
+    if place.story is not None:
+        place.story.ended(place.branch, result.body.interactions[len(place.say) :])
 
 
 def _elsewhere(result: Return, place: Place) -> bool:
@@ -165,27 +185,44 @@ def problem_in(result: Return) -> Problem:
 
 async def while_there(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
     """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
-    here, left = current_task(), False
-    assert here is not None
-
-    def leave(task: Task[None]) -> None:
-        nonlocal left
-        if not task.cancelled():
-            left = True
-            here.cancel()
-
-    leaving = create_task(gone(receive))
-    leaving.add_done_callback(leave)
+    leaving = _Leaving(receive)
     try:
         return await work
     except CancelledError:
-        if not left:
+        if not leaving.left:
             raise
-        here.uncancel()
+        leaving.task.uncancel()
         raise Problem(499, "gone", "You went away; the model was stopped.") from None
     finally:
-        leaving.remove_done_callback(leave)
-        leaving.cancel()
+        leaving.stop()
+
+
+class _Leaving:
+    """Cancels the task it is made in if the client goes away; at first it is only a timer."""
+
+    def __init__(self, receive: Receive) -> None:
+        here = current_task()
+        assert here is not None
+        self.task, self.left = here, False
+        self._receive = receive
+        self._watching: Task[None] | None = None
+        self._timer = get_running_loop().call_later(_SOON, self._watch)
+
+    def stop(self) -> None:
+        """It does not matter any more."""
+        self._timer.cancel()
+        if self._watching is not None:
+            self._watching.remove_done_callback(self._leave)
+            self._watching.cancel()
+
+    def _watch(self) -> None:
+        self._watching = create_task(gone(self._receive))
+        self._watching.add_done_callback(self._leave)
+
+    def _leave(self, watching: Task[None]) -> None:
+        if not watching.cancelled():
+            self.left = True
+            self.task.cancel()
 
 
 async def gone(receive: Receive) -> None:

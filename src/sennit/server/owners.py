@@ -14,6 +14,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.api.clients import Clients
 from sennit.api.session import Session
+from sennit.server.openai_known import Known
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES, Scope, Token
 from sennit.sessions.branch import Branch
@@ -54,6 +55,8 @@ class Caller:
     name: str
     """What they are counted under: the public id of their token."""
     open: OpenSessions
+    known: Known
+    """Where the conversations of clients that name no session stand."""
 
     def require(self, scope: Scope) -> None:
         """Raise Problem 403 unless they may do that; "admin" may do all."""
@@ -70,19 +73,28 @@ class Caller:
         """A branch by the id or key of its session and its own id or name; NotFoundError."""
         return (await self.session(session)).get_branch(branch)
 
+    async def seen_branch(self, session: str, branch: str) -> Branch:
+        """The same as it was last seen here; only what is not open, or not known, is read."""
+        opened = self.client.opened(session)
+        found = None if opened is None else opened.get_branch(branch, None)
+        if opened is None or found is None:
+            return await self.branch(session, branch)
+        self.open.hold(opened)
+        return found
+
 
 class Owners:
     """From tokens to callers."""
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._open = OpenSessions()
+        self._open, self._known = OpenSessions(), Known()
 
     def local(self) -> Caller:
         """Whoever sits at this machine: the owner that the command line has too."""
-        return Caller(self._clients.of(), _EVERYTHING, "local", self._open)
+        return Caller(self._clients.of(), _EVERYTHING, "local", self._open, self._known)
 
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        return Caller(client, token.scopes, token.id, self._open)
+        return Caller(client, token.scopes, token.id, self._open, self._known)

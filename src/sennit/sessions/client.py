@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
@@ -239,11 +239,15 @@ class ClientCore(Generic[_S]):
         """The id a key stands for; an id stands for itself."""
         if isinstance(session, UUID):
             return session, None
-        key = _named(session, "session key")
-        try:
-            return UUID(key), None
-        except ValueError:
-            return session_id(self._owner, key), key
+        return _identified(self._owner, _named(session, "session key"))
+
+
+@lru_cache(4096)  # whoever names a session does so with each request
+def _identified(owner: Owner, key: str) -> tuple[UUID, str | None]:
+    try:
+        return UUID(key), None
+    except ValueError:
+        return session_id(owner, key), key
 
 
 def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:

@@ -56,7 +56,7 @@ from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
 
-_REMEMBERED = 64
+_REMEMBERED = 1000  # sessions of which it is known where their branches and journals end
 
 
 class SQLiteStore(SQLiteMemory):

@@ -89,7 +89,7 @@ class JournalWriter:
         journal = self._known.get(change.branch.int)
         if journal is None:
             journal = self._known[change.branch.int] = self._journal(change.branch)
-        journal.token = lease.token
+        journal.token, journal.runs = lease.token, {}  # whoever had it before notes no more
         rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
         newest = next(iter(_runs(change.branch, rows)), None)
         return Taken(lease, journal.last, newest, commits)

@@ -18,7 +18,7 @@ from sennit.turns.recovery import unfinished
 
 def latest(branch: Branch) -> Iterator[Message]:
     """The messages of a branch from its end, read no further than they are looked at."""
-    stop, size = len(branch), 16
+    stop, size = len(branch), 4
     while stop > 0:
         start = max(0, stop - size)
         yield from reversed(branch.session.messages.pick(branch[start:stop]))

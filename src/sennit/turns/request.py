@@ -106,7 +106,9 @@ class Request:
 
     def check(self) -> None:
         """Raise AccessError unless the branch is granted the model and all tools."""
-        self.branch.require(resources={self.model_name, *self.tools})
+        names = {self.model_name, *self.tools}
+        if not all(map(self.branch.may_use, names)):
+            self.branch.require(resources=names)
 
     def model_request(self) -> ModelRequest:
         """What the model is asked now."""

@@ -1,0 +1,111 @@
+"""Where conversations stand, by their owner and all that was said in them: where to look first.
+
+Each turn that a branch takes in is noted here under its digest, which covers all before it. So a
+history that goes on finds its branch in one step, however many conversations begin alike. Nothing
+here has to be right: the branch is asked whether it says what is looked for, and what was forgotten
+here, or said in another process, is looked for in the store.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import TypeAlias, TypeVar
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+from sennit.api.client import Client
+from sennit.messages.message import Message
+from sennit.server.openai_history import Trail, Turn
+from sennit.sessions.branch import Branch
+
+Spot: TypeAlias = tuple[UUID, UUID]
+"""A session and a branch of it, open or not."""
+
+_MOST = 100_000  # some 40 MB
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Known:
+    """What one server knows of the conversations it has seen."""
+
+    def __init__(self) -> None:
+        self._spots: OrderedDict[tuple[str, str, bytes], Spot] = OrderedDict()
+        self._shelves: OrderedDict[UUID, int] = OrderedDict()
+        self._beginning: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
+        self._here: WeakValueDictionary[UUID, Story] = WeakValueDictionary()
+
+    def spot(self, client: Client, turns: Sequence[Turn]) -> Spot | None:
+        """The branch that was last noted for these turns, or for as many of them as were noted."""
+        for turn in reversed(turns):
+            found = self._spots.get((client.tenant, client.user, turn.digest))
+            if found is not None:
+                return found
+        return None
+
+    def note(self, client: Client, turns: Sequence[Turn], branch: Branch) -> None:
+        """Remember that these turns stand on a branch, or soon will."""
+        spot = (branch.session.id, branch.id)
+        for turn in turns:
+            _put(self._spots, (client.tenant, client.user, turn.digest), spot)
+
+    def take(self, branch: Branch, story: Story) -> None:
+        """Remember that a request has a branch, as long as there is its story."""
+        self._here[branch.id] = story
+
+    def leave(self, branch: Branch, story: Story) -> None:
+        """The request has come to its end, or has another branch now."""
+        if self._here.get(branch.id) is story:
+            del self._here[branch.id]
+
+    def is_taken(self, branch: Branch) -> bool:
+        """Whether a request has this branch that is under way here."""
+        return branch.id in self._here
+
+    def last_shelf(self, first: UUID) -> int:
+        """The number of the shelf that took a conversation last, by the id of the first of them."""
+        return self._shelves.get(first, 0)
+
+    def note_shelf(self, first: UUID, number: int) -> None:
+        """Remember that number, unless it is the first, which most have."""
+        if number:
+            _put(self._shelves, first, number)
+
+    def beginning(self, first: UUID) -> Lock:
+        """Held by whoever begins another of the shelves."""
+        return self._beginning.setdefault(first, Lock())
+
+
+class Story:
+    """What a request tells of a conversation, and where it goes on."""
+
+    def __init__(self, client: Client, known: Known, messages: Sequence[Message]) -> None:
+        self._client, self._known, self._trail = client, known, Trail()
+        self._trail.feed(messages)
+        self.turns = self._trail.turns
+        """What was said so far."""
+
+    def goes_to(self, branch: Branch, new: Sequence[Turn]) -> None:
+        """It goes on on this branch, where these turns are new."""
+        self._known.note(self._client, new, branch)
+        self._known.take(branch, self)
+
+    def moves_to(self, branch: Branch) -> None:
+        """The same with a fork of the branch it was to go to."""
+        self.goes_to(branch, self.turns[-1:])
+
+    def ended(self, branch: Branch, answer: Sequence[Message]) -> None:
+        """The branch is free again, and this was answered there, if anything was."""
+        self._known.leave(branch, self)
+        if answer:
+            self._trail.feed(answer)
+            self._known.note(self._client, self._trail.turns[-1:], branch)
+
+
+def _put(notes: OrderedDict[_K, _V], name: _K, value: _V) -> None:
+    notes.pop(name, None)
+    notes[name] = value
+    if len(notes) > _MOST:
+        notes.popitem(last=False)
