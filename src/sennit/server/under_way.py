@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from asyncio import Future, Task, create_task, get_running_loop, shield, to_thread, wait
+from collections.abc import Hashable
 from typing import Any
-from uuid import UUID
 
 from sennit.messages.message import Message
 from sennit.server.problems import Problem, log_unforeseen
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
@@ -28,11 +30,11 @@ class UnderWay:
 
     def __init__(self) -> None:
         self._tasks: dict[Task[None], ConversationSession] = {}
-        self._by_branch: dict[UUID, ConversationSession] = {}
+        self._by_place: dict[Hashable, ConversationSession] = {}
 
-    def on(self, branch: UUID) -> ConversationSession | None:
+    def on(self, branch: Branch) -> ConversationSession | None:
         """The conversation that runs on a branch, if one does so here."""
-        return self._by_branch.get(branch)
+        return self._by_place.get(BranchRuns(branch).place)
 
     async def start(
         self,
@@ -66,13 +68,13 @@ class UnderWay:
         streaming: StreamingOptions | None,
         how: dict[str, Any],
     ) -> None:
-        branch = conversation.request.branch.id
+        place = BranchRuns(conversation.request.branch).place
         try:
             async with conversation.events(options, streaming, **how) as events:
                 async for event in events:
                     if not began.done():
                         if isinstance(event, RunStarted):
-                            self._by_branch[branch] = conversation
+                            self._by_place[place] = conversation
                         began.set_result(event)
         except Exception as error:
             if not began.done():
@@ -80,8 +82,8 @@ class UnderWay:
             else:  # nobody waits for it; the run is found as after a crash
                 log_unforeseen(_log, "a run", error)
         finally:
-            if self._by_branch.get(branch) is conversation:
-                del self._by_branch[branch]
+            if self._by_place.get(place) is conversation:
+                del self._by_place[place]
             if not began.done():
                 began.cancel()
 
