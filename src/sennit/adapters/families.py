@@ -200,8 +200,7 @@ class Family:
         branch = self.session.get_branch(conversation, None)
         if branch is not None:
             self.session.remove_branch(branch)
-        for message in self._unreachable():
-            self.session.remove_message(message)
+        self.session.remove_messages(self._unreachable())
         self.follow(self.session)
         return True
 

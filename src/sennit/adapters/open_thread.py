@@ -60,6 +60,5 @@ class OpenThread:
             erased, values = self.known.without(gone)
             if values:
                 self.write({"values": [list(one) for one in values]})
-            for message in erased:
-                self._session.remove_message(message)
+            self._session.remove_messages(erased)
             self.follow(self._session)

@@ -18,7 +18,7 @@ from sennit.api.session import Session
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.openai_output import Head
-from sennit.server.openai_place import Place, begin_apart, continued
+from sennit.server.openai_place import SOURCE, Place, begin_apart, continued
 from sennit.server.openai_wire import Answer, Sent, answer_at, check_calls
 from sennit.server.owners import Caller
 from sennit.sessions.branch import Branch
@@ -147,10 +147,22 @@ def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place
 
 
 def delete_response(caller: Caller, kept: KeptResponse) -> None:
-    """Erase what was said and answered; a session with nothing else in it goes too."""
+    """Erase what was said and answered, in one step; a session made for it alone goes instead."""
     session = kept.session
-    for message in (*kept.said, *kept.answer.messages):
-        session.remove_message(message)
-    if not any(branch.tail.total for branch in session.branches):
+    gone = [*kept.said, *kept.answer.messages]
+    if session.metadata == SOURCE and _holds_only(session, gone):
         caller.open.drop(session.id)
-        caller.client.delete_session(session.id)
+        caller.client.forget(session=session.id)
+    else:
+        session.remove_messages(gone)
+
+
+def _holds_only(session: Session, messages: list[Message]) -> bool:
+    """Whether nothing else was said on any branch."""
+    known = {one.id for one in messages}
+    with session.lock:
+        return all(
+            branch.tail.total <= len(known)
+            and known.issuperset(branch[len(branch) - branch.tail.total :])
+            for branch in session.branches
+        )

@@ -116,7 +116,7 @@ async def _first(caller: Caller, sent: Sent, opening: str, number: int) -> Place
     """The first conversation in a new session for those that begin so; None if it is not new."""
     system = None if sent.system is None else system_message(sent.system)
     uid = shelf_id(caller.client, opening, number)
-    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=_SOURCE)
+    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=SOURCE)
     if branch is None:
         return None
     _last_shelves.put((caller.client, opening), number)
@@ -311,7 +311,7 @@ class Shelf:
     def room(self) -> Session:
         """The session that takes another branch."""
         _last_shelves.put((self._client, self._opening), self._end())
-        return self._hold(self._client.session(self._id(self._end()), metadata=_SOURCE))
+        return self._hold(self._client.session(self._id(self._end()), metadata=SOURCE))
 
     def _end(self) -> int:
         """The number of the first session that is not full, or not there."""
@@ -333,7 +333,8 @@ class Shelf:
         return shelf_id(self._client, self._opening, number)
 
 
-_SOURCE = {"source": "openai"}
+SOURCE = {"source": "openai"}
+"""The metadata of a session that was made because a conversation began."""
 
 
 class _LastNumbers:

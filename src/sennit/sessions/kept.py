@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -211,6 +212,7 @@ class Kept(Element):
 
     def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
         """Be as the store says."""
+        self._metadata = MappingProxyType(found.session.metadata)
         for record in found.messages:
             if record.id not in self._messages:
                 self._messages._insert(message_from(record))
