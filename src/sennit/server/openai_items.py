@@ -23,10 +23,12 @@ from sennit.server.openai_shapes import (
     Function,
     JsonObjectFormat,
     JsonSchema,
+    NamedFunction,
     ReasoningEffort,
     StreamOptions,
     TextFormat,
     bad,
+    forced_choice,
 )
 from sennit.server.openai_wire import (
     Answer,
@@ -112,6 +114,12 @@ class FunctionTool(Function, frozen=True, kw_only=True):
     type: Literal["function"]
 
 
+class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
+    """The one function that is to be called, as this endpoint has it."""
+
+    type: Literal["function"]
+
+
 class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
     """An answer that follows a schema, as this endpoint has it."""
 
@@ -156,7 +164,7 @@ class ResponsesAsk(Common, kw_only=True):
     reasoning: Reasoning | None = None
     stream_options: StreamOptions | None = None
     text: TextConfig | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
     tools: list[FunctionTool] | None = None
     # Refused unless they ask for nothing:
     access_programs: Any = None
@@ -176,8 +184,13 @@ class ResponsesAsk(Common, kw_only=True):
             "top_p": self.top_p,
             "max_tokens": self.max_output_tokens,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+    @property
+    def _choice(self) -> str | list[str] | None:
+        return forced_choice(self.tool_choice, [one.name for one in self.tools or ()])
 
     @property
     def conversation_id(self) -> str | None:
