@@ -135,13 +135,19 @@ async def place_after(kept: KeptResponse, sent: Sent) -> Place:
 
 def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place:
     """The same in a session that no store keeps."""
-    calls = [] if kept is None else [call.id for call in kept.answer.calls]
-    check_calls(sent.messages, calls)
-    place = begin_apart(client, sent)
     if kept is None:
-        return place
-    first = int(kept.branch.system is not None)
-    before = kept.session.messages.pick(kept.branch[first : first + kept.end])
+        return copied_on(client, None, 0, sent)
+    return copied_on(client, kept.branch, kept.end, sent)
+
+
+def copied_on(client: Client, branch: Branch | None, length: int, sent: Sent) -> Place:
+    """The same after so many messages of a branch, the system message aside."""
+    before: list[Message] = []
+    if branch is not None:
+        first = int(branch.system is not None)
+        before = branch.session.messages.pick(branch[first : first + length])
+    check_calls([*before, *sent.messages])
+    place = begin_apart(client, sent)
     place.session.add_messages(before, branches=place.branch)
     return replace(place, at=len(before))
 

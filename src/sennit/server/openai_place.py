@@ -130,7 +130,9 @@ def _known_by_name(client: Client, sent: Sent, named: Named) -> Place | None:
     session = client.opened(named.session)
     branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
     says_more = named.history == "whole" or sent.speaks or sent.answers
-    if branch is None or says_more or not _behaves(branch, sent.system or _system_text(branch)):
+    if branch is None or says_more:
+        return None
+    if sent.system is not None and not _behaves(branch, sent.system):
         return None
     return Place(branch, sent.messages, None)
 
@@ -183,7 +185,7 @@ def _said_on(branch: Branch, sent: Sent) -> Place:
     if sent.answers:
         check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
     if sent.system is not None:
-        _behave(branch, sent.system)
+        _behave(branch, sent.system, sent.lasting)
     return Place(branch, sent.messages, None)
 
 
@@ -214,7 +216,7 @@ def _matched(match: Match, sent: Sent) -> Place:
 def continued(place: Place, system: str | None) -> Place:
     """A place with this system message: the end of its branch, or else a fork there."""
     if place.at == place.branch.tail.total:
-        _behave(place.branch, system)
+        _behave(place.branch, system, system)
         return place
     return forked(place, _same_system(place.branch, system))
 
@@ -251,10 +253,11 @@ async def aside(place: Place, system: Message | UUID | None) -> Place:
     return replace(place, branch=fork, at=at)
 
 
-def _behave(branch: Branch, said: str | None) -> None:
-    """Have the branch's system message say this, or have none."""
+def _behave(branch: Branch, said: str | None, lasting: str | None) -> None:
+    """Have the branch's system message say this, of which so much is lasting, or have none."""
     if not _behaves(branch, said or ""):
-        system = None if said is None else system_message(said)
+        notes = None if lasting == said else {"lasting": lasting or ""}
+        system = system_message(said, notes) if said else None
         branch.session.set_branch_system(branch, system)
 
 

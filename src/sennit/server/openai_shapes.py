@@ -305,10 +305,11 @@ def refuse_unsupported(ask: Common) -> None:
         value = getattr(ask, name, None)
         if value is not None and value not in harmless:
             raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
-    _check_notes(ask.metadata or {})
+    check_notes(ask.metadata or {})
 
 
-def _check_notes(notes: Mapping[str, str]) -> None:
+def check_notes(notes: Mapping[str, str]) -> None:
+    """Raise Problem 400 for `metadata` that is more than OpenAI's clients may send."""
     if len(notes) > _MOST_NOTES:
         raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
     for name, value in notes.items():
