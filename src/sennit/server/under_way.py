@@ -7,8 +7,18 @@ there. When the server ends, each run is suspended, and any server can go on wit
 from __future__ import annotations
 
 import logging
-from asyncio import Future, Task, create_task, get_running_loop, shield, to_thread, wait
-from collections.abc import Hashable
+from asyncio import (
+    Future,
+    Task,
+    create_task,
+    current_task,
+    get_running_loop,
+    shield,
+    to_thread,
+    wait,
+)
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
 from typing import Any
 
 from sennit.messages.message import Message
@@ -29,7 +39,7 @@ class UnderWay:
     """The runs that are under way here."""
 
     def __init__(self) -> None:
-        self._tasks: dict[Task[None], ConversationSession] = {}
+        self._tasks: dict[Task[Any], ConversationSession] = {}
         self._by_place: dict[Hashable, ConversationSession] = {}
 
     def on(self, branch: Branch) -> ConversationSession | None:
@@ -86,6 +96,17 @@ class UnderWay:
                 del self._by_place[place]
             if not began.done():
                 began.cancel()
+
+    @contextmanager
+    def including(self, conversation: ConversationSession) -> Generator[None]:
+        """A run of the task that is running now counts as one of these: it is suspended too."""
+        task = current_task()
+        assert task is not None
+        self._tasks[task] = conversation
+        try:
+            yield
+        finally:
+            self._tasks.pop(task, None)
 
     async def suspend_all(self, seconds: float) -> None:
         """Suspend all runs, and wait until that is durable, but no longer than that."""
