@@ -24,6 +24,7 @@ from langgraph.types import Command, interrupt
 import sennit
 from sennit import Client, InstructionContent, Message, ValidationError
 from sennit.adapters.langgraph import SennitSaver
+from sennit.server.shapes import message_shape
 from sennit.stores.base import Store
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.sqlite import SQLiteStore
@@ -335,3 +336,14 @@ def test_checkpoints_are_not_found_as_if_someone_had_said_them(client: Client) -
     say(replying(SennitSaver(client)), "A bowline does not slip.")
     assert client.find("bowline") == []
     assert client.search_messages("bowline") == []
+
+
+def test_checkpoints_are_told_as_what_they_are_where_people_look(client: Client) -> None:
+    say(replying(SennitSaver(client)), "Hello")
+    (info,) = client.sessions()
+    shapes = [
+        message_shape(one) for one in client.session(info.id).get_branch("langgraph").messages
+    ]
+    assert {one.kind for one in shapes} == {"record"}
+    assert all(one.text.startswith("LangGraph ") and one.metadata == {} for one in shapes)
+    assert "checkpoint" in shapes[0].text

@@ -27,6 +27,7 @@ from sennit import (
     Client,
     Message,
     OutOfRangeError,
+    ToolPart,
 )
 from sennit.adapters.openai_agents import SennitSession
 
@@ -153,6 +154,18 @@ def test_pop_and_clear_change_this_branch_alone(client: Client) -> None:
 
     popped, left, other = asyncio.run(work())
     assert (popped, left, other) == (ITEMS[-1], ITEMS[:-1], ITEMS)
+
+
+def test_pop_gives_what_was_said_by_other_means_too(client: Client) -> None:
+    session = client.session("chat")
+    session.add_message("user", "Weather?")
+    session.add_message("assistant", [ToolPart("look", {"at": "sky"}, tool_id="c1")])
+    session.add_message(Message(AssistantResponseContent()), branches="main")
+    agents = SennitSession(client, "chat")
+    popped = asyncio.run(agents.pop_item())
+    assert popped is not None
+    assert (popped.get("type"), popped.get("call_id")) == ("function_call", "c1")
+    assert asyncio.run(agents.pop_item()) == {"role": "user", "content": "Weather?"}
 
 
 def test_a_fork_past_the_end_is_refused(client: Client) -> None:

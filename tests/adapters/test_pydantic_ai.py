@@ -18,12 +18,20 @@ from pydantic_ai.conversation_store import (
     InMemoryConversationStore,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 
 import sennit
-from sennit import Client
+from sennit import Client, Unset
 from sennit.adapters.pydantic_ai import SennitConversationStore, SennitMessageHistory
 from sennit.stores.postgres import PostgresStore
 
@@ -69,6 +77,23 @@ def test_a_history_reads_as_messages_and_can_be_forked(client: Client) -> None:
     other = history.fork("other")
     assert other.messages() == history.messages()
     assert other.branch == "other"
+
+
+def test_all_a_model_thinks_stands_where_it_thought_it(client: Client) -> None:
+    thoughts = [ThinkingPart("One."), ThinkingPart("Two."), ToolCallPart("look", {}, "c1")]
+    response = ModelResponse([*thoughts, TextPart("Seen.")])
+    SennitMessageHistory(client, "chat").add([response])
+    told = [
+        (one.content.kind, getattr(one.content, "reasoning", None))
+        for one in client.session("chat").default_branch.messages
+    ]
+    assert told == [
+        ("assistant_response", "One."),
+        ("assistant_response", "Two."),
+        ("action_request", None),
+        ("assistant_response", Unset),
+    ]
+    assert SennitMessageHistory(client, "chat").messages() == [response]
 
 
 def test_what_was_said_elsewhere_comes_as_model_messages(client: Client) -> None:

@@ -14,13 +14,14 @@ from uuid import uuid4
 import httpx
 import pytest
 
+import sennit
 from sennit import StoreError, ValidationError
 from sennit.server.app import endpoints
 from sennit.server.endpoint import Endpoint
 from sennit.server.serving import listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.tokens import SCOPES, add_token, new_token, read_tokens, revoke_token
-from tests.serving import Running, Talker, all_events, serving
+from tests.serving import Gate, Running, Talker, Told, all_events, events_in, serving
 
 TABLE = [one for one in endpoints() if one.path.startswith("/api/")]
 GUARDED = [one for one in TABLE if one.scope is not None]
@@ -305,3 +306,35 @@ def test_no_token_is_ever_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     ours = [one.getMessage() for one in caplog.records if not one.name.startswith("httpc")]
     assert secret not in "\n".join(ours)
     assert secret.rpartition("_")[2][:12] not in "\n".join(ours)
+
+
+def test_two_owners_of_one_archive_do_not_hear_or_stop_each_others_runs(tmp_path: Path) -> None:
+    """Whoever imports an archive has branches with the ids of whoever wrote it."""
+    store, tokens, gate = tmp_path / "s.db", tmp_path / "tokens.json", Gate()
+    with sennit.open(tmp_path / "first.db") as first:
+        first.session("demo").add_message("user", "Hello")
+        first.export(tmp_path / "demo.zip")
+    for user in ("alice", "bob"):
+        with sennit.open(store, tenant="acme", user=user) as client:
+            client.import_(tmp_path / "demo.zip")
+    secrets = {user: token(tokens, user) for user in ("alice", "bob")}
+    branch = "/api/sessions/demo/branches/main"
+    with serving(store, models=[Talker(gate=gate)], tokens=tokens) as server:
+        alice, bob = (server.as_holder(secrets[user]) for user in ("alice", "bob"))
+        with bob.stream("GET", f"{branch}/events?follow=true") as answer:
+            heard = events_in(answer.iter_lines())
+            hers = alice.post(f"{branch}/runs", json={"text": "A secret"}).json()
+            gate.reached()
+            assert alice.get(branch).json()["id"] == bob.get(branch).json()["id"]
+            assert not bob.get(branch).json()["running"]
+            assert bob.post(f"{branch}/cancel", json={}).json() == {"cancelled": False}
+            assert not bob.post(f"{branch}/steer", json={"text": "No!"}).json()["running"]
+            gate.open()
+            assert list(events_of(alice, hers["events"]))[-1].data["result"]["success"]
+            his = bob.post(f"{branch}/runs", json={"text": "Hi"}).json()["run"]["id"]
+            assert next(heard).data["run_id"] == his
+
+
+def events_of(client: httpx.Client, path: str) -> Iterator[Told]:
+    with client.stream("GET", path) as answer:
+        yield from events_in(answer.iter_lines())

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 import sennit
 from sennit.server.tokens import Scope, add_token, new_token
 from sennit.testing import ScriptedModel
-from tests.serving import Running, serving
+from tests.serving import Gate, Running, all_events, serving
 
 READING = ["search", "list_sessions", "read_session", "list_files", "read_file"]
 WRITING = ["write_file", "add_message", "fork_session"]
@@ -266,3 +267,57 @@ def test_what_is_no_mcp_is_answered_with_an_error(one_server: Running) -> None:
     assert one_server.http.post("/mcp", content=b"{", headers=headers).status_code == 400
     huge = b"[" + b"1," * 5_000_000 + b"1]"
     assert one_server.http.post("/mcp", content=huge, headers=headers).status_code == 413
+
+
+def test_an_answer_under_way_is_suspended_when_the_server_stops(store: Path) -> None:
+    gate, branch = Gate(), "/api/sessions/knots/branches/main"
+
+    async def slow(_request: Any) -> str:
+        await gate.pass_through()
+        return "Never said."
+
+    async def go_on(client: McpClient) -> str:
+        return await refused(client, "continue_session", session="knots", text="Another?")
+
+    with ThreadPoolExecutor(1) as pool:
+        with serving(store, models=[ScriptedModel([slow], name="sage")]) as server:
+            answer = pool.submit(asked, server.url, go_on)
+            gate.reached()
+        assert "can be resumed" in answer.result(30)
+    with serving(store, models=[ScriptedModel(["The sheet bend."], name="sage")]) as server:
+        assert server.get(branch).json()["interrupted"] is True
+        events = server.post(f"{branch}/resume").json()["events"]
+        all_events(server, events)
+        said = server.get(f"{branch}/messages").json()["messages"]
+        assert [one["text"] for one in said][-2:] == ["Another?", "The sheet bend."]
+
+
+def test_looking_at_a_session_changes_nothing(server: Running, store: Path) -> None:
+    server.post("/api/sessions", {"key": "empty"})
+    server.post("/api/sessions", {"key": "odd"})
+    server.post("/api/sessions/odd/branches", {"name": "side"})
+
+    async def look(client: McpClient) -> tuple[str, Any]:
+        why = await refused(client, "read_session", session="empty")
+        return why, await told(client, "read_session", session="odd")
+
+    why, odd = asked(server.url, look)
+    assert "Nothing has been said" in why
+    assert odd["branches"] == ["side"]
+    assert server.get("/api/sessions/empty").json()["branches"] == []
+
+
+def test_sessions_are_listed_page_by_page(server: Running) -> None:
+    for number in range(3):
+        server.post("/api/sessions", {"key": f"page {number}"})
+
+    async def look(client: McpClient) -> list[str]:
+        names, before = [], None
+        while True:
+            given = {} if before is None else {"before": before}
+            page = await told(client, "list_sessions", contains="page", limit=2, **given)
+            names += [one["session"] for one in page["sessions"]]
+            if (before := page["next"]) is None:
+                return names
+
+    assert asked(server.url, look) == ["page 2", "page 1", "page 0"]

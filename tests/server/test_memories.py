@@ -143,6 +143,23 @@ def test_usage_is_told_by_day_and_session(server: Running, branch: str) -> None:
     assert sum(one["turns"] for one in told["sessions"]) == today["turns"]
 
 
+def test_usage_of_many_sessions_can_be_added_up_page_by_page(server: Running, branch: str) -> None:
+    for _ in range(2):
+        all_events(server, run(server, new_branch(server))["events"])
+    whole = server.get("/api/usage").json()
+    assert whole["next"] is None
+    turns, before = 0, None
+    while True:
+        query = {"limit": 1} | ({} if before is None else {"before": before})
+        page = server.get("/api/usage", params=query).json()
+        assert len(page["sessions"]) <= 1
+        turns += sum(one["turns"] for one in page["days"])
+        if (before := page["next"]) is None:
+            break
+    assert turns == sum(one["turns"] for one in whole["days"]) >= 3
+    assert server.get("/api/usage", params={"before": "yesterday"}).status_code == 422
+
+
 def test_a_message_is_labelled_and_the_label_taken_back(server: Running, branch: str) -> None:
     answer = server.get(f"{branch}/messages").json()["messages"][-1]["id"]
     path = f"{branch}/messages/{answer}/label"

@@ -312,6 +312,18 @@ def test_an_answer_that_was_cut_off_says_so() -> None:
         assert chat.ask(USER, max_tokens=2).choices[0].finish_reason == "length"
 
 
+def test_a_model_can_be_made_to_call_a_tool() -> None:
+    named = {"type": "function", "function": {"name": "weather"}}
+    call = [ToolCall("weather", {"city": "Oslo"})]
+    with served(call, call, "Fine.") as chat:
+        answer = chat.ask(USER, tools=[WEATHER], tool_choice="required")
+        assert answer.choices[0].finish_reason == "tool_calls"
+        chat.ask(USER, tools=[WEATHER], tool_choice=named)
+        chat.ask(USER, tools=[WEATHER], tool_choice="auto")
+        choices = [one.params.get("tool_choice") for one in chat.model.requests]
+        assert choices == ["required", ["weather"], None]
+
+
 def test_nothing_is_kept_of_what_is_not_to_be_stored() -> None:
     with served("The bowline.") as chat:
         assert chat.ask(USER, store=False).choices[0].message.content == "The bowline."
@@ -323,7 +335,9 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
         ({"logit_bias": {"50256": -100}}, "logit_bias"),
-        ({"tool_choice": "required", "tools": [WEATHER]}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "sun"}}}, "tool_choice"),
+        ({"tool_choice": {"type": "allowed_tools"}, "tools": [WEATHER]}, "tool_choice.type"),
         ({"temperature": "hot"}, "temperature"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"tools": [{"type": "function", "function": {"name": "no good"}}]}, "tools[0]"),

@@ -246,6 +246,14 @@ def test_a_model_that_fails_is_told_and_can_be_tried_again() -> None:
         assert kept.status == "failed"
 
 
+def test_a_model_can_be_made_to_call_a_function() -> None:
+    named = {"type": "function", "name": "weather"}
+    with served([ToolCall("weather", {"city": "Oslo"})]) as chat:
+        told = respond(chat, "Oslo?", tools=[WEATHER], tool_choice=named)
+        assert told.tool_choice.name == told.output[0].name == "weather"
+        assert chat.model.requests[0].params["tool_choice"] == ["weather"]
+
+
 def test_an_answer_that_was_cut_off_is_incomplete() -> None:
     with served(Reply((Text("The bow"),), "length", Usage(3, 2))) as chat:
         response = respond(chat, "Name a knot.", max_output_tokens=2)
@@ -259,7 +267,9 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tool_choice": "required", "tools": [WEATHER]}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "name": "sun"}}, "tool_choice"),
+        ({"tool_choice": {"type": "mcp", "name": "x"}, "tools": [WEATHER]}, "tool_choice.type"),
         ({"previous_response_id": "resp_none"}, "previous_response_id"),
         ({"previous_response_id": "resp_x", "conversation": "y"}, "conversation"),
         ({"temperature": "warm"}, "temperature"),

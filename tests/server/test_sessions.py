@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from tests.serving import Running, serving
+import sennit
+from tests.serving import Running, serving, texts
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +69,17 @@ def test_a_key_that_is_taken_is_a_conflict(server: Running) -> None:
     answer = server.post("/api/sessions", {"key": "taken"})
     assert answer.status_code == 409
     assert answer.json()["error"]["code"] == "exists"
+
+
+def test_making_a_session_that_was_cut_off_half_way_can_be_repeated(tmp_path: Path) -> None:
+    ask = {"key": "chat", "system": "Be brief.", "metadata": {"a": 1}}
+    with sennit.open(tmp_path / "s.db") as client:
+        client.session("chat", metadata={"a": 1})
+    with serving(tmp_path / "s.db") as server:
+        assert server.post("/api/sessions", {**ask, "metadata": {}}).status_code == 409
+        assert server.post("/api/sessions", ask).status_code == 201
+        assert texts(server, "/api/sessions/chat/branches/main") == ["Be brief."]
+        assert server.post("/api/sessions", ask).status_code == 409
 
 
 def test_sessions_are_listed_page_by_page(tmp_path: Path) -> None:

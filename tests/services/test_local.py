@@ -175,7 +175,8 @@ def never(word: str) -> dict[str, Any]:
 
 
 def test_a_tool_is_called_by_name_with_arguments_of_its_schema() -> None:
-    asked = request("What is the weather in Paris?", tools=(WEATHER,), params=never("answer"))
+    params = {"tool_choice": "required", "max_tokens": 60, "temperature": 0}
+    asked = request("What is the weather in Paris?", tools=(WEATHER,), params=params)
     deltas = run(deltas_of(asked))
     calls, end = deltas[:-1], deltas[-1]
     assert isinstance(end, Finished)

@@ -50,6 +50,7 @@ def test_every_known_parameter_is_taken_or_refused_by_name() -> None:
         "frequency_penalty": 0.5,
         "timeout": 2,
         "parallel_tool_calls": True,
+        "tool_choice": None,
         "reasoning": "off",
         "extra_body": {"top_k": 3},
     }

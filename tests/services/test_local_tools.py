@@ -92,6 +92,12 @@ def test_an_answer_streams_before_its_form_is_complete() -> None:
     assert [list(reader.feed(piece)) for piece in ('{"ans', 'wer": "Go')][1] != []
 
 
+def test_a_model_that_has_to_call_a_tool_has_no_form_to_answer_in() -> None:
+    tool = ToolSchema("go", "", {"type": "object"})
+    forms = tools_schema([tool], ModelSchema("Out", {"type": "object"}), may_answer=False)["anyOf"]
+    assert [one["properties"]["tool"] for one in forms] == [{"const": "go"}]
+
+
 def test_references_still_lead_to_their_definitions() -> None:
     parameters = {
         "type": "object",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -184,6 +185,7 @@ ALL: dict[str, Any] = {
     "frequency_penalty": 0.2,
     "timeout": 60,
     "parallel_tool_calls": False,
+    "tool_choice": "required",
     "reasoning": "low",
     "extra_body": {"mine": 1},
     "extra_headers": {"x-mine": "1"},
@@ -201,6 +203,7 @@ def test_every_param_reaches_openai(server: WireServer, openai: ProviderModel) -
         "low",
         1,
     )
+    assert body["tool_choice"] == "required"
     assert server.asked[-1].headers["x-mine"] == "1"
 
 
@@ -213,7 +216,7 @@ def test_what_anthropic_can_do_reaches_it(server: WireServer, anthropic: Provide
     body = sent(server, anthropic, request(tools=(LOOK,), params=params))
     assert (body["temperature"], body["top_p"], body["max_tokens"]) == (0.5, 0.9, 100)
     assert (body["stop_sequences"], body["mine"]) == (["END"], 1)
-    assert body["tool_choice"]["disable_parallel_tool_use"] is True
+    assert body["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
     assert server.asked[-1].headers["x-mine"] == "1"
 
 
@@ -225,7 +228,25 @@ def test_what_google_can_do_reaches_it(server: WireServer, google: ProviderModel
     assert (config["maxOutputTokens"], config["stopSequences"]) == (100, ["END"])
     assert (config["presencePenalty"], config["frequencyPenalty"]) == (0.1, 0.2)
     assert "thinkingConfig" in config
+    assert body["toolConfig"]["functionCallingConfig"]["mode"] == "ANY"
     assert server.asked[-1].headers["x-mine"] == "1"
+
+
+def test_one_tool_of_several_can_be_asked_for(server: WireServer, openai: ProviderModel) -> None:
+    both = (LOOK, replace(LOOK, name="other"))
+    body = sent(server, openai, request(tools=both, params={"tool_choice": ["look"]}))
+    assert body["tool_choice"] == {"type": "function", "function": {"name": "look"}}
+    assert len(body["tools"]) == 2
+
+
+@pytest.mark.parametrize("choice", [["look", "nothing"], ["nothing"]])
+def test_a_tool_that_is_not_offered_cannot_be_asked_for(
+    openai: ProviderModel, choice: list[str]
+) -> None:
+    with pytest.raises(ValidationError, match=r"nothing.*'look'"):
+        asked(openai, request(tools=(LOOK,), params={"tool_choice": choice}))
+    with pytest.raises(ValidationError, match="none"):
+        asked(openai, request(params={"tool_choice": "required"}))
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high"])

@@ -207,6 +207,38 @@ def test_an_erasure_is_seen_though_the_branch_that_showed_it_is_gone(path: Path)
     same(one, two)
 
 
+def test_several_messages_are_erased_in_one_step_or_none_of_them(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    for word in "abcd":
+        one.add_message("user", word)
+    fork = one.fork("main", at=2, name="fork")
+    two.refresh()
+    with pytest.raises(NotFoundError):
+        one.remove_messages([fork[0], user("never said")])
+    assert said(fork) == ["a", "b", "c"]
+    gone = one.remove_messages([fork[2], fork[0], fork[0]])
+    assert [one.rendered for one in gone] == ["Instruction: c", "Instruction: a"]
+    assert said(one.default_branch) == ["b", "d"]
+    one.default_branch.grant(resources={"a"})  # knows the version the store has
+    two.refresh()
+    same(one, two)
+    assert one.remove_messages([]) == []
+
+
+def test_a_session_described_otherwise_is_so_for_everybody(path: Path) -> None:
+    clients = [sennit.open(path) for _ in range(2)]
+    one, two = (client.session("chat") for client in clients)
+    one.add_message("user", "Hello")
+    one.describe({"title": "Knots"})
+    two.refresh()
+    assert two.metadata == one.metadata == {"title": "Knots"}
+    assert clients[1].session_info("chat").metadata == {"title": "Knots"}
+    two.describe({})
+    assert reopened(path, "chat").metadata == {}
+    with pytest.raises(sennit.ValidationError):
+        one.describe({"title": object()})
+
+
 def test_a_deleted_session_is_gone_and_writing_to_it_says_so(path: Path) -> None:
     client = sennit.open(path)
     session = client.session("chat")

@@ -394,3 +394,9 @@ def test_an_error_that_nobody_expected_ends_the_run_once() -> None:
         result.raise_for_error()
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     assert Talk("Fine.").run().success
+
+
+def test_a_call_that_is_forced_is_forced_once() -> None:
+    talk = Talk([ADD], "Three.")
+    assert talk.run(tool_choice=["add"]).answer == "Three."
+    assert [one.params for one in talk.model.requests] == [{"tool_choice": ["add"]}, {}]

@@ -143,7 +143,8 @@ class Family:
         based_on = "" if before is None else str(before.message)
         id = uuid5(self.session.id, f"{name}\n{based_on}")
         try:
-            self._log.add(self.session, [*said, self._log.record(data, id)])
+            about = f"Pydantic AI's record of {name}"
+            self._log.add(self.session, [*said, self._log.record(data, about, id)])
         except ExistsError as error:
             raise ConflictError(f"The conversation {name!r} was changed meanwhile.") from error
         self.follow(self.session)
@@ -200,8 +201,7 @@ class Family:
         branch = self.session.get_branch(conversation, None)
         if branch is not None:
             self.session.remove_branch(branch)
-        for message in self._unreachable():
-            self.session.remove_message(message)
+        self.session.remove_messages(self._unreachable())
         self.follow(self.session)
         return True
 
@@ -253,7 +253,8 @@ class Families:
         family = None if forked_from is None else self.of(forked_from)
         root = None if family is None else family.session.key
         # Whoever makes this session first decides where the conversation is.
-        metadata = None if root is None else {_ROOT: root}
+        title = f"{_KEY}{conversation} (in {root})"
+        metadata = None if root is None else {_ROOT: root, "title": title}
         self._client.session(_KEY + conversation, metadata=metadata)
         made = self.of(conversation)
         if made is None:

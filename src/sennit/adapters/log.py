@@ -15,7 +15,7 @@ from uuid import UUID
 from sennit.adapters.place import named_branch
 from sennit.api.session import Session
 from sennit.messages.content import InstructionContent
-from sennit.messages.message import Message
+from sennit.messages.message import ABOUT, Message
 
 
 class Log:
@@ -28,9 +28,9 @@ class Log:
         self._seen = 0
         self._last: UUID | None = None
 
-    def record(self, data: Mapping[str, Any], id: UUID | None = None) -> Message:
-        """A message that carries data."""
-        return Message(InstructionContent(), id=id, metadata={self.name: data})
+    def record(self, data: Mapping[str, Any], about: str, id: UUID | None = None) -> Message:
+        """A message that carries data; `about` tells people who look at it what it is."""
+        return Message(InstructionContent(), id=id, metadata={self.name: data, ABOUT: about})
 
     def add(self, session: Session, messages: Sequence[Message]) -> None:
         """Put messages at the end, all or none; raises ExistsError for an id that is taken."""

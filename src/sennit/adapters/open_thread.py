@@ -43,7 +43,7 @@ class OpenThread:
     def write(self, *records: Mapping[str, Any]) -> None:
         """Add records, all or none."""
         with self.lock:
-            self._log.add(self._session, [self._log.record(one) for one in records])
+            self._log.add(self._session, [self._log.record(one, _about(one)) for one in records])
             self.follow(self._session)
 
     def records(self) -> list[Mapping[str, Any]]:
@@ -60,6 +60,16 @@ class OpenThread:
             erased, values = self.known.without(gone)
             if values:
                 self.write({"values": [list(one) for one in values]})
-            for message in erased:
-                self._session.remove_message(message)
+            self._session.remove_messages(erased)
             self.follow(self._session)
+
+
+def _about(record: Mapping[str, Any]) -> str:
+    """What a record is, for people."""
+    match record:
+        case {"put": {"id": id, "ns": ns}}:
+            return f"LangGraph checkpoint {id}{f' of {ns}' if ns else ''}"
+        case {"writes": {"id": id, "task": task}}:
+            return f"LangGraph writes of task {task} after checkpoint {id}"
+        case _:
+            return "LangGraph values"

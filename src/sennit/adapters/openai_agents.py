@@ -75,12 +75,13 @@ class SennitSession:
     def _pop(self) -> TResponseInputItem | None:
         branch = self._place.open()
         with branch.session.lock:
-            last = self._place.said(1)
-            if not last:
-                return None
-            branch.pop()
-        items = _FORM.theirs(last) or list(_FORM.tell([last[0].chat_msg]))
-        return cast("TResponseInputItem", items[-1])
+            while last := self._place.said(1):
+                branch.pop()
+                # A call alone is told with a result that it lacks; it is the first of the two.
+                items = _FORM.theirs(last) or list(_FORM.tell([last[0].chat_msg]))
+                if items:
+                    return cast("TResponseInputItem", items[0])
+        return None
 
     async def clear_session(self) -> None:
         """Take everything off the branch; `client.delete_session` erases it for good."""

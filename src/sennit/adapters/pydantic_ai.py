@@ -222,11 +222,16 @@ def _contents(message: ModelMessage) -> Iterator[MessageContent]:
                 failed = part.outcome != "success"
                 yield result(part.tool_call_id, part.model_response_object(), failed=failed)
             case "thinking":
+                if thought:
+                    yield answer("", thought)
                 thought = part.content
             case "text":
                 yield answer(part.content, thought)
                 thought = ""
             case "tool-call":
+                if thought:
+                    yield answer("", thought)
+                thought = ""
                 yield call(part.tool_name, part.args or {}, part.tool_call_id)
             case _:
                 pass

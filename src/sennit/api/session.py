@@ -214,22 +214,22 @@ class Session(SessionCore):
         if self._memory.made is not None:
             self._memory.made.noticed(self, messages, branches)
 
-    def remove_message(self, message: Ref) -> Message:
-        """Take a message off all branches and out of the session, with what was learnt from it.
+    def remove_messages(self, messages: Iterable[Ref]) -> list[Message]:
+        """Take messages off all branches and out of the session, with what was learnt from them.
 
-        What was said elsewhere too is remembered on. Raises NotFoundError.
+        What was said elsewhere too is remembered on. Raises NotFoundError, and removes none then.
         """
-        erase = partial(super().remove_message, message)
         if self.keeper is None:  # nothing is learnt where nothing is kept
-            return erase()
+            return super().remove_messages(messages)
         with self.lock:
-            found = self.messages.get(message)
+            found = list(dict.fromkeys(map(self.messages.get, messages)))
+            erase = partial(super().remove_messages, found)
             if not self._is_committed():
                 erase()
                 if not self._is_committed():
                     return found
                 erase = partial(_given, found)  # a commit has come in between
-            return self.memory.remove_message(self, found, erase)
+            return self.memory.remove_messages(self, found, erase)
 
     def _is_committed(self) -> bool:
         """Whether anything of it may have been remembered; asked of the store."""
@@ -237,7 +237,7 @@ class Session(SessionCore):
             self.archives.number or self.keeper.archived(after=0)
         )
 
-    aremove_message = async_twin(remove_message)
+    aremove_messages = async_twin(remove_messages)
 
     def used(
         self,
@@ -381,5 +381,5 @@ def operation_registry(operations: Any) -> OperationRegistry:
     return operations
 
 
-def _given(message: Message) -> Message:
-    return message
+def _given(messages: list[Message]) -> list[Message]:
+    return messages

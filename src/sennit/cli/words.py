@@ -36,6 +36,8 @@ def one_line(text: str, width: int = LINE) -> str:
 
 def said(message: Message) -> str:
     """What a message says, as text; a call and its result in one line each."""
+    if (about := message.about) is not None:
+        return f"[{clean(about)}]"
     match message.content:
         case ActionRequestContent() as call:
             return call_card(call)

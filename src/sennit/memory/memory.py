@@ -260,11 +260,11 @@ class Memory(Memories):
         with self._one:
             return undo(self.realm, commit_id(task_id))
 
-    def remove_message(
-        self, session: SessionCore, message: Message, erase: Callable[[], Message]
-    ) -> Message:
-        """Erase a message, and what was learnt from it; see `Session.remove_message`."""
-        return removal.remove(self.realm, session.id, message.id, erase)
+    def remove_messages(
+        self, session: SessionCore, messages: Sequence[Message], erase: Callable[[], list[Message]]
+    ) -> list[Message]:
+        """Erase messages, and what was learnt from them; see `Session.remove_messages`."""
+        return removal.remove(self.realm, session.id, [one.id for one in messages], erase)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int

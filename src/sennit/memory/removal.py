@@ -21,23 +21,29 @@ from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.keeper import message_from
 from sennit.stores.commits import CommitRecord, PutCommit
+from sennit.stores.files import FileRecord
 
 _T = TypeVar("_T")
 _TRIES = 5
 
 
-def remove(realm: Realm, session: UUID, message: UUID, erase: Callable[[], _T]) -> _T:
-    """Erase a message of the user's by `erase`, and what was learnt from it."""
-    covering = [one.id for one in _commits(realm, session) if message in one.entries]
-    learnt = forget_derived(realm, session, message)
+def remove(realm: Realm, session: UUID, messages: Sequence[UUID], erase: Callable[[], _T]) -> _T:
+    """Erase messages of the user's by `erase`, and what was learnt from them."""
+    gone = set(messages)
+    covering = [one.id for one in _commits(realm, session) if not gone.isdisjoint(one.entries)]
+    learnt = _forget(realm, session, messages)
     erased = erase()
     for commit in _commits(realm, session):
         if commit.state == "open" or commit.id in covering:
             _tell_anew(realm, session, commit.id)
-    learnt += forget_derived(realm, session, message)  # a commit may have ended in between
+    learnt += _forget(realm, session, messages)  # a commit may have ended in between
     if learnt or covering:
         realm.store.scrub()
     return erased
+
+
+def _forget(realm: Realm, session: UUID, messages: Sequence[UUID]) -> list[FileRecord]:
+    return [file for one in messages for file in forget_derived(realm, session, one)]
 
 
 def _commits(realm: Realm, session: UUID) -> Sequence[CommitRecord]:

@@ -30,6 +30,8 @@ SenderRecipient: TypeAlias = MessageRole | str | UUID
 """Who sent or gets a message: a role, a name, or the id of a branch, session or agent."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+ABOUT = "about"
+"""Under this name in its metadata, a message that only carries data says what it is."""
 _KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
 _IN_BODY = frozenset({"_content", "_sender", "_recipient", "_metadata"})
 _CONTENTS = frozenset(CONTENT_KINDS.values())
@@ -94,6 +96,12 @@ class Message(Element):
     def content(self) -> MessageContent:
         """What is said."""
         return self._content
+
+    @property
+    def about(self) -> str | None:
+        """What it is, if it says nothing and is there for the data it carries; else None."""
+        told = self.metadata.get(ABOUT) if self._content.empty else None
+        return told if isinstance(told, str) else None
 
     @property
     def role(self) -> MessageRole:

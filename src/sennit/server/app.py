@@ -17,6 +17,7 @@ from sennit.server import (
     memories,
     messages,
     openai_chat,
+    openai_conversations,
     openai_responses,
     openapi,
     places,
@@ -48,6 +49,7 @@ _ROOMS = (
     finding,
     usage,
     openai_chat,
+    openai_conversations,
     openai_responses,
 )
 

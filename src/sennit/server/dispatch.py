@@ -143,10 +143,14 @@ def _decoded(piece: str) -> str:
     return found
 
 
-def _query(scope: HttpScope) -> dict[str, str]:
+def _query(scope: HttpScope) -> dict[str, Any]:
+    """The query; what is named like `include[]` may be said several times, and is a list."""
     pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    found: dict[str, str] = {}
+    found: dict[str, Any] = {}
     for name, value in pairs:
+        if name.endswith("[]"):
+            found.setdefault(name, []).append(value)
+            continue
         if name in found:
             raise Problem(422, "invalid", f"{name!r} stands twice in the query.", param=name)
         found[name] = value

@@ -103,7 +103,7 @@ def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
         raise Problem(400, "too_deep", "The body is nested too deeply.") from None
 
 
-def read_query(given: dict[str, str], kind: type[_T]) -> _T:
+def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
     """The query as a shape; raises Problem 422 for what does not fit."""
     try:
         return msgspec.convert(given, kind, strict=False)

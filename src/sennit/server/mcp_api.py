@@ -200,4 +200,4 @@ class McpFace:
         request: Any = context.request
         caller: Caller = request.scope["state"]["caller"]
         model = next(iter(self._server.models.values()), None)
-        return Reach(caller.client, caller.scopes, model)
+        return Reach(caller.client, caller.scopes, model, self._server.runs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,14 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.clock import from_datetime, to_iso
-from sennit.errors import OutOfRangeError, ValidationError
+from sennit.errors import ConflictError, NotFoundError, OutOfRangeError, ValidationError
 from sennit.memory.context import MemoryContext
 from sennit.memory.entry import Entry
 from sennit.memory.values import Category
 from sennit.messages.message import Message
+from sennit.server.sessions import as_cursor, cursor
 from sennit.server.shapes import message_shape
 from sennit.server.tokens import Scope
+from sennit.server.under_way import UnderWay
 from sennit.services.model import Model
+from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
 
 LETTERS = 24_000
@@ -42,6 +45,8 @@ class Reach:
     scopes: frozenset[Scope]
     model: Model | None = None
     """Who continues a session; None if nobody can."""
+    runs: UnderWay = field(default_factory=UnderWay)
+    """Where runs are known that are suspended when the server stops."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller may use tools of a scope."""
@@ -55,7 +60,7 @@ class Arguments(BaseModel):
 
 
 _SESSION = Field(min_length=1, description="The session's key or id, as list_sessions gives it.")
-_BRANCH = Field(None, description="A branch by name or id; by default the one named main.")
+_BRANCH = Field(None, description="A branch by name or id; by default main, or else the first.")
 
 
 class Search(Arguments):
@@ -73,6 +78,7 @@ class ListSessions(Arguments):
     """Which sessions."""
 
     contains: str | None = Field(None, description="Only those whose key holds this.")
+    before: str | None = Field(None, description="The `next` of the page before.")
     limit: int = Field(20, ge=1, le=100)
 
 
@@ -144,17 +150,17 @@ async def search(reach: Reach, asked: Search) -> dict[str, Any]:
 
 async def list_sessions(reach: Reach, asked: ListSessions) -> dict[str, Any]:
     """Sessions, the one changed last first."""
-    found = await reach.client.asessions(contains=asked.contains, limit=asked.limit)
-    return {
-        "sessions": [
-            {
-                "session": one.key or str(one.id),
-                "id": str(one.id),
-                "updated_at": to_iso(from_datetime(one.updated_at)),
-            }
-            for one in found
-        ]
-    }
+    before = None if asked.before is None else cursor(asked.before)
+    found = await reach.client.asessions(contains=asked.contains, before=before, limit=asked.limit)
+    told = [
+        {
+            "session": one.key or str(one.id),
+            "id": str(one.id),
+            "updated_at": to_iso(from_datetime(one.updated_at)),
+        }
+        for one in found
+    ]
+    return {"sessions": told, "next": as_cursor(found[-1]) if len(found) == asked.limit else None}
 
 
 async def read_session(reach: Reach, asked: ReadSession) -> dict[str, Any]:
@@ -260,7 +266,10 @@ async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, An
     conversation = session.conversation(
         branch, model=reach.model, contexts=[MemoryContext(session.memory)]
     )
-    result = (await conversation.say(asked.text)).raise_for_error()
+    with reach.runs.including(conversation):
+        result = (await conversation.say(asked.text)).raise_for_error()
+    if result.stop_reason == "suspended":
+        raise ConflictError("The server stops, so the answer has to wait; the run can be resumed.")
     return {
         "branch": branch.name,
         "answer": _cut(result.answer, LETTERS),
@@ -270,7 +279,15 @@ async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, An
 
 
 def _branch(session: Session, named: str | None) -> Branch:
-    return session.default_branch if named is None else session.get_branch(named)
+    """The branch that is meant; looking at a session makes none. Raises NotFoundError."""
+    if named is not None:
+        return session.get_branch(named)
+    found = session.get_branch(DEFAULT_BRANCH, None)
+    if found is None:
+        found = next(iter(session.branches), None)
+    if found is None:
+        raise NotFoundError("Nothing has been said in this session yet; add_message begins it.")
+    return found
 
 
 def _cut(text: str, most: int) -> str:
@@ -305,7 +322,7 @@ OFFERS: dict[str, Offer] = {
         ),
         Offer(
             name="list_sessions",
-            about="List past sessions, the one changed last first.",
+            about="List past sessions, the one changed last first; more with `before`.",
             takes=ListSessions,
             scope="read",
             run=list_sessions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -14,6 +15,7 @@ from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
     MessageRole,
+    SystemContent,
 )
 from sennit.messages.message import Message
 from sennit.messages.native import tool_text
@@ -23,10 +25,12 @@ from sennit.server.openai_shapes import (
     Function,
     JsonObjectFormat,
     JsonSchema,
+    NamedFunction,
     ReasoningEffort,
     StreamOptions,
     TextFormat,
     bad,
+    forced_choice,
 )
 from sennit.server.openai_wire import (
     Answer,
@@ -112,6 +116,12 @@ class FunctionTool(Function, frozen=True, kw_only=True):
     type: Literal["function"]
 
 
+class ChosenFunction(NamedFunction, frozen=True, kw_only=True):
+    """The one function that is to be called, as this endpoint has it."""
+
+    type: Literal["function"]
+
+
 class SchemaFormat(JsonSchema, frozen=True, kw_only=True):
     """An answer that follows a schema, as this endpoint has it."""
 
@@ -156,7 +166,7 @@ class ResponsesAsk(Common, kw_only=True):
     reasoning: Reasoning | None = None
     stream_options: StreamOptions | None = None
     text: TextConfig | None = None
-    tool_choice: Literal["none", "auto", "required"] | dict[str, Any] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
     tools: list[FunctionTool] | None = None
     # Refused unless they ask for nothing:
     access_programs: Any = None
@@ -176,8 +186,13 @@ class ResponsesAsk(Common, kw_only=True):
             "top_p": self.top_p,
             "max_tokens": self.max_output_tokens,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+    @property
+    def _choice(self) -> str | list[str] | None:
+        return forced_choice(self.tool_choice, [one.name for one in self.tools or ()])
 
     @property
     def conversation_id(self) -> str | None:
@@ -212,6 +227,15 @@ def sent_items(
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
+    found = items_in(given, "input", lasting)
+    if not found.messages:
+        raise bad("input", "There must be at least one item that says something.")
+    both = "\n\n".join(one for one in (instructions, found.lasting) if one)
+    return replace(found, system=both or None)
+
+
+def items_in(given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None) -> Sent:
+    """What items say, after what `lasting` says; raises Problem 400, naming the item."""
     system = [] if lasting is None else [lasting]
     said: list[Message] = []
     for at, one in enumerate(given):
@@ -222,12 +246,9 @@ def sent_items(
             else:
                 said += _said(item)
         except (ValidationError, msgspec.ValidationError) as error:
-            raise bad(f"input[{at}]", str(error)) from None
-    if not said:
-        raise bad("input", "There must be at least one item that says something.")
+            raise bad(f"{param}[{at}]", str(error)) from None
     lasts = "\n\n".join(system) or None
-    both = "\n\n".join(one for one in (instructions, lasts) if one)
-    return Sent(both or None, tuple(said), lasts)
+    return Sent(lasts, tuple(said), lasts)
 
 
 def _read(item: Mapping[str, Any]) -> msgspec.Struct:
@@ -287,23 +308,32 @@ def items_of(message: Message) -> Iterator[dict[str, Any]]:
             "output": tool_text(content),
         }
     elif isinstance(content, InstructionContent):
-        yield _input_item(message, content)
+        yield _input_item(message, "user", _input_parts(content))
+    elif isinstance(content, SystemContent):
+        yield _input_item(message, "system", [_input_text(content.system_message or "")])
 
 
-def _input_item(message: Message, content: InstructionContent) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [{"type": "input_text", "text": content.instruction or ""}]
-    detail = content.image_detail or "auto"
-    parts += [
-        {"type": "input_image", "image_url": url, "detail": detail, "file_id": None}
-        for url in content.images or ()
-    ]
+def _input_item(message: Message, role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "id": f"msg_{message.id.hex}",
         "type": "message",
         "status": "completed",
-        "role": "user",
+        "role": role,
         "content": parts,
     }
+
+
+def _input_parts(content: InstructionContent) -> list[dict[str, Any]]:
+    detail = content.image_detail or "auto"
+    images = [
+        {"type": "input_image", "image_url": url, "detail": detail, "file_id": None}
+        for url in content.images or ()
+    ]
+    return [_input_text(content.instruction or ""), *images]
+
+
+def _input_text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
 
 
 def text_part(text: str) -> dict[str, Any]:

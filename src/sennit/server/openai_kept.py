@@ -19,6 +19,7 @@ from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.openai_output import Head
 from sennit.server.openai_place import Place, begin_apart, continued
+from sennit.server.openai_shelf import SOURCE
 from sennit.server.openai_wire import Answer, Sent, answer_at, check_calls
 from sennit.server.owners import Caller
 from sennit.sessions.branch import Branch
@@ -135,22 +136,40 @@ async def place_after(caller: Caller, kept: KeptResponse, sent: Sent) -> Place:
 
 def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place:
     """The same in a session that no store keeps."""
-    calls = [] if kept is None else [call.id for call in kept.answer.calls]
-    check_calls(sent.messages, calls)
-    place = begin_apart(client, sent)
     if kept is None:
-        return place
-    first = int(kept.branch.system is not None)
-    before = kept.session.messages.pick(kept.branch[first : first + kept.end])
+        return copied_on(client, None, 0, sent)
+    return copied_on(client, kept.branch, kept.end, sent)
+
+
+def copied_on(client: Client, branch: Branch | None, length: int, sent: Sent) -> Place:
+    """The same after so many messages of a branch, the system message aside."""
+    before: list[Message] = []
+    if branch is not None:
+        first = int(branch.system is not None)
+        before = branch.session.messages.pick(branch[first : first + length])
+    check_calls([*before, *sent.messages])
+    place = begin_apart(client, sent)
     place.session.add_messages(before, branches=place.branch)
     return replace(place, at=len(before))
 
 
 def delete_response(caller: Caller, kept: KeptResponse) -> None:
-    """Erase what was said and answered; a session with nothing else in it goes too."""
+    """Erase what was said and answered, in one step; a session made for it alone goes instead."""
     session = kept.session
-    for message in (*kept.said, *kept.answer.messages):
-        session.remove_message(message)
-    if not any(branch.tail.total for branch in session.branches):
+    gone = [*kept.said, *kept.answer.messages]
+    if session.metadata == SOURCE and _holds_only(session, gone):
         caller.open.drop(session.id)
-        caller.client.delete_session(session.id)
+        caller.client.forget(session=session.id)
+    else:
+        session.remove_messages(gone)
+
+
+def _holds_only(session: Session, messages: list[Message]) -> bool:
+    """Whether nothing else was said on any branch."""
+    known = {one.id for one in messages}
+    with session.lock:
+        return all(
+            branch.tail.total <= len(known)
+            and known.issuperset(branch[len(branch) - branch.tail.total :])
+            for branch in session.branches
+        )

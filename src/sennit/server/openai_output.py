@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.openai_items import (
@@ -71,7 +73,7 @@ def asked_for(ask: ResponsesAsk) -> dict[str, Any]:
         "parallel_tool_calls": ask.parallel_tool_calls,
         "previous_response_id": ask.previous_response_id,
         "temperature": ask.temperature,
-        "tool_choice": ask.tool_choice,
+        "tool_choice": msgspec.to_builtins(ask.tool_choice),
         "top_p": ask.top_p,
         "store": ask.store,
     }

@@ -179,7 +179,7 @@ def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
     says_more = named.history == "whole" or sent.speaks or sent.answers
     if session is None or branch is None or says_more:
         return None
-    if not _behaves(branch, sent.system or _system_text(branch)):
+    if sent.system is not None and not _behaves(branch, sent.system):
         return None
     caller.open.hold(session)
     return Place(branch, sent.messages, None)
@@ -234,14 +234,14 @@ def _said_on(branch: Branch, sent: Sent) -> Place:
     if sent.answers:
         check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
     if sent.system is not None:
-        _behave(branch, sent.system)
+        _behave(branch, sent.system, sent.lasting)
     return Place(branch, sent.messages, None)
 
 
 def _matched(match: Match, sent: Sent) -> Place:
     place = Place(match.branch, sent.messages[match.said :], match.at)
     if match.at_the_end:
-        _behave(place.branch, sent.system)
+        _behave(place.branch, sent.system, sent.system)
         return place
     return forked(place, _same_system(place.branch, sent.system))
 
@@ -252,7 +252,7 @@ async def continued(place: Place, system: str | None, known: Known) -> Place:
     if place.at != branch.tail.total or known.is_taken(branch):
         return await aside(place, _same_system(branch, system))
     if not _behaves(branch, system or ""):
-        await to_thread(_behave, branch, system)
+        await to_thread(_behave, branch, system, system)
     return place
 
 
@@ -288,10 +288,11 @@ async def aside(place: Place, system: Message | UUID | None) -> Place:
     return replace(place, branch=fork, at=at)
 
 
-def _behave(branch: Branch, said: str | None) -> None:
-    """Have the branch's system message say this, or have none."""
+def _behave(branch: Branch, said: str | None, lasting: str | None) -> None:
+    """Have the branch's system message say this, of which so much is lasting, or have none."""
     if not _behaves(branch, said or ""):
-        system = None if said is None else system_message(said)
+        notes = None if lasting == said else {"lasting": lasting or ""}
+        system = system_message(said, notes) if said else None
         branch.session.set_branch_system(branch, system)
 
 

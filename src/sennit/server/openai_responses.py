@@ -5,32 +5,41 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from starlette.responses import Response
 
 from sennit import clock
+from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.models import ModelSchema
-from sennit.server.endpoint import Ask, Call, Endpoint, Shape, ok
+from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.openai_chat import answer_in, where
+from sennit.server.openai_conversations import (
+    find_conversation,
+    is_conversation_id,
+    lasting_on,
+    main_of,
+    session_named,
+)
 from sennit.server.openai_items import (
     ResponsesAsk,
     SchemaFormat,
     answer_format,
-    items_of,
     sent_items,
 )
 from sennit.server.openai_kept import (
     KeptResponse,
     copied_after,
+    copied_on,
     delete_response,
     find_response,
     place_after,
     response_id,
 )
 from sennit.server.openai_output import Head, ResponseEvents, asked_for
+from sennit.server.openai_pages import ItemsQuery, page
 from sennit.server.openai_place import Named, Place, anchored, place_of, said_before
 from sennit.server.openai_request import Once, named_by, once_of, remembers
 from sennit.server.openai_shapes import JsonObjectFormat, bad, checked, refuse_unsupported
@@ -110,11 +119,18 @@ def _form(ask: ResponsesAsk) -> ModelSchema | None:
 async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
     """Where a response goes, with an id by which it is found again."""
     before = await _previous(call, ask)
+    conversation = await _conversation(call, ask)
     lasting = None if before is None else before.lasting
+    if conversation is not None:
+        lasting = lasting_on(conversation)
     sent = sent_items(ask.input, ask.instructions, lasting)
     if ask.store is False:
-        place = copied_after(call.caller.client, before, sent)
-        return _new(ask, sent, place, None)
+        client, main = call.caller.client, None if conversation is None else main_of(conversation)
+        if main is not None:
+            return _new(ask, sent, copied_on(client, main, main.tail.total, sent), None)
+        return _new(ask, sent, copied_after(client, before, sent), None)
+    if conversation is not None:  # what was told for the response before is over
+        sent = replace(sent, system=sent.system or "")
     named = _named(call, ask, before)
     if once is not None:
         found = await said_before(call.caller, sent, named, once.uid)
@@ -138,13 +154,22 @@ async def _previous(call: Call, ask: ResponsesAsk) -> KeptResponse | None:
     return found
 
 
+async def _conversation(call: Call, ask: ResponsesAsk) -> Session | None:
+    """The conversation that is named, if it is there; raises Problem 404 if it has to be."""
+    name = ask.conversation_id
+    if name is None:
+        return None
+    if not name:
+        raise bad("conversation", "The id of a conversation must not be empty.")
+    found = call.caller.client.opened(session_named(name))
+    return found or await find_conversation(call.caller, name, must_be=is_conversation_id(name))
+
+
 def _named(call: Call, ask: ResponsesAsk, before: KeptResponse | None) -> Named | None:
     if before is not None:
         return Named(session=str(before.session.id))
     if (conversation := ask.conversation_id) is not None:
-        if not conversation:
-            raise bad("conversation", "The id of a conversation must not be empty.")
-        return Named(session=conversation, history="new")
+        return Named(session=session_named(conversation), history="new")
     return named_by(call, ask)
 
 
@@ -202,40 +227,9 @@ async def delete(call: Call) -> Deleted:
     return Deleted(id=call.path["response"])
 
 
-class ItemsQuery(Ask):
-    """Which of the items."""
-
-    limit: int = 20
-    order: Literal["asc", "desc"] = "desc"
-    after: str | None = None
-
-
 async def input_items(call: Call) -> dict[str, Any]:
     """What was said for a response, page by page."""
-    asked: ItemsQuery = call.query
-    if not 1 <= asked.limit <= 100:
-        raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
-    items = [item for message in (await _kept(call)).said for item in items_of(message)]
-    return page(items, asked)
-
-
-def page(items: list[dict[str, Any]], asked: ItemsQuery) -> dict[str, Any]:
-    """A page of a list, as OpenAI's clients turn them."""
-    if asked.order == "desc":
-        items = items[::-1]
-    if asked.after is not None:
-        at = next((at for at, one in enumerate(items) if one["id"] == asked.after), None)
-        if at is None:
-            raise bad("after", f"There is no item {asked.after[:100]!r} here.")
-        items = items[at + 1 :]
-    shown = items[: asked.limit]
-    return {
-        "object": "list",
-        "data": shown,
-        "first_id": shown[0]["id"] if shown else None,
-        "last_id": shown[-1]["id"] if shown else None,
-        "has_more": len(items) > len(shown),
-    }
+    return page((await _kept(call)).said, call.query)
 
 
 def endpoints() -> list[Endpoint]:

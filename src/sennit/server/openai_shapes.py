@@ -7,7 +7,7 @@ are not named here are left alone, since clients send back whole answers as they
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -232,8 +232,31 @@ class ChatAsk(Common, kw_only=True):
             "presence_penalty": self.presence_penalty,
             "frequency_penalty": self.frequency_penalty,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "tool_choice": self._choice,
             "reasoning": None if effort is None else EFFORTS[effort],
         }
+
+    @property
+    def _choice(self) -> str | list[str] | None:
+        named = self.tool_choice
+        offered = [one.function.name for one in self.tools or ()]
+        return forced_choice(named.function if isinstance(named, NamedTool) else named, offered)
+
+
+def forced_choice(
+    choice: str | NamedFunction | None, offered: Sequence[str]
+) -> str | list[str] | None:
+    """The `tool_choice` of a model's params; raises Problem 400 for a call that cannot be made."""
+    if isinstance(choice, NamedFunction):
+        if choice.name not in offered:
+            told = f"'tool_choice' names {choice.name[:100]!r}, which is not among the 'tools'."
+            raise bad("tool_choice", told)
+        return [choice.name]
+    if choice != "required":
+        return None
+    if not offered:
+        raise bad("tool_choice", "'tool_choice' is 'required', but there are no 'tools'.")
+    return "required"
 
 
 def _first(newer: Any, older: Any) -> Any:
@@ -283,14 +306,11 @@ def refuse_unsupported(ask: Common) -> None:
         value = getattr(ask, name, None)
         if value is not None and value not in harmless:
             raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
-    choice = getattr(ask, "tool_choice", None)
-    if choice not in (None, "none", "auto"):
-        told = "A model cannot be made to call a tool here; 'tool_choice' is 'auto' or 'none'."
-        raise bad("tool_choice", told, "unsupported")
-    _check_notes(ask.metadata or {})
+    check_notes(ask.metadata or {})
 
 
-def _check_notes(notes: Mapping[str, str]) -> None:
+def check_notes(notes: Mapping[str, str]) -> None:
+    """Raise Problem 400 for `metadata` that is more than OpenAI's clients may send."""
     if len(notes) > _MOST_NOTES:
         raise bad("metadata", f"'metadata' holds {_MOST_NOTES} pairs at most, got {len(notes)}.")
     for name, value in notes.items():

@@ -59,7 +59,7 @@ class Sent:
     system: str | None
     messages: tuple[Message, ...]
     lasting: str | None = None
-    """As much of the system text as holds for what follows, where that is told apart."""
+    """As much of the system text as holds for what follows."""
 
     @property
     def speaks(self) -> bool:
@@ -86,7 +86,8 @@ def sent(messages: Sequence[ChatMessage]) -> Sent:
             raise bad(f"messages[{at}]", str(error)) from None
     if not said:
         raise bad("messages", "There must be at least one message that says something.")
-    return Sent("\n\n".join(system) or None, tuple(said))
+    told = "\n\n".join(system) or None
+    return Sent(told, tuple(said), told)
 
 
 def _said(one: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
@@ -158,10 +159,13 @@ def call_message(call_id: str, name: str, arguments: str) -> Message:
     return Message(content, sender=MessageRole.ASSISTANT, metadata=note)
 
 
-def check_calls(said: Sequence[Message], open_calls: Iterable[str] = ()) -> None:
+def check_calls(
+    said: Sequence[Message], open_calls: Iterable[str] = (), *, may_wait: bool = False
+) -> None:
     """Raise Problem 400 unless every call has its result before something else is said.
 
-    `open_calls` are those that wait on the branch already.
+    `open_calls` are those that wait on the branch already. With `may_wait` calls may stay open, and
+    only a result that answers none is refused.
     """
     waiting = set(open_calls)
     for message in said:
@@ -173,9 +177,10 @@ def check_calls(said: Sequence[Message], open_calls: Iterable[str] = ()) -> None
             waiting.discard(content.request_id)
         elif isinstance(content, ActionRequestContent):
             waiting.add(content.call_id or "")
-        elif isinstance(content, InstructionContent):
+        elif isinstance(content, InstructionContent) and not may_wait:
             _refuse_open(waiting)
-    _refuse_open(waiting)
+    if not may_wait:
+        _refuse_open(waiting)
 
 
 def _refuse_open(waiting: set[str]) -> None:
@@ -314,6 +319,6 @@ def _words(content: MessageContent) -> str:
     return said or ""
 
 
-def system_message(said: str) -> Message:
+def system_message(said: str, notes: Mapping[str, Any] | None = None) -> Message:
     """How to behave, as a branch has it."""
-    return Message(SystemContent(system_message=said))
+    return Message(SystemContent(system_message=said), metadata=notes)

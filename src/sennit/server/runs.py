@@ -331,7 +331,7 @@ async def cancel(call: Call) -> Cancelled:
     """Stop the run that is under way here; raises Problem 409 if it is in another program."""
     ask: CancelAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch.id)
+    running = call.server.runs.on(branch)
     if running is None:
         shape = await to_thread(branch_shape, branch)
         if shape.running:
@@ -346,7 +346,7 @@ async def steer(call: Call) -> Steered:
     """Say something that a run under way takes in before it asks the model again."""
     ask: SteerAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    running = call.server.runs.on(branch.id)
+    running = call.server.runs.on(branch)
     if running is not None:
         message = await to_thread(running.steer, ask.text)
         return Steered(message=message_shape(message), running=True)

@@ -19,6 +19,7 @@ from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.owners import Caller
 from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
+from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.tree import BranchNode
 
@@ -103,11 +104,11 @@ async def list_sessions(call: Call) -> SessionList:
 
 
 def _page(caller: Caller, query: SessionsQuery) -> SessionList:
-    before = None if query.before is None else _cursor(query.before)
+    before = None if query.before is None else cursor(query.before)
     # One more than asked for says whether there is another page.
     found = caller.client.sessions(contains=query.contains, before=before, limit=query.limit + 1)
     page = found[: query.limit]
-    last = _as_cursor(page[-1]) if len(found) > query.limit else None
+    last = as_cursor(page[-1]) if len(found) > query.limit else None
     return SessionList(sessions=[_listed(caller, one) for one in page], next=last)
 
 
@@ -146,11 +147,13 @@ def _first_asked(session: Session) -> str:
     return ""
 
 
-def _as_cursor(info: SessionInfo) -> str:
+def as_cursor(info: SessionInfo) -> str:
+    """The `next` of a page that ends with this session."""
     return f"{clock.from_datetime(info.updated_at)}_{info.id}"
 
 
-def _cursor(given: str) -> SessionInfo:
+def cursor(given: str) -> SessionInfo:
+    """The place that a `before` means; raises ValidationError."""
     moment, _, uid = given.partition("_")
     try:
         at = clock.to_datetime(int(moment))
@@ -164,29 +167,42 @@ def _cursor(given: str) -> SessionInfo:
 async def create_session(call: Call) -> SessionShape:
     """A new session; raises ExistsError if there is one of that key."""
     given: NewSession = call.body
-    return await to_thread(_create, call.caller, given)
-
-
-def _create(caller: Caller, given: NewSession) -> SessionShape:
-    client = caller.client
-    system = None
+    key: str | UUID = new_id() if given.key is None else given.key
     if given.system is not None:
         system = Message(SystemContent(system_message=given.system))
-    key: str | UUID = new_id() if given.key is None else given.key
-    if given.key is not None and _is_there(client, given.key):
-        raise ExistsError(f"There is a session {given.key!r} already; open that, or name another.")
-    session = client.session(key, metadata=given.metadata)
-    if system is not None:
-        session.create_branch("main", system=system)
-    return _listed(caller, client.session_info(session.id))
+        begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
+        if begun is not None:
+            return await to_thread(_made, call.caller, begun.session.id)
+    return await to_thread(_create, call.caller, key, given)
 
 
-def _is_there(client: Client, key: str) -> bool:
+def _create(caller: Caller, key: str | UUID, given: NewSession) -> SessionShape:
+    session = _unfinished(caller.client, key, given)
+    if session is None:
+        session = caller.client.session(key, metadata=given.metadata)
+    if given.system is not None:
+        system = Message(SystemContent(system_message=given.system))
+        session.create_branch(DEFAULT_BRANCH, system=system)
+    return _made(caller, session.id)
+
+
+def _unfinished(client: Client, key: str | UUID, given: NewSession) -> Session | None:
+    """A session whose making was cut off before it had its system message.
+
+    Raises ExistsError for any other that is there already.
+    """
     try:
-        client.session(key, create=False)
+        found = client.session(key, create=False)
     except NotFoundError:
-        return False
-    return True
+        return None
+    begun = not len(found.branches) and dict(found.metadata) == (given.metadata or {})
+    if given.system is None or not begun:
+        raise ExistsError(f"There is a session {given.key!r} already; open that, or name another.")
+    return found
+
+
+def _made(caller: Caller, session: UUID) -> SessionShape:
+    return _listed(caller, caller.client.session_info(session))
 
 
 async def get_session(call: Call) -> SessionWithBranches:

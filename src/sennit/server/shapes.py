@@ -25,7 +25,7 @@ from sennit.sessions.runs import BranchRuns
 from sennit.turns.joining import is_under_way
 from sennit.turns.pending import waiting
 
-Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result"]
+Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "record"]
 
 _KINDS: Mapping[str, Kind] = {
     "system": "system",
@@ -150,6 +150,8 @@ def message_shape(
 ) -> MessageShape:
     """A message as clients see it."""
     content = message.content
+    if (about := message.about) is not None:
+        return _record_shape(message, about, index)
     more: dict[str, Any] = {}
     text = content.words
     match content:
@@ -178,6 +180,21 @@ def message_shape(
         metadata=dict(message.metadata),
         siblings=siblings or [],
         **more,
+    )
+
+
+def _record_shape(message: Message, text: str, index: int | None) -> MessageShape:
+    """Data that a program keeps on a branch: what it is, but none of it."""
+    return MessageShape(
+        id=message.id,
+        index=index,
+        role=message.role.value,
+        kind="record",
+        text=text,
+        sender=_named(message.sender),
+        created_at=clock.to_iso(message.created_us),
+        metadata={},
+        siblings=[],
     )
 
 

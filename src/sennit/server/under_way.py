@@ -7,12 +7,24 @@ there. When the server ends, each run is suspended, and any server can go on wit
 from __future__ import annotations
 
 import logging
-from asyncio import Future, Task, create_task, get_running_loop, shield, to_thread, wait
+from asyncio import (
+    Future,
+    Task,
+    create_task,
+    current_task,
+    get_running_loop,
+    shield,
+    to_thread,
+    wait,
+)
+from collections.abc import Generator, Hashable
+from contextlib import contextmanager
 from typing import Any
-from uuid import UUID
 
 from sennit.messages.message import Message
 from sennit.server.problems import Problem, log_unforeseen
+from sennit.sessions.branch import Branch
+from sennit.sessions.runs import BranchRuns
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
@@ -27,12 +39,12 @@ class UnderWay:
     """The runs that are under way here."""
 
     def __init__(self) -> None:
-        self._tasks: dict[Task[None], ConversationSession] = {}
-        self._by_branch: dict[UUID, ConversationSession] = {}
+        self._tasks: dict[Task[Any], ConversationSession] = {}
+        self._by_place: dict[Hashable, ConversationSession] = {}
 
-    def on(self, branch: UUID) -> ConversationSession | None:
+    def on(self, branch: Branch) -> ConversationSession | None:
         """The conversation that runs on a branch, if one does so here."""
-        return self._by_branch.get(branch)
+        return self._by_place.get(BranchRuns(branch).place)
 
     async def start(
         self,
@@ -66,13 +78,13 @@ class UnderWay:
         streaming: StreamingOptions | None,
         how: dict[str, Any],
     ) -> None:
-        branch = conversation.request.branch.id
+        place = BranchRuns(conversation.request.branch).place
         try:
             async with conversation.events(options, streaming, **how) as events:
                 async for event in events:
                     if not began.done():
                         if isinstance(event, RunStarted):
-                            self._by_branch[branch] = conversation
+                            self._by_place[place] = conversation
                         began.set_result(event)
         except Exception as error:
             if not began.done():
@@ -80,10 +92,21 @@ class UnderWay:
             else:  # nobody waits for it; the run is found as after a crash
                 log_unforeseen(_log, "a run", error)
         finally:
-            if self._by_branch.get(branch) is conversation:
-                del self._by_branch[branch]
+            if self._by_place.get(place) is conversation:
+                del self._by_place[place]
             if not began.done():
                 began.cancel()
+
+    @contextmanager
+    def including(self, conversation: ConversationSession) -> Generator[None]:
+        """A run of the task that is running now counts as one of these: it is suspended too."""
+        task = current_task()
+        assert task is not None
+        self._tasks[task] = conversation
+        try:
+            yield
+        finally:
+            self._tasks.pop(task, None)
 
     async def suspend_all(self, seconds: float) -> None:
         """Suspend all runs, and wait until that is durable, but no longer than that."""

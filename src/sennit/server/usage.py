@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -15,17 +16,19 @@ from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.sessions import as_cursor, cursor
 from sennit.sessions.client import SessionInfo
 
 _DAY = 24 * 60 * 60 * 1_000_000
 _PAGE = 100
-_MOST = 1000  # sessions that are looked through
 
 
 class UsageQuery(Ask):
-    """How far back, in days; today is the first."""
+    """How far back, in days, today the first; of all sessions, or page by page."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    before: str | None = None
 
 
 class DayUsage(Shape):
@@ -56,6 +59,8 @@ class UsageShape(Shape):
 
     days: list[DayUsage]
     sessions: list[SessionUsage]
+    next: str | None
+    """What to send as `before` for the sessions that a limit left out; None if all are in."""
 
 
 class _Sum:
@@ -82,15 +87,17 @@ class _Sum:
 async def usage(call: Call) -> UsageShape:
     """What was used in the last days."""
     query: UsageQuery = call.query
-    return await to_thread(_usage, call.caller.client, query.days)
+    return await to_thread(_usage, call.caller.client, query)
 
 
-def _usage(client: Client, days: int) -> UsageShape:
+def _usage(client: Client, query: UsageQuery) -> UsageShape:
     now = clock.now_us()
-    since = now - now % _DAY - (days - 1) * _DAY
+    since = now - now % _DAY - (query.days - 1) * _DAY
     by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
     by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
-    for info in _changed_since(client, since):
+    before = None if query.before is None else cursor(query.before)
+    found = list(islice(_changed_since(client, since, before), query.limit))
+    for info in found:
         for message, used in _answers(client, info, since):
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
@@ -105,12 +112,12 @@ def _usage(client: Client, days: int) -> UsageShape:
         for info, total in by_session.values()
     ]
     sessions.sort(key=lambda one: (-one.cost, -one.output_tokens))
-    return UsageShape(days=told, sessions=sessions)
+    more = as_cursor(found[-1]) if query.limit is not None and len(found) == query.limit else None
+    return UsageShape(days=told, sessions=sessions, next=more)
 
 
-def _changed_since(client: Client, since: int) -> Iterator[SessionInfo]:
-    last: SessionInfo | None = None
-    for _ in range(0, _MOST, _PAGE):
+def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iterator[SessionInfo]:
+    while True:
         page = client.sessions(before=last, limit=_PAGE)
         for info in page:
             if clock.from_datetime(info.updated_at) < since:

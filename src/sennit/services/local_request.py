@@ -32,9 +32,9 @@ _OURS = frozenset(
 def body_of(request: ModelRequest) -> dict[str, Any]:
     """The body of a chat completion; raises ValidationError, or ModelError for images."""
     body = {**DEFAULTS, **_params(request.params), "messages": _messages(request)}
-    schema = None
+    schema, forced = None, request.forced
     if request.tools:
-        schema = tools_schema(request.tools, request.output)
+        schema = tools_schema(forced or request.tools, request.output, may_answer=not forced)
     elif request.output:
         schema = output_schema(request.output)
     if schema is not None:
@@ -120,6 +120,10 @@ def _without_effect(value: Any, name: str) -> dict[str, Any]:
     return {}  # a permission; this model calls one tool at a time either way
 
 
+def _in_the_form(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
+    return {}  # the form that the model fills in leaves no other choice: see tools_schema
+
+
 def _refused(value: Any, name: str) -> dict[str, Any]:  # noqa: ARG001
     raise ValidationError(f"A local model takes no {name}: nothing is sent anywhere.")
 
@@ -134,6 +138,7 @@ _CHECKS: Mapping[str, Callable[[Any, str], dict[str, Any]]] = {
     "frequency_penalty": _as_number,
     "timeout": _as_timeout,
     "parallel_tool_calls": _without_effect,
+    "tool_choice": _in_the_form,
     "reasoning": _as_reasoning,
     "extra_body": _as_body,
     "extra_headers": _refused,

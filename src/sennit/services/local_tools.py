@@ -4,8 +4,9 @@ Small models cannot call tools, but a grammar can hold them to a JSON form:
 
     {"tool": "weather", "arguments": {"city": "Paris"}}     or     {"answer": "Good morning."}
 
-One alternative per tool, one to answer in text (or in the JSON asked for). The form is read piece
-by piece, so that an answer streams as text although it arrives inside a JSON string.
+One alternative per tool, and one to answer in text (or in the JSON asked for) unless a call is a
+must. The form is read piece by piece, so that an answer streams as text although it arrives inside
+a JSON string.
 """
 
 from __future__ import annotations
@@ -44,19 +45,25 @@ def tools_prompt(tools: Sequence[ToolSchema]) -> str:
     return _PROMPT + "\n\n".join(_described(tool) for tool in tools)
 
 
-def tools_schema(tools: Sequence[ToolSchema], output: ModelSchema | None) -> dict[str, Any]:
-    """The JSON schema of the form; `output` is the schema of an answer that is not plain text."""
+def tools_schema(
+    tools: Sequence[ToolSchema], output: ModelSchema | None, *, may_answer: bool = True
+) -> dict[str, Any]:
+    """The JSON schema of the form; `output` is the schema of an answer that is not plain text.
+
+    Unless it `may_answer`, one of the tools has to be called.
+    """
     schemas: dict[str, Any] = {f"tool{n}": tool.parameters for n, tool in enumerate(tools)}
     forms = [
         _form({"tool": {"const": tool.name}, "arguments": {"$ref": f"#/$defs/tool{n}"}})
         for n, tool in enumerate(tools)
     ]
-    answer: dict[str, Any] = {"type": "string"}
-    if output is not None:
+    if may_answer and output is not None:
         schemas["answer"] = output.schema
-        answer = {"$ref": "#/$defs/answer"}
+        forms.append(_form({"answer": {"$ref": "#/$defs/answer"}}))
+    elif may_answer:
+        forms.append(_form({"answer": {"type": "string"}}))
     moved = {name: _moved(schema, f"#/$defs/{name}") for name, schema in schemas.items()}
-    return {"anyOf": [*forms, _form({"answer": answer})], "$defs": moved}
+    return {"anyOf": forms, "$defs": moved}
 
 
 def output_schema(output: ModelSchema) -> dict[str, Any]:

@@ -24,6 +24,7 @@ PARAMS: Mapping[str, str] = {
     "frequency_penalty": "against what was said often",
     "timeout": "seconds for the whole answer",
     "parallel_tool_calls": "whether several tools may be called at once",
+    "tool_choice": "'required' to have a tool called first, or a list of those to choose from",
     "reasoning": "how hard to think: 'off', 'low', 'medium' or 'high'",
     "extra_body": "more fields of the provider's own, sent as they are",
     "extra_headers": "more HTTP headers, sent as they are",
@@ -87,6 +88,16 @@ def _items(name: str, value: Any) -> list[Any]:
     return list(cast("Sequence[Any]", value))
 
 
+def _choice(name: str, value: Any) -> str | list[str]:
+    if value == "required":
+        return value
+    if isinstance(value, str):
+        raise ValidationError(f"{name} must be 'required' or a list of names, got {shown(value)}.")
+    if not (named := _texts(name, value)):
+        raise ValidationError(f"{name} must name a tool at least; leave it out for none.")
+    return named
+
+
 def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, "True or False", value)
@@ -128,6 +139,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     "frequency_penalty": _number,
     "timeout": _seconds,
     "parallel_tool_calls": _truth,
+    "tool_choice": _choice,
     "reasoning": _reasoning,
     "extra_body": _fields,
     "extra_headers": _headers,

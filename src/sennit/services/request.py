@@ -29,6 +29,26 @@ class ModelRequest:
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How to answer: see PARAMS."""
 
+    @property
+    def forced(self) -> tuple[ToolSchema, ...]:
+        """The tools of which one has to be called; none if the model may choose not to.
+
+        Raises ValidationError for a `tool_choice` that no tool on offer fits.
+        """
+        choice = self.params.get("tool_choice")
+        if choice is None:
+            return ()
+        found = tuple(one for one in self.tools if choice == "required" or one.name in choice)
+        names = {one.name for one in found}
+        missing = [] if choice == "required" else [one for one in choice if one not in names]
+        if missing or not found:
+            there = ", ".join(repr(one.name) for one in self.tools) or "none"
+            raise ValidationError(
+                f"tool_choice {shown(choice)} asks for a tool that is not offered; there are: "
+                f"{there}."
+            )
+        return found
+
 
 Said: TypeAlias = Message | MessageContent | Mapping[str, Any] | str
 """Something said: a message, its content, a dict of either kind, or the text of an instruction."""

@@ -130,6 +130,7 @@ class Wire:
         """The request in the layer's words; ValidationError for what the model cannot do."""
         if request.output is not None and not self.shapes_output:
             raise ValidationError("this model cannot be held to a JSON schema; ask in the prompt.")
+        _ = request.forced  # raises for a tool that is not there; the layer would only warn
         settings = self._settings(params)
         if refused := sorted(self._ignored(settings, params.get("reasoning")) & settings.keys()):
             name = "stop" if refused[0] == "stop_sequences" else refused[0]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from threading import RLock
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
@@ -210,6 +211,7 @@ class Kept(Element):
 
     def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
         """Be as the store says."""
+        self._metadata = MappingProxyType(found.session.metadata)
         self._messages.take(found.messages)
         segments_from(found.segments, known)
         kept = {record.id for record in found.branches}

@@ -65,8 +65,7 @@ class MessagePile(Pile[Message]):
     def clear(self) -> None:
         """Take all messages off all branches and out of the session."""
         with self._session.lock:
-            for message in self:
-                self._session.remove_message(message)
+            self._session.remove_messages(list(self))
 
 
 class BranchPile(Pile[Branch]):

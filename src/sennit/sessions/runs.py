@@ -9,7 +9,7 @@ without one does the same in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from uuid import UUID
 
 from sennit.messages.message import Message
@@ -40,6 +40,12 @@ class BranchRuns:
     @property
     def _keeper(self) -> Keeper | None:
         return self._session._keeper
+
+    @property
+    def place(self) -> Hashable:
+        """What tells the branch from all others: imported twice, two owners' have the same id."""
+        owner = None if self._keeper is None else self._keeper.owner
+        return owner, self._session.id, self.branch.id
 
     @property
     def durable(self) -> bool:

@@ -33,6 +33,7 @@ from sennit.errors import (
     shown,
 )
 from sennit.messages.message import Message, SenderRecipient, party
+from sennit.messages.plain import plain_dict
 from sennit.sessions.access import (
     NO_GRANTS,
 )
@@ -41,7 +42,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import RemoveMessages, SessionRecord
+from sennit.stores.records import DescribeSession, RemoveMessages, SessionRecord
 
 if TYPE_CHECKING:
     from sennit.messages.parts import GroupRole, MessageGroup, Part
@@ -250,17 +251,39 @@ class SessionCore(Braid):
 
     def remove_message(self, message: Ref) -> Message:
         """Take a message off all branches and out of the session; raises NotFoundError."""
+        return self.remove_messages([message])[0]
+
+    def remove_messages(self, messages: Iterable[Ref]) -> list[Message]:
+        """Take several off all branches and out of the session, in one step.
+
+        Raises NotFoundError, and removes none then.
+        """
         with self.lock:
-            found = self._messages.get(message)
-            if self._keeper is not None:
-                self._keeper.write([RemoveMessages((found.id,))])
-            held = erase(found.id, (branch._tail for branch in self._branches))
-            for branch in self._branches:
-                branch._lose(found.id, held)
-            self._messages._discard(found)
-            self._log.forget_message(found.id)
-            self._labels = {key: one for key, one in self._labels.items() if key[0] != found.id}
+            found = list(dict.fromkeys(map(self._messages.get, messages)))
+            if found and self._keeper is not None:
+                self._keeper.write([RemoveMessages(tuple(one.id for one in found))])
+            for one in found:
+                self._lose(one)
+            if len(found) > 1:  # whose branches may have got a version for all of them
+                self.refresh()
             return found
+
+    def _lose(self, message: Message) -> None:
+        """Be without a message that was erased."""
+        held = erase(message.id, (branch._tail for branch in self._branches))
+        for branch in self._branches:
+            branch._lose(message.id, held)
+        self._messages._discard(message)
+        self._log.forget_message(message.id)
+        self._labels = {key: one for key, one in self._labels.items() if key[0] != message.id}
+
+    def describe(self, metadata: Mapping[str, Any]) -> None:
+        """Give the session other metadata, in place of all it has."""
+        kept = plain_dict(metadata, "metadata")
+        with self.lock:
+            if self._keeper is not None:
+                self._keeper.write([DescribeSession(kept)])
+            self._metadata = MappingProxyType(kept)
 
     def _take_over(self, conversations: Flow[Message, Progression]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -273,6 +296,8 @@ class SessionCore(Braid):
             branch.extend(list(progression))
 
     aremove_message = async_twin(remove_message)
+    aremove_messages = async_twin(remove_messages)
+    adescribe = async_twin(describe)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")

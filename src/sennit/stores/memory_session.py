@@ -39,6 +39,7 @@ from sennit.stores.records import (
     BranchRecord,
     Change,
     ChangeBranch,
+    DescribeSession,
     Head,
     LabelRecord,
     Lease,
@@ -210,9 +211,16 @@ class MemorySession:
                 self._commit(change)
             case PutLabels():
                 self._put_labels(change)
+            case DescribeSession():
+                self._describe(change.metadata)
             case TakeLease():
                 return self._take(change)
         return None
+
+    def _describe(self, metadata: dict[str, Any]) -> None:
+        had = self.session
+        self._undo.append(lambda: setattr(self, "session", had))
+        self.session = replace(had, metadata=_through_codec(metadata))
 
     def _put_labels(self, change: PutLabels) -> None:
         self._check_known(one.message for one in change.labels)

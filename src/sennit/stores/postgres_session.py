@@ -36,6 +36,7 @@ from sennit.stores.records import (
     BranchRecord,
     Change,
     ChangeBranch,
+    DescribeSession,
     Head,
     LabelRecord,
     MessageRecord,
@@ -163,6 +164,8 @@ class SessionWriter:
                     self._commits.apply(change, self._numbers)
                 case PutLabels():
                     self._put_labels(change)
+                case DescribeSession():
+                    self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():
                     self._take(change)
         self._drop_unused_segments()

@@ -99,6 +99,12 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     score: float
 
 
+class DescribeSession(msgspec.Struct, frozen=True, gc=False):
+    """Give a session other metadata."""
+
+    metadata: dict[str, Any]
+
+
 class AddMessages(msgspec.Struct, frozen=True, gc=False):
     """Keep messages; one that is already there with the same body is left alone."""
 
@@ -234,6 +240,7 @@ class PutLabels(msgspec.Struct, frozen=True, gc=False):
 
 Change: TypeAlias = (
     AddMessages
+    | DescribeSession
     | Append
     | AddBranch
     | ChangeBranch

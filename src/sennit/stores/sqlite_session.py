@@ -36,6 +36,7 @@ from sennit.stores.records import (
     Append,
     Change,
     ChangeBranch,
+    DescribeSession,
     Head,
     MessageRecord,
     PutLabels,
@@ -114,6 +115,9 @@ class SessionWriter:
                 self._commits.apply(change)
             elif isinstance(change, PutLabels):
                 self._labels.put(change, self._number)
+            elif isinstance(change, DescribeSession):
+                told = text_of(change.metadata)
+                self._run(sql.DESCRIBE_SESSION, (told, self._owner, self._session))
             else:
                 self._write_down()
                 self._tails.clear()  # they are about to change

@@ -103,11 +103,19 @@ class Fixed:
 async def prompt(run: Run) -> ModelRequest:
     """What the model is asked: the conversation, contexts, and what policies make of it."""
     request = run.request.model_request()
+    if run.progress.turns > 1:
+        request = _free(request)
     if run.request.contexts:
         request = await _with_contexts(run, request)
     if run.request.policies:
         request = await pass_request(run.request.policies, request)
     return request
+
+
+def _free(request: ModelRequest) -> ModelRequest:
+    """The same without a call it is held to: forced every time, a model would never answer."""
+    params = {name: value for name, value in request.params.items() if name != "tool_choice"}
+    return replace(request, params=params)
 
 
 async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:

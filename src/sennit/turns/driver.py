@@ -101,7 +101,7 @@ class Driver:
             greets=self._greets_now(resume),
         )
         observers = Observers(self._observers, self._request, _warner(run))
-        watching += [observers.tell, partial(tell_joined, self._request.branch.id)]
+        watching += [observers.tell, partial(tell_joined, run.runs.place)]
         try:
             if (problem := self._problem(run, resume)) is not None:
                 return run.refuse("invalid", problem)

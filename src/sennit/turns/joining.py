@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout, to_thread
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import TypeVar
-from uuid import UUID
 from weakref import WeakSet
 
 from sennit.errors import ValidationError, shown
@@ -30,8 +29,9 @@ _MOST_HEARD = 256  # what is told beyond that is read from the store, when there
 _T = TypeVar("_T")
 
 _lock = Lock()
-_ears: dict[UUID, WeakSet[_Ear]] = {}
-_running: set[UUID] = set()
+# By the place of a branch, never by its id alone: other owners may have that id too.
+_ears: dict[Hashable, WeakSet[_Ear]] = {}
+_running: set[Hashable] = set()
 
 
 class _Ear:
@@ -54,22 +54,22 @@ class _Ear:
 
 
 @contextmanager
-def running_here(branch: UUID) -> Generator[None]:
+def running_here(place: Hashable) -> Generator[None]:
     """While a run holds a branch, those who have joined it need not look at the store."""
-    _running.add(branch)
+    _running.add(place)
     try:
         yield
     finally:
-        _running.discard(branch)
-        tell_joined(branch, [])
+        _running.discard(place)
+        tell_joined(place, [])
 
 
-def tell_joined(branch: UUID, events: list[AnyEvent]) -> None:
+def tell_joined(place: Hashable, events: list[AnyEvent]) -> None:
     """Pass on what has happened on a branch; the end of a run that was refused has no number."""
     refused = bool(events) and not events[0].seq
-    if branch in _ears and not refused:
+    if place in _ears and not refused:
         with _lock:
-            ears = list(_ears.get(branch, ()))
+            ears = list(_ears.get(place, ()))
         for ear in ears:
             ear.tell(events)
 
@@ -81,23 +81,23 @@ def is_under_way(runs: BranchRuns) -> bool:
         return False
     holder = str(loads(last.body).get("holder", ""))
     if process_of(holder) == os.getpid():
-        return runs.branch.id in _running
+        return runs.place in _running
     return not is_dead(holder)
 
 
-def _listen(branch: UUID) -> _Ear:
+def _listen(place: Hashable) -> _Ear:
     ear = _Ear(get_running_loop())
     with _lock:
-        _ears.setdefault(branch, WeakSet()).add(ear)
+        _ears.setdefault(place, WeakSet()).add(ear)
     return ear
 
 
-def _stop_listening(branch: UUID, ear: _Ear) -> None:
+def _stop_listening(place: Hashable, ear: _Ear) -> None:
     with _lock:
-        ears = _ears.get(branch, WeakSet())
+        ears = _ears.get(place, WeakSet())
         ears.discard(ear)
         if not ears:
-            _ears.pop(branch, None)
+            _ears.pop(place, None)
 
 
 class Joined:
@@ -155,13 +155,13 @@ class Joined:
 
     def _begin(self) -> _Ear:
         if self._ear is None:
-            self._ear = _listen(self._runs.branch.id)
+            self._ear = _listen(self._runs.place)
         return self._ear
 
     def _end(self) -> None:
         self._over = True
         if self._ear is not None:
-            _stop_listening(self._runs.branch.id, self._ear)
+            _stop_listening(self._runs.place, self._ear)
 
     async def _go_on(self, ear: _Ear) -> None:
         """Hear or read what comes next; the first time, and if nothing is heard, it is read."""
@@ -185,7 +185,7 @@ class Joined:
 
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
         """What is told next in this program; nothing, if it is time to look at the store."""
-        here = self._runs.branch.id in _running
+        here = self._runs.place in _running
         elsewhere = _IDLE if self._follow and not self._under_way else _LOOK
         with suppress(TimeoutError):
             async with timeout(None if here else elsewhere):

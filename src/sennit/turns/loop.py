@@ -103,7 +103,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
                 return run.refuse("invalid", MOVED)
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
-            with running_here(run.request.branch.id):
+            with running_here(run.runs.place):
                 run.begin(found)
                 return await carry_out(run)
     except ConflictError as error:

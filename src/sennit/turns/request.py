@@ -87,8 +87,12 @@ class Request:
         contexts: tuple[Any, ...] | None,
         params: Mapping[str, Any],
     ) -> Request:
-        """The same with what is not None instead, in no form; raises as `of` does."""
-        request = replace(self, params=checked_params({**self.params, **params}), output=None)
+        """The same with what is not None instead, in no form and with no tool it has to call.
+
+        Raises as `of` does.
+        """
+        kept = {name: value for name, value in self.params.items() if name != "tool_choice"}
+        request = replace(self, params=checked_params({**kept, **params}), output=None)
         if model is not None:
             name, found = _model(self.session, model)
             request = replace(request, model_name=name, model=found)

@@ -68,6 +68,7 @@ LOCK_SESSIONS: Final = """
 TOUCH_SESSION: Final = """
     UPDATE sennit.sessions SET updated = greatest(updated, %s), unindexed = unindexed OR %s
     WHERE owner = %s AND id = %s RETURNING no"""
+DESCRIBE_SESSION: Final = "UPDATE sennit.sessions SET metadata = %s WHERE owner = %s AND no = %s"
 DELETE_SESSION: Final = "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s"
 
 # The usual write, a new message at the end of a branch, in one statement and so in one round trip.

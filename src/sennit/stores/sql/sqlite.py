@@ -18,6 +18,7 @@ LIST_SESSIONS = """
       AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
+DESCRIBE_SESSION = "UPDATE sessions SET metadata = ? WHERE owner = ? AND no = ?"
 DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
 
 ADD_MESSAGE = """

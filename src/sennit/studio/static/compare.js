@@ -10,7 +10,7 @@ import { html, useEffect, useState } from './view.js';
 import { line, many } from './words.js';
 
 const FIRST = 100;
-const WHO = { instruction: 'You', answer: 'Model', system: 'System' };
+const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record' };
 
 export function CompareView({ session, branches, branch, other }) {
   const [diff, setDiff] = useState(null);

@@ -7,7 +7,7 @@ import { classes, html, useEffect, useRef, useState } from './view.js';
 import { fully, line, when } from './words.js';
 
 const LONG = 4_000;
-const WHO = { instruction: 'You', answer: 'Model', system: 'System', call: 'Tool call', result: 'Tool result' };
+const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
 
 /** `deeds`: what the chat can do with a message: edit, retry, fork, seen, turn, decide. */
 export function MessageRow({ message, selected, editing, deeds, waiting, working }) {

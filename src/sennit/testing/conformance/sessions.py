@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -9,7 +10,7 @@ from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, SessionRecord
+from sennit.stores.records import AddMessages, Append, DescribeSession, SessionRecord
 from sennit.testing.conformance.scene import (
     NOON,
     OWNER,
@@ -55,6 +56,27 @@ def a_created_session_loads_empty(store: Store) -> None:
     loaded = store.load(OWNER, record.id)
     same(loaded.session, record, "The session loaded")
     empty("Its contents", loaded.messages, loaded.segments, loaded.branches)
+
+
+def a_session_may_be_described_otherwise(store: Store) -> None:
+    scene = Scene(store)
+    before = store.load(OWNER, scene.id).session
+    told = {"title": "Bö'b\n", "tags": [1, None, {"a": True}]}
+    with clock.using(lambda: (before.updated + 5) * 1000):
+        scene.write(DescribeSession(told))
+    found = store.find_session(OWNER, scene.id)
+    same(found, replace(before, metadata=told, updated=before.updated + 5), "The session found")
+    same(store.load(OWNER, scene.id).session, found, "The session loaded")
+    same(store.changes(OWNER, scene.id, {}).session, found, "The session with what is new")
+    same(_listed(store), [found], "The sessions listed")
+
+
+def a_description_in_a_refused_write_changes_nothing(store: Store) -> None:
+    scene = Scene(store)
+    before = store.load(OWNER, scene.id).session
+    wrong = Append(new_id(), (new_id(),))
+    raises(NotFoundError, lambda: scene.write(DescribeSession({"a": 1}), wrong), "A wrong write")
+    same(store.find_session(OWNER, scene.id), before, "The session found")
 
 
 def a_session_nobody_created_is_not_there(store: Store) -> None:
