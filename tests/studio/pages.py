@@ -113,11 +113,13 @@ class Studio:
 
     def begin(self, key: str = "") -> None:
         """Make a session."""
+        before = self.page.url
         self.page.locator("#new").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Name").fill(key)
         dialog.get_by_role("button", name="Begin").click()
-        self.page.locator("#say").wait_for()
+        expect(self.page).not_to_have_url(before)
+        self.page.locator(".chat #say").wait_for()
 
     def say(self, text: str) -> None:
         field = self.page.locator("#say")

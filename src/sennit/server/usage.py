@@ -15,6 +15,8 @@ from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.owners import Caller
+from sennit.server.sessions import title_of
 from sennit.sessions.client import SessionInfo
 
 _DAY = 24 * 60 * 60 * 1_000_000
@@ -45,6 +47,7 @@ class SessionUsage(Shape):
 
     id: UUID
     key: str | None
+    title: str
     turns: int
     input_tokens: int
     output_tokens: int
@@ -82,11 +85,11 @@ class _Sum:
 async def usage(call: Call) -> UsageShape:
     """What was used in the last days."""
     query: UsageQuery = call.query
-    return await to_thread(_usage, call.caller.client, query.days)
+    return await to_thread(_usage, call.caller, query.days)
 
 
-def _usage(client: Client, days: int) -> UsageShape:
-    now = clock.now_us()
+def _usage(caller: Caller, days: int) -> UsageShape:
+    client, now = caller.client, clock.now_us()
     since = now - now % _DAY - (days - 1) * _DAY
     by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
     by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
@@ -101,7 +104,7 @@ def _usage(client: Client, days: int) -> UsageShape:
         for date, model in sorted(by_day, reverse=True)
     ]
     sessions = [
-        SessionUsage(id=info.id, key=info.key, **total.fields())
+        SessionUsage(id=info.id, key=info.key, title=title_of(caller, info), **total.fields())
         for info, total in by_session.values()
     ]
     sessions.sort(key=lambda one: (-one.cost, -one.output_tokens))
