@@ -20,13 +20,8 @@ document.addEventListener('securitypolicyviolation', (event) => {
 class Studio:
     """One tab."""
 
-    def __init__(self, page: Page, url: str, shots: Path) -> None:
-        self.page, self.url, self._shots = page, url, shots
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.expected_refusals = 0
-        """How many answers the server may refuse with an error status."""
-        self._refused: list[str] = []
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
         page.set_default_timeout(15_000)
         page.add_init_script(_WATCH)
         page.on("dialog", self._opened)
@@ -34,6 +29,15 @@ class Studio:
         page.on("console", self._heard)
         page.on("request", self._asked)
         page.on("response", self._answered)
+
+    def begin_test(self, shots: Path) -> None:
+        """Hold what happens from now on against the test that takes the tab over."""
+        self._shots = shots
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.expected_refusals = 0
+        """How many answers the server may refuse with an error status."""
+        self._refused: list[str] = []
 
     def _complain(self, kind: str, text: str) -> None:
         self.complaints.append(f"{kind}: {text[:300]}")
@@ -68,9 +72,13 @@ class Studio:
     def _ours(self, url: str) -> bool:
         return url.startswith((f"{self.url}/", f"blob:{self.url}/", "data:"))
 
-    def go(self, where: str = "") -> None:
-        """Open an address, such as "#/memory"."""
-        self.page.goto(f"{self.url}/{where}")
+    def go(self, where: str) -> None:
+        """Open an address, such as "#/memory"; the page is loaded anew if it is there already."""
+        target = f"{self.url}/{where}"
+        if self.page.url == target:
+            self.page.reload()
+        else:
+            self.page.goto(target)
 
     def shot(self, name: str) -> None:
         """Keep a picture of the page as it is."""
@@ -119,7 +127,7 @@ class Studio:
         dialog.get_by_label("Name").fill(key)
         dialog.get_by_role("button", name="Begin").click()
         expect(self.page).not_to_have_url(before)
-        self.page.locator(".chat #say").wait_for()
+        self.page.locator(".hello").wait_for()
 
     def say(self, text: str) -> None:
         field = self.page.locator("#say")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 import sennit
 from sennit import (
@@ -174,7 +174,7 @@ def test_five_hundred_branches_are_drawn_quickly(
         heads = studio.page.locator("svg a.head")
         expect(heads).to_have_count(BRANCHES if key == "many" else 50)
         studio.shot(key)
-        return studio.page.evaluate("performance.getEntriesByName('sennit:tree')[0].duration")
+        return studio.page.evaluate("performance.getEntriesByName('sennit:tree').at(-1).duration")
 
     few, many = drawn("few"), drawn("many")
     counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
@@ -352,7 +352,7 @@ def test_everything_has_a_name_and_can_be_read(
         },
         scene.link("knots", "softer", "tree"): "svg a.head",
         "#/memory": ".memory-list .empty",
-        "#/usage": ".chart-card",
+        "#/usage": ".page .empty",
     }
     for where, sign in shown.items():
         studio.go(where)
@@ -360,3 +360,47 @@ def test_everything_has_a_name_and_can_be_read(
         assert studio.page.evaluate(_NAMELESS) == []
         ratio, text = studio.page.evaluate(_CONTRAST)
         assert ratio >= 4.5, (where, text, ratio)
+
+
+# Time enough for the page to draw what it was told.
+_FRAMES = """async () => {
+  for (let count = 0; count < 10; count += 1) await new Promise(requestAnimationFrame);
+}"""
+
+
+def test_a_slow_answer_is_not_drawn_over_a_newer_one(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, "#/usage")
+    studio.page.locator(".page .empty").wait_for()
+    held: list[Route] = []
+    studio.page.route("**/api/usage?days=7", lambda route: held.append(route))
+    with studio.page.expect_request("**/api/usage?days=7"):
+        studio.page.get_by_role("button", name="7 days").click()
+    with studio.page.expect_response("**/api/usage?days=90"):
+        studio.page.get_by_role("button", name="90 days").click()
+    spent = {"turns": 1, "input_tokens": 1, "output_tokens": 1, "cost": 1.0}
+    for route in held:
+        route.fulfill(
+            json={"days": [{"date": "2020-01-01", "model": "m", **spent}], "sessions": []}
+        )
+    studio.page.unroute("**/api/usage?days=7")
+    studio.page.evaluate(_FRAMES)
+    expect(studio.page.locator(".page")).not_to_contain_text("$1.00")
+    expect(studio.page.locator(".empty")).to_contain_text("90 days")
+
+
+def test_keys_do_nothing_behind_a_window_and_the_focus_comes_back(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, "#/memory")
+    button = studio.page.get_by_role("button", name="Shortcuts")
+    button.focus()
+    studio.page.keyboard.press("Enter")
+    dialog = studio.page.get_by_role("dialog", name="Shortcuts")
+    dialog.get_by_role("heading").click()  # the focus is on nothing then
+    studio.page.keyboard.press("u")
+    studio.page.keyboard.press("n")
+    expect(dialog).to_be_visible()
+    assert studio.page.url.endswith("#/memory")
+    studio.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()
