@@ -16,6 +16,20 @@ document.addEventListener('securitypolicyviolation', (event) => {
 });
 """
 
+# What scrolls sideways though it should not, once the page has settled; code, tables and the
+# picture of branches may.
+_TOO_WIDE = """async () => {
+  const found = () => [...document.querySelectorAll('html, body, main, main *')]
+    .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
+    .filter((one) => !one.closest('pre, svg, .sr, .tree-scroll, .table-scroll, .prose table'))
+    .filter((one) => getComputedStyle(one).textOverflow !== 'ellipsis')
+    .map((one) => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`);
+  for (let frame = 0; frame < 60 && found().length; frame += 1) {
+    await new Promise(requestAnimationFrame);
+  }
+  return found();
+}"""
+
 
 class Studio:
     """One tab."""
@@ -117,6 +131,10 @@ class Studio:
         expect(self.page.locator("#stop")).to_have_count(0)
         expect(self.page.locator("article.draft")).to_have_count(0)
 
+    def too_wide(self) -> list[str]:
+        """What does not fit the width of the screen."""
+        return self.page.evaluate(_TOO_WIDE)
+
     # What is done
 
     def begin(self, key: str = "") -> None:
@@ -146,6 +164,14 @@ class Studio:
 
     def mend_connections(self) -> None:
         self.page.context.unroute_all(behavior="ignoreErrors")
+
+    def hold(self, pattern: str, held: list[Route]) -> None:
+        """Let requests that fit a pattern wait until `page.unroute(pattern)`."""
+
+        def keep(route: Route) -> None:
+            held.append(route)
+
+        self.page.route(pattern, keep)
 
     @staticmethod
     def _drop(route: Route) -> None:

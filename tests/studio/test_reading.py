@@ -166,6 +166,17 @@ def test_scrolling_up_keeps_what_is_read_in_its_place(
     assert moved <= 2
 
 
+def test_a_button_leads_to_the_end_and_goes_when_it_is_there(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long") + "?at=2500")
+    studio.sees("Message 2500.")
+    button = studio.page.get_by_role("button", name="Go to the end")
+    button.click()
+    studio.sees(f"Message {LONG - 1}.")
+    expect(button).to_have_count(0)
+
+
 def test_five_hundred_branches_are_drawn_quickly(
     scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
 ) -> None:
@@ -261,21 +272,13 @@ def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> N
     expect(studio.page.locator("#search")).to_be_focused()
 
 
-# What scrolls sideways though it should not; code and the picture of branches may.
-_OVERFLOWING = """() => [...document.querySelectorAll('html, body, main, main *')]
-  .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
-  .filter((one) => !one.closest('pre, svg, .sr, .tree-scroll, .prose table'))
-  .filter((one) => getComputedStyle(one).textOverflow !== 'ellipsis')
-  .map((one) => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`)"""
-
-
 def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server, scene.link("knots", "softer"), width=360, height=740)
     studio.sees("The slip knot.")
     for view in ("chat", "tree", "compare"):
         studio.page.locator(f"#tab-{view}").click()
         studio.shot(view)
-        assert studio.page.evaluate(_OVERFLOWING) == []
+        assert studio.too_wide() == []
     studio.page.get_by_role("button", name="Sessions").click()
     expect(studio.page.get_by_role("link", name="long")).to_be_visible()
     studio.shot("side")
@@ -372,7 +375,7 @@ def test_a_slow_answer_is_not_drawn_over_a_newer_one(scene: Scene, open_studio: 
     studio = open_studio(scene.server, "#/usage")
     studio.page.locator(".page .empty").wait_for()
     held: list[Route] = []
-    studio.page.route("**/api/usage?days=7", lambda route: held.append(route))
+    studio.hold("**/api/usage?days=7", held)
     with studio.page.expect_request("**/api/usage?days=7"):
         studio.page.get_by_role("button", name="7 days").click()
     with studio.page.expect_response("**/api/usage?days=90"):

@@ -124,6 +124,9 @@ def test_usage_is_counted_by_day_model_and_session(
     row = studio.page.locator(".table tbody tr", has_text="hello")
     expect(row).to_have_count(1)
     studio.shot("usage")
+    studio.page.set_viewport_size({"width": 360, "height": 740})
+    assert studio.too_wide() == []
+    studio.page.set_viewport_size({"width": 1280, "height": 800})
     row.get_by_role("link").click()
     studio.sees(SAID)
 

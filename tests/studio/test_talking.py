@@ -375,7 +375,7 @@ def test_a_tool_approved_at_once_is_seen_to_its_end(scene: Scene, open_studio: O
     studio.begin()
     last_page = "**/messages?limit=60"
     held: list[Route] = []
-    studio.page.route(last_page, lambda route: held.append(route))
+    studio.hold(last_page, held)
     studio.say("Note: buy rope")
     with studio.page.expect_request(last_page):
         scene.model.call("note", '{"text": "buy rope"}', "call_1")
