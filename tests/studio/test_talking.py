@@ -12,7 +12,7 @@ from playwright.sync_api import Route, expect
 from sennit import ModelError, Tool, iModel
 from sennit.server.tokens import add_token, new_token
 from sennit.testing import ScriptedModel
-from tests.serving import Running, Talker, serving
+from tests.serving import Running, Talker, all_events, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.stepped import SteppedModel
 
@@ -232,12 +232,16 @@ def test_a_tool_runs_only_when_a_person_allows_it(
     studio.shot("asks")
     studio.page.reload()  # a decision may come days later
     if approve:
-        card.get_by_role("button", name="Approve").click()
+        studio.sees("buy rope")
+        studio.page.keyboard.press("a")  # a key meant for a field lets nothing run: it goes there
+        expect(studio.page.locator("article.selected .card.asks")).to_be_visible()
+        studio.page.keyboard.press("a")
     else:
         card.get_by_label("Reason for denying").fill("not now")
         card.get_by_role("button", name="Deny").click()
     outcome = studio.page.locator(".card.outcome")
     expect(outcome).to_contain_text("noted: buy rope" if approve else "not now")
+    expect(outcome.locator(".tool-name")).to_have_text("note")
     scene.model.say("Done.")
     scene.model.finish()
     studio.sees("Done.")
@@ -331,6 +335,31 @@ def test_what_is_said_while_an_answer_comes_is_taken_in(
     kinds = ["instruction", "answer", "instruction", "answer"]
     expect(studio.messages).to_have_class([re.compile(rf"\b{kind}\b") for kind in kinds])
     assert scene.model.requests[-1].messages[-1]["content"].endswith("And a bend")
+
+
+def test_what_is_said_just_after_an_answer_ended_is_answered_too(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin("late")
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    studio.sees("The bowline.")
+    # The page does not hear of the end.
+    studio.drop_connections()
+    for stream in list(scene.server.state.streams):
+        stream.stop()
+    expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
+    scene.model.finish()
+    all_events(scene.server, "/api/sessions/late/branches/main/events")
+    studio.say("And a bend")
+    scene.model.say("The sheet bend.")
+    studio.mend_connections()
+    studio.sees("And a bend")
+    scene.model.finish()
+    studio.sees("The sheet bend.")
+    studio.idle()
+    expect(studio.messages).to_have_count(4)
 
 
 def test_an_answer_is_judged_and_the_judgement_taken_back(

@@ -65,7 +65,8 @@ export function ChatView({ session, branch, params, models, onChange }) {
     const message = transcript.at(index);
     const call = message?.call?.call_id;
     return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
-      deeds=${deeds} score=${transcript.scores.get(message?.id)} waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
+      deeds=${deeds} score=${transcript.scores.get(message?.id)} tool=${transcript.tools.get(message?.result?.request_id)}
+      waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
   };
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">

@@ -62,16 +62,17 @@ function told({ text, call, result }) {
 function Side({ session, branch, messages }) {
   const [all, setAll] = useState(false);
   const shown = all ? messages : messages.slice(0, FIRST);
+  const tools = new Map(messages.filter(({ call }) => call).map(({ call }) => [call.call_id, call.function]));
   return html`<div class="column ${colourOf(branch.id)}" aria-label=${branch.name}>
     <h3><a href=${sessionLink(session.id, branch.id)}>${branch.name}</a><small>${many(messages.length, 'message')} since</small></h3>
-    ${shown.map((message) => html`<${Entry} key=${message.id} message=${message} />`)}
+    ${shown.map((message) => html`<${Entry} key=${message.id} message=${message} tool=${tools.get(message.result?.request_id)} />`)}
     ${!messages.length && html`<p class="hint">Nothing since.</p>`}
     ${shown.length < messages.length && html`<button class="button" onClick=${() => setAll(true)}>Show ${messages.length - shown.length} more</button>`}
   </div>`;
 }
 
-function Entry({ message }) {
+function Entry({ message, tool }) {
   if (message.call) return html`<div class="entry"><${ToolCall} message=${message} /></div>`;
-  if (message.result) return html`<div class="entry"><${ToolResult} message=${message} /></div>`;
+  if (message.result) return html`<div class="entry"><${ToolResult} message=${message} tool=${tool} /></div>`;
   return html`<div class="entry ${message.kind}"><b class="who">${WHO[message.kind]}</b><${Markdown} text=${message.text} /></div>`;
 }

@@ -10,13 +10,13 @@ const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', call: 'Tool call', result: 'Tool result' };
 
 /** `deeds`: what the chat can do with a message: edit, retry, fork, copy, judge, seen, turn, decide. */
-export function MessageRow({ message, selected, editing, deeds, score, waiting, working }) {
+export function MessageRow({ message, selected, editing, deeds, score, tool, waiting, working }) {
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
   return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft', message.steered && 'steered')} data-message=${message.id}
       aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
     ${kind === 'call' && html`<${ToolCall} message=${message} waiting=${waiting} working=${working} decide=${deeds.decide} />`}
-    ${kind === 'result' && html`<${ToolResult} message=${message} />`}
+    ${kind === 'result' && html`<${ToolResult} message=${message} tool=${tool} />`}
     ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} score=${score} />`}
   </article>`;
 }

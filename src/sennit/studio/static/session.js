@@ -16,7 +16,7 @@ import { html, useEffect, useRef, useState } from './view.js';
 import { many } from './words.js';
 
 const VIEWS = [['chat', 'Chat'], ['tree', 'Tree'], ['compare', 'Compare']];
-const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT']];
+const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT'], ['dpo', 'Export for training: preferences']];
 
 export function SessionView({ route, models }) {
   const { session: id, view, params } = route;
@@ -107,7 +107,10 @@ function SessionDeeds({ session, branch, refresh }) {
     await del(path('sessions', session.id));
     go('#/');
   });
-  const save = (format) => attempt(() => download(path('sessions', session.id, 'export') + query({ format }), `${session.key ?? session.id}.jsonl`));
+  const save = (format) => attempt(() => {
+    const name = `${session.key ?? session.id}${format === 'jsonl' ? '' : `.${format}`}.jsonl`;
+    return download(path('sessions', session.id, 'export') + query({ format }), name);
+  });
   const entries = [
     ...FORMATS.map(([format, words]) => [words, () => save(format)]), null,
     ...(session.branches.length > 1 ? [['Delete this branch', removeBranch, 'bad']] : []),

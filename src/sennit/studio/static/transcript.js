@@ -16,6 +16,7 @@ export class Transcript {
   notices = [];
   waiting = new Map();          // call id → the call that a person must allow
   started = new Set();          // call ids whose tool is at work
+  tools = new Map();            // call id → the tool that was called
   scores = new Map();           // message id → what a person thought of it
   #messages = new Map();        // position → message
   #places = new Map();          // message id → position
@@ -147,6 +148,7 @@ export class Transcript {
     this.#drafts.delete(message.id);
     this.#steered.delete(message.id);
     this.#messages.set(index, message);
+    if (message.call) this.tools.set(callId(message), message.call.function);
     this.#places.set(message.id, index);
   }
 
@@ -185,7 +187,9 @@ export class Transcript {
   /** Say something to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
     const { running } = await post(this.url('steer'), { text });
-    if (!running) await this.run(asked);  // it had just ended
+    if (running) return;
+    await this.refresh();  // it had just ended: what was said stands on the branch
+    await this.run(asked);
   }
 
   stop() { return post(this.url('cancel'), { mode: 'now' }); }
