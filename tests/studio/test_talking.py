@@ -39,6 +39,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 def test_an_answer_is_seen_piece_by_piece(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server)
     studio.begin("knots")
+    expect(studio.page.locator("#say")).to_be_focused()
+    expect(studio.page).to_have_title("knots · Sennit")
     studio.say("Name a knot")
     answer = studio.answers.last
     for number, piece in enumerate(["The ", "**bow", "line**", "."]):

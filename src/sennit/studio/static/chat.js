@@ -26,6 +26,9 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const list = useRef(null);
   const field = useRef(null);
   useJump(transcript, list, params, setSelected);
+  const empty = transcript.loaded && transcript.length === 0;
+  // Nothing to read yet: write. On a phone that would cover half the screen with keys.
+  useEffect(() => { if (empty && matchMedia('(hover: hover)').matches) field.current?.focus(); }, [empty]);
 
   const move = async (made) => {
     const one = await attempt(made);
@@ -71,7 +74,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
       ${!transcript.loaded && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
-      ${transcript.loaded && transcript.length === 0 && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
+      ${empty && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
       <${VirtualList} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }} row=${row}
         keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />
       <div class="chat-foot">

@@ -6,7 +6,7 @@ import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { useAnswer, usePages, useSettled } from './reading.js';
-import { go, pageLink, sessionLink } from './route.js';
+import { go, pageLink, sessionLink, useTitle } from './route.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { classes, html, useState } from './view.js';
@@ -19,6 +19,7 @@ const PAGE = 60;
 export function MemoryPage({ params }) {
   const { category = '', uri } = params;
   const [version, setVersion] = useState(0);
+  useTitle('Memory');
   const changed = () => setVersion((count) => count + 1);
   return html`<div class="page">
     <header class="page-head"><h1>Memory</h1><p>What was learnt from your conversations, and from which words.</p></header>

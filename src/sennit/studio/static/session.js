@@ -7,13 +7,13 @@ import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { Menu } from './menu.js';
-import { go, pageLink, sessionLink } from './route.js';
+import { go, pageLink, sessionLink, useTitle } from './route.js';
 import { beginBranch, titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { TreeView } from './tree.js';
 import { html, useEffect, useRef, useState } from './view.js';
-import { many } from './words.js';
+import { line, many } from './words.js';
 
 const VIEWS = [['chat', 'Chat'], ['tree', 'Tree'], ['compare', 'Compare']];
 const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT'], ['dpo', 'Export for training: preferences']];
@@ -23,6 +23,7 @@ export function SessionView({ route, models }) {
   const { session, error, version, refresh } = useSession(id);
   const branch = session && pick(session.branches, route.branch);
   const to = (name) => branch && go(sessionLink(id, branch.id, { view: name }));
+  useTitle(session && line(titleOf(session), 60));
   useKeys({ c: () => to('chat'), t: () => to('tree'), b: () => to('compare') });
   if (error) return html`<${Failed} error=${error} again=${refresh} />`;
   if (!session) return html`<${Empty}>Opening…<//>`;

@@ -2,7 +2,7 @@
 import { query } from './api.js';
 import { DayChart } from './charts.js';
 import { useAnswer } from './reading.js';
-import { sessionLink } from './route.js';
+import { sessionLink, useTitle } from './route.js';
 import { titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
 import { classes, html, useState } from './view.js';
@@ -12,6 +12,7 @@ const SPANS = [[7, '7 days'], [30, '30 days'], [90, '90 days']];
 
 export function UsagePage() {
   const [days, setDays] = useState(30);
+  useTitle('Usage');
   const { answer: usage, error, again } = useAnswer('/api/usage' + query({ days }));
   return html`<div class="page">
     <header class="page-head"><h1>Usage</h1><p>Tokens and cost of all answers, by day, model and session.</p></header>
