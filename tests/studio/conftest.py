@@ -1,6 +1,6 @@
-"""A Chromium for the tests of the studio: one for each module, and in it a tab for each server.
+"""A Chromium for the tests of the studio: one for all of them, and in it a tab for each server.
 
-Playwright keeps an event loop running while it is there, so it ends with its module: the next one
+Playwright keeps an event loop running while it is there, so it ends with this package: the next one
 may be about asyncio. Tests that look at the same server share a tab and go from place to place in
 it, as a person does. Whatever a page does, it must not break its own rules; each test ends by
 looking.
@@ -22,7 +22,7 @@ from tests.studio.pages import Studio
 OpenStudio = Callable[..., Studio]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip(MISSING)
