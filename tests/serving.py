@@ -82,12 +82,13 @@ def serving(
     tools: Iterable[Any] = (),
     tokens: Path | None = None,
     limits: Limits | None = None,
+    port: int = 0,
     **more: Any,
 ) -> Generator[Running]:
     """A server, stopped as a signal would stop it at the end of the block."""
     settings = ServerSettings(
         url=store,
-        port=0,
+        port=port,
         models=tuple(models) or (ScriptedModel([], name="scripted"),),
         tools=tuple(one if isinstance(one, Tool) else Tool(one) for one in tools),
         tokens=tokens,

@@ -72,6 +72,10 @@ def test_memories_and_messages_are_found(server: Running, branch: str) -> None:
     assert found["message"]["session"] == branch.split("/")[3]
     assert found["message"]["message"]
     assert found["message"]["explained"]
+    some = {"q": "green tea", "category": "profile,preferences"}
+    kinds = {one["category"] for one in server.get("/api/find", params=some).json()["matches"]}
+    assert kinds
+    assert kinds <= {"profile", "preferences"}
     told = server.get("/api/search", params={"q": "Which tea do I prefer?"}).json()
     assert told["queries"]
     assert told["matches"]
@@ -114,6 +118,19 @@ def test_the_next_answer_shows_what_the_model_saw(server: Running, branch: str) 
     assert server.get(f"{other}/messages/{asked['id']}/seen").status_code == 422
 
 
+def test_a_message_that_was_recalled_is_shown_in_its_words(server: Running) -> None:
+    there, here = new_branch(server), new_branch(server)
+    all_events(server, run(server, there, "The zeppelin leaves at noon.")["events"])
+    said = server.get(f"{there}/messages").json()["messages"][1]
+    all_events(server, run(server, here, "When does the zeppelin leave?")["events"])
+    answer = server.get(f"{here}/messages").json()["messages"][-1]["id"]
+    parts = server.get(f"{here}/messages/{answer}/seen").json()["parts"]
+    told = next(one for one in parts if one["message_id"] == said["id"])
+    assert told["kind"] == "memory"
+    assert told["text"].endswith("The zeppelin leaves at noon.")
+    assert told["session"] == there.split("/")[3]
+
+
 def test_files_are_listed_read_searched_and_written(server: Running, branch: str) -> None:
     def look(**query: str) -> dict:
         answer = server.get("/api/files", params=query)
@@ -141,6 +158,8 @@ def test_usage_is_told_by_day_and_session(server: Running, branch: str) -> None:
     assert today["output_tokens"] == 5 * today["turns"]
     assert today["cost"] == pytest.approx(0.001 * today["turns"])
     assert sum(one["turns"] for one in told["sessions"]) == today["turns"]
+    listed = {one["id"]: one["title"] for one in server.get("/api/sessions").json()["sessions"]}
+    assert all(one["title"] == listed[one["id"]] for one in told["sessions"])
 
 
 def test_usage_of_many_sessions_can_be_added_up_page_by_page(server: Running, branch: str) -> None:
@@ -165,7 +184,12 @@ def test_a_message_is_labelled_and_the_label_taken_back(server: Running, branch:
     path = f"{branch}/messages/{answer}/label"
     assert server.post(path, {"thumb": "up"}).json()["score"] == 1.0
     assert server.post(path, {"thumb": "up", "score": 1}).status_code == 422
+    labels = f"{branch.partition('/branches')[0]}/labels"
+    [kept] = server.get(labels).json()["labels"]
+    assert (kept["message"], kept["score"], kept["by"]) == (answer, 1.0, "user")
+    assert server.get(labels, params={"by": "ann"}).json() == {"labels": []}
     assert server.delete(path).status_code == 204
+    assert server.get(labels).json() == {"labels": []}
 
 
 @pytest.mark.parametrize("form", ["jsonl", "openai", "sharegpt"])

@@ -1,17 +1,19 @@
-"""A Chromium for the tests of the studio: one for each module, a new context for each test.
+"""A Chromium for the tests of the studio: one for all of them, and in it a tab for each server.
 
-Playwright keeps an event loop running while it is there, so it ends with its module: the next one
-may be about asyncio. Whatever a page does, it must not break its own rules; each test ends by
+Playwright keeps an event loop running while it is there, so it ends with this package: the next one
+may be about asyncio. Tests that look at the same server share a tab and go from place to place in
+it, as a person does. Whatever a page does, it must not break its own rules; each test ends by
 looking.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browsers import ARTIFACTS, CHROMIUM, MISSING
 from tests.serving import Running
@@ -20,7 +22,7 @@ from tests.studio.pages import Studio
 OpenStudio = Callable[..., Studio]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip(MISSING)
@@ -32,25 +34,41 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="module")
+def tabs(browser: Browser) -> Iterator[dict[Hashable, Studio]]:
+    """The tabs of a module's tests: loading the page anew is what takes longest in them."""
+    opened: dict[Hashable, Studio] = {}
+    yield opened
+    for studio in opened.values():
+        studio.page.context.close()
+
+
 @pytest.fixture
-def open_studio(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenStudio]:
-    """Open the studio of a server; `scheme`, `width` and `height` say what it is looked at with."""
-    opened: list[Studio] = []
+def open_studio(
+    browser: Browser, tabs: dict[Hashable, Studio], request: pytest.FixtureRequest
+) -> Iterator[OpenStudio]:
+    """Look at the studio of a server; `color_scheme`, `width` and `height` say with what."""
+    used: list[Studio] = []
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
 
-    def open_(server: Running, where: str = "", **looks: object) -> Studio:
-        width, height = looks.pop("width", 1280), looks.pop("height", 800)
-        viewport = {"width": width, "height": height}
-        options = {"color_scheme": "light", "reduced_motion": "reduce", **looks}
-        context = browser.new_context(viewport=viewport, **options)  # pyright: ignore[reportArgumentType]
-        studio = Studio(context.new_page(), server.url, ARTIFACTS / request.node.name)
-        opened.append(studio)
+    def open_(server: Running, where: str = "#/", **looks: object) -> Studio:
+        tab = (server.url, *sorted(looks.items()))
+        if tab not in tabs:
+            tabs[tab] = Studio(_page(browser, **looks), server.url)
+        studio = tabs[tab]
+        studio.begin_test(ARTIFACTS / request.node.name)
+        used.append(studio)
         studio.go(where)
         return studio
 
     yield open_
-    for studio in opened:
+    for studio in used:
         studio.shot("end")
         broken = studio.broken_rules()
-        studio.page.context.close()
         assert not broken, broken
+
+
+def _page(browser: Browser, *, width: int = 1280, height: int = 800, **looks: Any) -> Page:
+    options = {"color_scheme": "light", "reduced_motion": "reduce", **looks}
+    context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    return context.new_page()

@@ -16,17 +16,26 @@ document.addEventListener('securitypolicyviolation', (event) => {
 });
 """
 
+# What scrolls sideways though it should not, once the page has settled; code, tables and the
+# picture of branches may.
+_TOO_WIDE = """async () => {
+  const found = () => [...document.querySelectorAll('html, body, main, main *')]
+    .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
+    .filter((one) => !one.closest('pre, svg, .sr, .tree-scroll, .table-scroll, .prose table'))
+    .filter((one) => getComputedStyle(one).textOverflow !== 'ellipsis')
+    .map((one) => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`);
+  for (let frame = 0; frame < 60 && found().length; frame += 1) {
+    await new Promise(requestAnimationFrame);
+  }
+  return found();
+}"""
+
 
 class Studio:
     """One tab."""
 
-    def __init__(self, page: Page, url: str, shots: Path) -> None:
-        self.page, self.url, self._shots = page, url, shots
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.expected_refusals = 0
-        """How many answers the server may refuse with an error status."""
-        self._refused: list[str] = []
+    def __init__(self, page: Page, url: str) -> None:
+        self.page, self.url = page, url
         page.set_default_timeout(15_000)
         page.add_init_script(_WATCH)
         page.on("dialog", self._opened)
@@ -34,6 +43,15 @@ class Studio:
         page.on("console", self._heard)
         page.on("request", self._asked)
         page.on("response", self._answered)
+
+    def begin_test(self, shots: Path) -> None:
+        """Hold what happens from now on against the test that takes the tab over."""
+        self._shots = shots
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.expected_refusals = 0
+        """How many answers the server may refuse with an error status."""
+        self._refused: list[str] = []
 
     def _complain(self, kind: str, text: str) -> None:
         self.complaints.append(f"{kind}: {text[:300]}")
@@ -68,9 +86,13 @@ class Studio:
     def _ours(self, url: str) -> bool:
         return url.startswith((f"{self.url}/", f"blob:{self.url}/", "data:"))
 
-    def go(self, where: str = "") -> None:
-        """Open an address, such as "#/memory"."""
-        self.page.goto(f"{self.url}/{where}")
+    def go(self, where: str) -> None:
+        """Open an address, such as "#/memory"; the page is loaded anew if it is there already."""
+        target = f"{self.url}/{where}"
+        if self.page.url == target:
+            self.page.reload()
+        else:
+            self.page.goto(target)
 
     def shot(self, name: str) -> None:
         """Keep a picture of the page as it is."""
@@ -109,15 +131,21 @@ class Studio:
         expect(self.page.locator("#stop")).to_have_count(0)
         expect(self.page.locator("article.draft")).to_have_count(0)
 
+    def too_wide(self) -> list[str]:
+        """What does not fit the width of the screen."""
+        return self.page.evaluate(_TOO_WIDE)
+
     # What is done
 
     def begin(self, key: str = "") -> None:
         """Make a session."""
+        before = self.page.url
         self.page.locator("#new").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Name").fill(key)
         dialog.get_by_role("button", name="Begin").click()
-        self.page.locator("#say").wait_for()
+        expect(self.page).not_to_have_url(before)
+        self.page.locator(".hello").wait_for()
 
     def say(self, text: str) -> None:
         field = self.page.locator("#say")
@@ -136,6 +164,14 @@ class Studio:
 
     def mend_connections(self) -> None:
         self.page.context.unroute_all(behavior="ignoreErrors")
+
+    def hold(self, pattern: str, held: list[Route]) -> None:
+        """Let requests that fit a pattern wait until `page.unroute(pattern)`."""
+
+        def keep(route: Route) -> None:
+            held.append(route)
+
+        self.page.route(pattern, keep)
 
     @staticmethod
     def _drop(route: Route) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 import sennit
 from sennit import (
@@ -166,6 +166,17 @@ def test_scrolling_up_keeps_what_is_read_in_its_place(
     assert moved <= 2
 
 
+def test_a_button_leads_to_the_end_and_goes_when_it_is_there(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long") + "?at=2500")
+    studio.sees("Message 2500.")
+    button = studio.page.get_by_role("button", name="Go to the end")
+    button.click()
+    studio.sees(f"Message {LONG - 1}.")
+    expect(button).to_have_count(0)
+
+
 def test_five_hundred_branches_are_drawn_quickly(
     scene: Scene, open_studio: OpenStudio, record_property: Callable[[str, object], None]
 ) -> None:
@@ -174,7 +185,7 @@ def test_five_hundred_branches_are_drawn_quickly(
         heads = studio.page.locator("svg a.head")
         expect(heads).to_have_count(BRANCHES if key == "many" else 50)
         studio.shot(key)
-        return studio.page.evaluate("performance.getEntriesByName('sennit:tree')[0].duration")
+        return studio.page.evaluate("performance.getEntriesByName('sennit:tree').at(-1).duration")
 
     few, many = drawn("few"), drawn("many")
     counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
@@ -261,21 +272,13 @@ def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> N
     expect(studio.page.locator("#search")).to_be_focused()
 
 
-# What scrolls sideways though it should not; code and the picture of branches may.
-_OVERFLOWING = """() => [...document.querySelectorAll('html, body, main, main *')]
-  .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0)
-  .filter((one) => !one.closest('pre, svg, .sr, .tree-scroll, .prose table'))
-  .filter((one) => getComputedStyle(one).textOverflow !== 'ellipsis')
-  .map((one) => `${one.tagName}.${one.className} ${one.scrollWidth} > ${one.clientWidth}`)"""
-
-
 def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server, scene.link("knots", "softer"), width=360, height=740)
     studio.sees("The slip knot.")
     for view in ("chat", "tree", "compare"):
         studio.page.locator(f"#tab-{view}").click()
         studio.shot(view)
-        assert studio.page.evaluate(_OVERFLOWING) == []
+        assert studio.too_wide() == []
     studio.page.get_by_role("button", name="Sessions").click()
     expect(studio.page.get_by_role("link", name="long")).to_be_visible()
     studio.shot("side")
@@ -352,7 +355,7 @@ def test_everything_has_a_name_and_can_be_read(
         },
         scene.link("knots", "softer", "tree"): "svg a.head",
         "#/memory": ".memory-list .empty",
-        "#/usage": ".chart-card",
+        "#/usage": ".page .empty",
     }
     for where, sign in shown.items():
         studio.go(where)
@@ -360,3 +363,47 @@ def test_everything_has_a_name_and_can_be_read(
         assert studio.page.evaluate(_NAMELESS) == []
         ratio, text = studio.page.evaluate(_CONTRAST)
         assert ratio >= 4.5, (where, text, ratio)
+
+
+# Time enough for the page to draw what it was told.
+_FRAMES = """async () => {
+  for (let count = 0; count < 10; count += 1) await new Promise(requestAnimationFrame);
+}"""
+
+
+def test_a_slow_answer_is_not_drawn_over_a_newer_one(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, "#/usage")
+    studio.page.locator(".page .empty").wait_for()
+    held: list[Route] = []
+    studio.hold("**/api/usage?days=7", held)
+    with studio.page.expect_request("**/api/usage?days=7"):
+        studio.page.get_by_role("button", name="7 days").click()
+    with studio.page.expect_response("**/api/usage?days=90"):
+        studio.page.get_by_role("button", name="90 days").click()
+    spent = {"turns": 1, "input_tokens": 1, "output_tokens": 1, "cost": 1.0}
+    for route in held:
+        route.fulfill(
+            json={"days": [{"date": "2020-01-01", "model": "m", **spent}], "sessions": []}
+        )
+    studio.page.unroute("**/api/usage?days=7")
+    studio.page.evaluate(_FRAMES)
+    expect(studio.page.locator(".page")).not_to_contain_text("$1.00")
+    expect(studio.page.locator(".empty")).to_contain_text("90 days")
+
+
+def test_keys_do_nothing_behind_a_window_and_the_focus_comes_back(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, "#/memory")
+    button = studio.page.get_by_role("button", name="Shortcuts")
+    button.focus()
+    studio.page.keyboard.press("Enter")
+    dialog = studio.page.get_by_role("dialog", name="Shortcuts")
+    dialog.get_by_role("heading").click()  # the focus is on nothing then
+    studio.page.keyboard.press("u")
+    studio.page.keyboard.press("n")
+    expect(dialog).to_be_visible()
+    assert studio.page.url.endswith("#/memory")
+    studio.page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    expect(button).to_be_focused()

@@ -3,58 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from sennit.testing import ScriptedModel
-from tests.serving import Running, serving
+from tests.serving import Running, all_events, run, serving
 from tests.studio.conftest import OpenStudio
-from tests.studio.pages import Studio
 
 SAID = "My name is Ann Lee. I prefer green tea to coffee."
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
-    model = ScriptedModel(["Nice to meet you, Ann.", "Noted.", "You prefer green tea."])
-    with serving(tmp_path / "s.db", models=[model]) as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    model = ScriptedModel(["Noted."] * 30)
+    with serving(tmp_path_factory.mktemp("remembering") / "s.db", models=[model]) as running:
         yield running
 
 
-def remembered(open_studio: OpenStudio, server: Running) -> Studio:
-    """A studio in which something was said and committed; it shows what is remembered."""
-    studio = open_studio(server)
-    studio.begin("hello")
-    studio.say(SAID)
-    studio.sees("Nice to meet you, Ann.")
-    studio.idle()
-    studio.page.locator("#remember").click()
-    studio.page.get_by_role("heading", name="Memory").wait_for()
-    return studio
+@pytest.fixture(scope="module")
+def session(server: Running) -> str:
+    """The path of a session in which something was said and committed."""
+    return told(server, "hello", SAID)
+
+
+def told(server: Running, key: str, said: str) -> str:
+    """Say something in a new session, and commit it."""
+    session = f"/api/sessions/{server.post('/api/sessions', {'key': key}).json()['id']}"
+    server.post(f"{session}/branches", {"name": "main"})
+    all_events(server, run(server, f"{session}/branches/main", said)["events"])
+    assert server.post(f"{session}/commit").json()["memories_extracted"] > 0
+    return session
 
 
 def test_what_was_said_is_remembered_and_leads_back_to_its_words(
     server: Running, open_studio: OpenStudio
 ) -> None:
-    studio = remembered(open_studio, server)
-    studio.page.locator("#memory-search").fill("tea")
-    entry = studio.page.locator(".memory-entry", has_text="green tea").first
+    studio = open_studio(server)
+    studio.begin("boats")
+    studio.say("I prefer slow boats to fast cars.")
+    studio.sees("Noted.")
+    studio.idle()
+    studio.page.locator("#remember").click()
+    studio.page.locator("#memory-search").fill("boats")
+    entry = studio.page.locator(".memory-entry", has_text="slow boats").first
     entry.click()
     item = studio.page.get_by_role("article", name="Memory")
-    expect(item.locator(".evidence blockquote").first).to_contain_text("I prefer green tea")
+    expect(item.locator(".evidence blockquote").first).to_contain_text("I prefer slow boats")
     expect(item.locator(".history li")).not_to_have_count(0)
     expect(item.locator(".decisions li")).not_to_have_count(0)
     studio.shot("item")
     item.get_by_role("link", name="Show the message").first.click()
-    expect(studio.page.locator("article.selected")).to_contain_text("I prefer green tea")
+    expect(studio.page.locator("article.selected")).to_contain_text("I prefer slow boats")
 
 
 def test_an_answer_shows_the_memories_the_model_was_told(
-    server: Running, open_studio: OpenStudio
+    server: Running, session: str, open_studio: OpenStudio
 ) -> None:
-    studio = remembered(open_studio, server)
+    studio = open_studio(server)
     studio.begin("later")
     studio.say("Which tea or coffee do I like?")
     studio.sees("Noted.")
@@ -70,22 +76,23 @@ def test_an_answer_shows_the_memories_the_model_was_told(
 
 
 def test_undoing_a_commit_takes_its_memories_back(server: Running, open_studio: OpenStudio) -> None:
-    studio = remembered(open_studio, server)
-    expect(studio.page.locator(".memory-entry")).not_to_have_count(0)
-    studio.page.get_by_role("link", name="Commits").click()
-    commit = studio.page.locator(".commit")
+    told(server, "winter", "I prefer wool to down.")
+    studio = open_studio(server, "#/memory?category=commits")
+    commit = studio.page.locator(".commit").first
     expect(commit.locator(".badge").first).to_have_text("committed")
     studio.shot("commits")
     commit.get_by_role("button", name="Undo").click()
     studio.page.get_by_role("dialog").get_by_role("button", name="Undo").click()
     expect(commit.locator(".badge").first).to_have_text("undone")
-    studio.page.get_by_role("link", name="All").click()
-    expect(studio.page.locator(".memory-entry")).to_have_count(0)
+    studio.page.locator(".filter", has_text="All").click()
+    studio.page.locator(".memory-list").wait_for()
+    expect(studio.page.locator(".memory-entry", has_text="wool")).to_have_count(0)
 
 
 def test_a_memory_that_is_forgotten_is_gone(server: Running, open_studio: OpenStudio) -> None:
-    studio = remembered(open_studio, server)
-    entries = studio.page.locator(".memory-entry", has_text="green tea")
+    told(server, "rain", "I prefer umbrellas to hats.")
+    studio = open_studio(server, "#/memory")
+    entries = studio.page.locator(".memory-entry", has_text="umbrellas")
     entries.first.click()
     studio.page.locator("#forget").click()
     studio.page.get_by_role("dialog").get_by_role("button", name="Forget").click()
@@ -93,21 +100,23 @@ def test_a_memory_that_is_forgotten_is_gone(server: Running, open_studio: OpenSt
 
 
 def test_the_search_finds_what_was_said_and_goes_there(
-    server: Running, open_studio: OpenStudio
+    server: Running, session: str, open_studio: OpenStudio
 ) -> None:
-    studio = remembered(open_studio, server)
+    studio = open_studio(server)
     studio.page.locator("#search").fill("green tea")
     found = studio.page.locator(".session.found", has_text="message")
     expect(found.first).to_contain_text("green tea")
     studio.shot("found")
     found.first.click()
-    expect(studio.page.locator("article.selected")).to_contain_text("I prefer green tea")
+    expect(studio.page.locator("article.selected")).to_contain_text("green tea")
+    studio.page.locator("#search").fill("")
 
 
 def test_usage_is_counted_by_day_model_and_session(
-    server: Running, open_studio: OpenStudio
+    server: Running, session: str, open_studio: OpenStudio
 ) -> None:
-    studio = remembered(open_studio, server)
+    studio = open_studio(server)
+    studio.page.locator("#main").focus()
     studio.page.keyboard.press("u")
     expect(studio.page.locator(".tiles")).to_contain_text("Answers")
     expect(studio.page.locator(".canvas canvas")).to_have_count(1)
@@ -115,16 +124,20 @@ def test_usage_is_counted_by_day_model_and_session(
     row = studio.page.locator(".table tbody tr", has_text="hello")
     expect(row).to_have_count(1)
     studio.shot("usage")
+    studio.page.set_viewport_size({"width": 360, "height": 740})
+    assert studio.too_wide() == []
+    studio.page.set_viewport_size({"width": 1280, "height": 800})
     row.get_by_role("link").click()
-    studio.sees("Nice to meet you, Ann.")
+    studio.sees(SAID)
 
 
-def test_a_session_is_exported_as_a_file(server: Running, open_studio: OpenStudio) -> None:
-    studio = remembered(open_studio, server)
-    studio.page.get_by_role("link", name="hello").click()
-    studio.sees("Nice to meet you, Ann.")
+def test_a_session_is_exported_as_a_file(
+    server: Running, session: str, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(server, f"#/s/{session.rpartition('/')[2]}")
+    studio.sees(SAID)
     studio.page.get_by_role("button", name="More").click()
     with studio.page.expect_download() as download:
         studio.page.get_by_role("menuitem", name="Export the session").click()
     assert download.value.suggested_filename == "hello.jsonl"
-    assert "Nice to meet you, Ann." in download.value.path().read_text(encoding="utf-8")
+    assert SAID in download.value.path().read_text(encoding="utf-8")

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from sennit import ModelError, Tool, iModel
 from sennit.server.tokens import add_token, new_token
 from sennit.testing import ScriptedModel
-from tests.serving import Running, serving
+from tests.serving import Running, Talker, all_events, serving
 from tests.studio.conftest import OpenStudio
 from tests.studio.stepped import SteppedModel
 
@@ -27,17 +27,20 @@ class Scene:
         self.server, self.model = server, model
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     model = SteppedModel()
     tools = [Tool(note, needs_approval=True)]
-    with serving(tmp_path / "s.db", models=[model], tools=tools) as server:
+    store = tmp_path_factory.mktemp("talking") / "s.db"
+    with serving(store, models=[model, Talker()], tools=tools) as server:
         yield Scene(server, model)
 
 
 def test_an_answer_is_seen_piece_by_piece(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server)
     studio.begin("knots")
+    expect(studio.page.locator("#say")).to_be_focused()
+    expect(studio.page).to_have_title("knots · Sennit")
     studio.say("Name a knot")
     answer = studio.answers.last
     for number, piece in enumerate(["The ", "**bow", "line**", "."]):
@@ -133,18 +136,16 @@ def test_an_answer_that_a_restart_interrupted_is_gone_on_with(
         studio.say("Name knots")
         model.say("The bowline")
         studio.sees("The bowline")
-        where = studio.page.url.partition("/#")[2]
-        studio.page.goto("about:blank")
     model.forget()
-    with serving(tmp_path / "s.db", models=[model]) as server:
-        studio = open_studio(server, f"#{where}")
-        studio.sees("Name knots")
-        studio.page.locator("#resume").click()
+    resume = studio.page.locator("#resume")
+    expect(resume).to_be_visible()
+    with serving(tmp_path / "s.db", models=[model], port=server.port):
+        resume.click()
         model.say("The hitch.")
         model.finish()
         studio.sees("The hitch.")
         studio.idle()
-        expect(studio.page.locator("#resume")).to_have_count(0)
+        expect(studio.page.locator(".notice")).to_have_count(0)
 
 
 def test_editing_a_message_answers_it_on_a_new_branch(
@@ -233,12 +234,16 @@ def test_a_tool_runs_only_when_a_person_allows_it(
     studio.shot("asks")
     studio.page.reload()  # a decision may come days later
     if approve:
-        card.get_by_role("button", name="Approve").click()
+        studio.sees("buy rope")
+        studio.page.keyboard.press("a")  # a key meant for a field lets nothing run: it goes there
+        expect(studio.page.locator("article.selected .card.asks")).to_be_visible()
+        studio.page.keyboard.press("a")
     else:
         card.get_by_label("Reason for denying").fill("not now")
         card.get_by_role("button", name="Deny").click()
     outcome = studio.page.locator(".card.outcome")
     expect(outcome).to_contain_text("noted: buy rope" if approve else "not now")
+    expect(outcome.locator(".tool-name")).to_have_text("note")
     scene.model.say("Done.")
     scene.model.finish()
     studio.sees("Done.")
@@ -255,22 +260,12 @@ def test_what_the_model_saw_is_shown_for_an_answer(scene: Scene, open_studio: Op
     studio.idle()
     studio.do("The bowline.", "What the model saw")
     panel = studio.page.get_by_role("complementary", name="What the model saw")
-    expect(panel.locator(".part", has_text="Message")).to_have_count(1)
+    expect(panel.locator(".part.kind-message")).to_have_count(1)
     expect(panel).to_contain_text("Name a knot")
     expect(panel).to_contain_text("tokens")
     studio.shot("seen")
     studio.page.keyboard.press("Escape")
     expect(panel).to_have_count(0)
-
-
-def test_a_model_that_fails_is_told(tmp_path: Path, open_studio: OpenStudio) -> None:
-    failing = ScriptedModel([ModelError("It is down.", kind="bad_request")])
-    with serving(tmp_path / "s.db", models=[failing]) as server:
-        studio = open_studio(server)
-        studio.begin()
-        studio.say("Hello?")
-        expect(studio.page.locator(".notice.error")).to_contain_text("It is down.")
-        studio.sees("Hello?")
 
 
 def test_with_tokens_the_page_asks_for_one(tmp_path: Path, open_studio: OpenStudio) -> None:
@@ -309,3 +304,177 @@ def test_the_model_inside_answers_and_says_that_it_is_tiny(
         studio.idle()
         studio.page.reload()
         expect(studio.answers.last.locator(".prose")).to_contain_text(re.compile(r"\w+"))
+
+
+def test_what_is_said_on_the_first_page_begins_a_session(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.page.locator(".welcome").wait_for()
+    studio.say("Name a knot for climbers")
+    scene.model.say("The figure eight.")
+    scene.model.finish()
+    studio.sees("The figure eight.")
+    studio.idle()
+    expect(studio.page.locator(".session.here")).to_contain_text("Name a knot for climbers")
+
+
+def test_what_is_said_while_an_answer_comes_is_taken_in(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    studio.sees("The bowline.")
+    studio.say("And a bend")
+    expect(studio.message("And a bend")).to_contain_text("Comes next")
+    scene.model.finish()
+    scene.model.say("The sheet bend.")
+    scene.model.finish()
+    studio.sees("The sheet bend.")
+    studio.idle()
+    kinds = ["instruction", "answer", "instruction", "answer"]
+    expect(studio.messages).to_have_class([re.compile(rf"\b{kind}\b") for kind in kinds])
+    assert scene.model.requests[-1].messages[-1]["content"].endswith("And a bend")
+
+
+def test_what_is_said_just_after_an_answer_ended_is_answered_too(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin("late")
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    studio.sees("The bowline.")
+    # The page does not hear of the end.
+    studio.drop_connections()
+    for stream in list(scene.server.state.streams):
+        stream.stop()
+    expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
+    scene.model.finish()
+    all_events(scene.server, "/api/sessions/late/branches/main/events")
+    studio.say("And a bend")
+    scene.model.say("The sheet bend.")
+    studio.mend_connections()
+    studio.sees("And a bend")
+    scene.model.finish()
+    studio.sees("The sheet bend.")
+    studio.idle()
+    expect(studio.messages).to_have_count(4)
+
+
+def test_an_answer_is_judged_and_the_judgement_taken_back(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin("judged")
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    studio.idle()
+    studio.do("The bowline.", "A good answer")
+    good = studio.message("The bowline.").get_by_role("button", name="A good answer")
+    expect(good).to_have_attribute("aria-pressed", "true")
+    labels = "/api/sessions/judged/labels"
+    assert [one["score"] for one in scene.server.get(labels).json()["labels"]] == [1.0]
+    studio.page.reload()
+    expect(good).to_have_attribute("aria-pressed", "true")
+    good.click()
+    expect(good).to_have_attribute("aria-pressed", "false")
+    assert scene.server.get(labels).json()["labels"] == []
+
+
+def test_the_chosen_model_answers_on_every_branch(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.page.get_by_role("combobox", name="Model").select_option("talker")
+    studio.say("Hello")
+    studio.sees("You said: Hello")
+    studio.idle()
+    studio.do("You said: Hello", "Retry on a new branch")
+    studio.is_on("main_fork_1")
+    studio.sees("You said: Hello")
+    studio.idle()
+    chosen = studio.page.get_by_role("combobox", name="Model")
+    expect(chosen).to_have_value("talker")
+    chosen.select_option("stepped")
+
+
+def test_a_tool_approved_at_once_is_seen_to_its_end(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    last_page = "**/messages?limit=60"
+    held: list[Route] = []
+    studio.hold(last_page, held)
+    studio.say("Note: buy rope")
+    with studio.page.expect_request(last_page):
+        scene.model.call("note", '{"text": "buy rope"}', "call_1")
+    # The page still looks at what the first half of the run has left.
+    studio.page.get_by_role("button", name="Approve").click()
+    scene.model.say("Done.")
+    assert held
+    studio.page.unroute(last_page)  # which lets go of what was held
+    scene.model.finish()
+    studio.sees("Done.")
+    studio.idle()
+
+
+def test_a_text_is_said_once_though_nobody_heard_that_it_was(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    def lose(route: Route) -> None:
+        route.fetch()
+        route.abort("connectionreset")
+
+    studio = open_studio(scene.server)
+    studio.expected_refusals = 1
+    studio.begin()
+    studio.page.route("**/runs", lose, times=1)
+    studio.say("Name a knot")
+    expect(studio.page.locator(".toast.failed")).to_contain_text("cannot be reached")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    expect(studio.page.locator("#say")).to_have_value("Name a knot")
+    studio.page.locator("#say").press("Enter")
+    studio.sees("The bowline.")
+    expect(studio.messages).to_have_count(2)
+    expect(studio.page.locator("#say")).to_have_value("")
+
+
+def test_a_conversation_stays_in_sight_when_the_server_does_not_answer(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    session = re.compile(r"/api/sessions/[0-9a-f-]{36}$")
+    studio.page.route(session, lambda route: route.abort())
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    expect(studio.page.locator(".toast.failed")).to_contain_text("cannot be reached")
+    studio.sees("The bowline.")
+    studio.page.unroute(session)
+    # What could not be read at first is read when someone asks for it again.
+    where = studio.page.url.partition("/#")[2]
+    studio.page.route("**/messages?*", lambda route: route.abort(), times=1)
+    studio.go("#/")
+    studio.go(f"#{where}")
+    studio.page.get_by_role("button", name="Try again").click()
+    studio.sees("The bowline.")
+
+
+def test_a_question_without_an_answer_can_be_asked_again(
+    tmp_path: Path, open_studio: OpenStudio
+) -> None:
+    model = ScriptedModel([ModelError("It is down.", kind="bad_request"), "Here I am."])
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        studio = open_studio(server)
+        studio.begin()
+        studio.say("Hello?")
+        expect(studio.page.locator(".notice.error")).to_contain_text("It is down.")
+        studio.page.locator("#answer").click()
+        studio.sees("Here I am.")
+        studio.idle()
+        expect(studio.page.locator(".notice")).to_have_count(0)
+        expect(studio.messages).to_have_count(2)

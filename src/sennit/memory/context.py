@@ -266,7 +266,12 @@ class MemoryContext:
         left = need.budget - sum(piece.tokens for piece in known)
         known += _fitting(_relevant(self._memory, query, _NotToBeRecalled(need.branch)), left)
         _record(session, need.branch, known)
-        return [ContextItem(piece.text, piece.uri) for piece in known]
+        return [ContextItem(piece.text, _address(piece)) for piece in known]
+
+
+def _address(piece: ContextPiece) -> str | None:
+    """Where a piece is found; of a message, its file and its id."""
+    return piece.uri if piece.source is None else f"{piece.uri}#{piece.source.message}"
 
 
 class _NotToBeRecalled:

@@ -21,6 +21,7 @@ class FindQuery(Ask):
     limit: Most = 10
     target_uri: str | None = None
     category: str | None = None
+    """Only of this kind; several with commas between."""
     explain: bool = False
 
 
@@ -79,8 +80,9 @@ class SearchedShape(Shape):
 async def find(call: Call) -> Matches:
     """Memories and messages that fit a question."""
     query: FindQuery = call.query
+    categories = None if query.category is None else query.category.split(",")
     found = await call.caller.client.afind(
-        query.q, query.target_uri, query.limit, explain=query.explain, category=query.category
+        query.q, query.target_uri, query.limit, explain=query.explain, category=categories
     )
     return Matches(matches=[_match(one) for one in found])
 

@@ -14,6 +14,7 @@ from starlette.responses import StreamingResponse
 from sennit.api.session import Session
 from sennit.errors import ValidationError
 from sennit.learning.export import ExportOptions
+from sennit.learning.labels import Label
 from sennit.messages.codec import dumps
 from sennit.server.branches import ONE
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
@@ -48,6 +49,18 @@ class LabelShape(Shape):
     created_at: str
 
 
+class LabelsQuery(Ask):
+    """Whose judgements; without a name, everybody's."""
+
+    by: str | None = None
+
+
+class LabelList(Shape):
+    """The judgements of a session's messages, the oldest first."""
+
+    labels: list[LabelShape]
+
+
 class ExportQuery(Ask):
     """In which form: messages as they are ("jsonl"), or as training tools read them."""
 
@@ -63,9 +76,21 @@ async def label(call: Call) -> LabelShape:
     score = None if ask.score is UNSET else ask.score
     thumb = None if ask.thumb is UNSET else ask.thumb
     made = await to_thread(lambda: session.label(uid, score, thumb=thumb, by=ask.by))
+    return _shape(made)
+
+
+def _shape(made: Label) -> LabelShape:
     return LabelShape(
         message=made.message, score=made.score, by=made.by, created_at=iso(made.created_at)
     )
+
+
+async def list_labels(call: Call) -> LabelList:
+    """The judgements of a session's messages."""
+    query: LabelsQuery = call.query
+    session = await call.caller.session(call.path["session"])
+    found = await to_thread(lambda: session.labels(by=query.by))
+    return LabelList(labels=[_shape(one) for one in found])
 
 
 async def unlabel(call: Call) -> None:
@@ -146,6 +171,15 @@ def endpoints() -> list[Endpoint]:
             summary="Take a judgement back",
             query=LabelQuery,
             status=204,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/sessions/{session}/labels",
+            handle=list_labels,
+            scope="read",
+            summary="The judgements of a session's messages",
+            query=LabelsQuery,
+            answer=LabelList,
         ),
         Endpoint(
             method="GET",

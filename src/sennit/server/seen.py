@@ -15,6 +15,8 @@ from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.errors import NotFoundError, ValidationError
+from sennit.memory.find import shortened
+from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
@@ -46,6 +48,8 @@ class SeenPart(Shape):
     """About how many it took."""
     uri: str | None = None
     message_id: UUID | None = None
+    session: UUID | None = None
+    """Of a message that was recalled, the session it stands in."""
 
 
 class Seen(Shape):
@@ -158,7 +162,23 @@ def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> See
         kind = "profile"
     elif place.endswith("/.abstract.md"):
         kind = "summary"
+    if "messages.jsonl#" in place:
+        return _recalled(client, place, tokens)
     return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
+
+
+def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
+    """A message of elsewhere, as it was told: in a line, with its date."""
+    file, _, named = uri.partition("#")
+    uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
+    try:
+        said = client.session(session, create=False).messages.get(uid)
+        text = f"[{said.created_at:%Y-%m-%d}] {shortened(said.content.words)}"
+    except NotFoundError:
+        text = None
+    return SeenPart(
+        kind="memory", text=text, tokens=tokens, uri=file, message_id=uid, session=session
+    )
 
 
 def _text_at(client: Client, uri: str, at: datetime) -> str | None:

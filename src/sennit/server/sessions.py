@@ -116,14 +116,14 @@ def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
     return SessionShape(
         id=info.id,
         key=info.key,
-        title=_title(caller, info),
+        title=title_of(caller, info),
         created_at=iso(info.created_at),
         updated_at=iso(info.updated_at),
         metadata=dict(info.metadata),
     )
 
 
-def _title(caller: Caller, info: SessionInfo) -> str:
+def title_of(caller: Caller, info: SessionInfo) -> str:
     """What to call a session: as it was named, or else what was asked in it first."""
     given = info.metadata.get("title")
     if isinstance(given, str) and given:

@@ -16,7 +16,8 @@ from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.sessions import as_cursor, cursor
+from sennit.server.owners import Caller
+from sennit.server.sessions import as_cursor, cursor, title_of
 from sennit.sessions.client import SessionInfo
 
 _DAY = 24 * 60 * 60 * 1_000_000
@@ -48,6 +49,7 @@ class SessionUsage(Shape):
 
     id: UUID
     key: str | None
+    title: str
     turns: int
     input_tokens: int
     output_tokens: int
@@ -87,11 +89,11 @@ class _Sum:
 async def usage(call: Call) -> UsageShape:
     """What was used in the last days."""
     query: UsageQuery = call.query
-    return await to_thread(_usage, call.caller.client, query)
+    return await to_thread(_usage, call.caller, query)
 
 
-def _usage(client: Client, query: UsageQuery) -> UsageShape:
-    now = clock.now_us()
+def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
+    client, now = caller.client, clock.now_us()
     since = now - now % _DAY - (query.days - 1) * _DAY
     by_day: dict[tuple[str, str], _Sum] = defaultdict(_Sum)
     by_session: dict[UUID, tuple[SessionInfo, _Sum]] = {}
@@ -108,7 +110,7 @@ def _usage(client: Client, query: UsageQuery) -> UsageShape:
         for date, model in sorted(by_day, reverse=True)
     ]
     sessions = [
-        SessionUsage(id=info.id, key=info.key, **total.fields())
+        SessionUsage(id=info.id, key=info.key, title=title_of(caller, info), **total.fields())
         for info, total in by_session.values()
     ]
     sessions.sort(key=lambda one: (-one.cost, -one.output_tokens))

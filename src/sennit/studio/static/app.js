@@ -1,14 +1,15 @@
 // The page itself: side bar, the view that the address names, login when the server asks for it.
 import { get, login, onLogin } from './api.js';
 import { Dialogs } from './dialog.js';
+import { HomePage } from './home.js';
 import { Icon, Mark } from './icons.js';
 import { listen, showShortcuts, useKeys } from './keys.js';
 import { MemoryPage } from './memory.js';
 import { go, pageLink, useRoute } from './route.js';
 import { SessionView } from './session.js';
-import { Sessions, begin } from './sessions.js';
+import { Sessions } from './sessions.js';
 import { ThemeToggle } from './theme.js';
-import { Toasts } from './toasts.js';
+import { Toasts, attempt } from './toasts.js';
 import { UsagePage } from './usage.js';
 import { classes, html, render, useEffect, useState } from './view.js';
 
@@ -22,9 +23,10 @@ function App() {
   useEffect(() => onLogin(() => setLocked(true)), []);
   useEffect(() => setOpen(false), [route]);
   useEffect(() => {
-    const changed = () => setVersion((count) => count + 1);
+    const changed = () => { if (!document.hidden) setVersion((count) => count + 1); };
     addEventListener('sessionschange', changed);
-    return () => removeEventListener('sessionschange', changed);
+    document.addEventListener('visibilitychange', changed);
+    return () => { removeEventListener('sessionschange', changed); document.removeEventListener('visibilitychange', changed); };
   }, []);
   useKeys({ m: () => go(pageLink('memory')), u: () => go(pageLink('usage')), '?': showShortcuts });
   if (locked) return html`<${Login} done=${() => { setLocked(false); setEntered(entered + 1); }} />`;
@@ -34,16 +36,15 @@ function App() {
     <div class="veil" onClick=${() => setOpen(false)}></div>
     <main id="main" tabindex="-1">
       <button class="icon-button open-side" aria-label="Sessions" aria-expanded=${open} onClick=${() => setOpen(!open)}><${Icon} name="menu" /></button>
-      ${models && html`<${Page} route=${route} models=${models} />`}
+      <${Page} route=${route} models=${models} />
     </main>
   </div>`;
 }
 
+// Who answers; none until that is known, which keeps nothing else from being shown.
 function useModels(entered) {
-  const [models, setModels] = useState(null);
-  useEffect(() => {
-    get('/api/models').then(({ models }) => setModels(models), (error) => error.status !== 401 && setModels([]));
-  }, [entered]);
+  const [models, setModels] = useState([]);
+  useEffect(() => { attempt(async () => setModels((await get('/api/models')).models)); }, [entered]);
   return models;
 }
 
@@ -62,13 +63,10 @@ function Side({ route, version }) {
 }
 
 function Page({ route, models }) {
-  if (route.page === 'session') return html`<${SessionView} route=${route} models=${models} />`;
+  if (route.page === 'session') return html`<${SessionView} key=${route.session} route=${route} models=${models} />`;
   if (route.page === 'memory') return html`<${MemoryPage} params=${route.params} />`;
   if (route.page === 'usage') return html`<${UsagePage} />`;
-  return html`<div class="welcome"><${Mark} /><h1>Conversations that branch</h1>
-    <p>Edit any message, retry any answer: every version stays, and you can see them side by side, what the model saw, and where each memory came from.</p>
-    <button class="button primary" onClick=${begin}><${Icon} name="plus" />New session</button>
-    <p class="hint">Press <kbd>?</kbd> for the shortcuts.</p></div>`;
+  return html`<${HomePage} models=${models} />`;
 }
 
 function Login({ done }) {

@@ -10,6 +10,7 @@ export function DayChart({ days, rows, value, shown }) {
   const box = useRef(null);
   const [theme, setTheme] = useState(0);
   const models = [...new Set(rows.map(({ model }) => model))];
+  const total = (model) => rows.reduce((sum, row) => sum + (row.model === model ? value(row) : 0), 0);
   useEffect(() => {
     const changed = () => setTheme((count) => count + 1);
     addEventListener('themechange', changed);
@@ -31,7 +32,7 @@ export function DayChart({ days, rows, value, shown }) {
   }, [rows, days, theme]);
   return html`<figure class="chart">
     <div class="canvas" ref=${box} role="img" aria-label="Bars, one for each of the last ${days} days"></div>
-    <figcaption class="legend">${models.map((model, index) => html`<span key=${model} class="strand-${index % COLOURS}"><i class="dot"></i>${model}</span>`)}</figcaption>
+    <figcaption class="legend">${models.map((model, index) => html`<span key=${model} class="strand-${index % COLOURS}"><i class="dot"></i>${model} <b>${shown(total(model))}</b></span>`)}</figcaption>
   </figure>`;
 }
 

@@ -1,7 +1,9 @@
 // The conversation of one branch: reads it, lets it grow, and turns what a person does at a message into
 // a fork. Nothing is overwritten here: edit, retry and fork lead to a new branch.
 import { post } from './api.js';
+import { useChoice } from './choice.js';
 import { Composer } from './composer.js';
+import { copied } from './copying.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
@@ -10,7 +12,7 @@ import { MessageRow } from './message.js';
 import { go, sessionLink } from './route.js';
 import { SeenPanel } from './seen.js';
 import { Empty, Failed } from './states.js';
-import { attempt } from './toasts.js';
+import { attempt, toast } from './toasts.js';
 import { Transcript } from './transcript.js';
 import { html, useEffect, useMemo, useRef, useState } from './view.js';
 
@@ -20,11 +22,13 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const [editing, setEditing] = useState(null);
   const [seen, setSeen] = useState(null);
   const [away, setAway] = useState(false);
-  const [ask, setAsk] = useAsk(models);
+  const [ask, choose] = useChoice(models);
   const list = useRef(null);
   const field = useRef(null);
-  const known = transcript.loaded;
-  useJump(transcript, list, params, setSelected, known);
+  useJump(transcript, list, params, setSelected);
+  const empty = transcript.loaded && transcript.length === 0;
+  // Nothing to read yet: write. On a phone that would cover half the screen with keys.
+  useEffect(() => { if (empty && matchMedia('(hover: hover)').matches) field.current?.focus(); }, [empty]);
 
   const move = async (made) => {
     const one = await attempt(made);
@@ -41,6 +45,8 @@ export function ChatView({ session, branch, params, models, onChange }) {
       const given = await asked('Fork after this message', [['name', 'Name of the new branch (may be empty)']], 'Fork');
       if (given) await move(() => post(transcript.url('fork'), { at: message.id, name: given.name || null }));
     },
+    copy: async (message) => { if (await copied(message.text)) toast('Copied.'); },
+    judge: (message, thumb) => attempt(() => transcript.judge(message, thumb)),
     seen: (message) => setSeen(message),
     turn: (message, step) => {
       const all = message.siblings ?? [];
@@ -51,31 +57,34 @@ export function ChatView({ session, branch, params, models, onChange }) {
   };
   const send = (text) => attempt(async () => {
     list.current?.toEnd();
-    await transcript.run({ ...ask, text });
+    await (transcript.running ? transcript.steer(text, ask) : transcript.run({ ...ask, text }));
     return true;
   });
   const stop = () => attempt(() => transcript.stop());
   useChatKeys({ transcript, selected, setSelected, list, field, deeds, stop, seen, setSeen });
 
   if (transcript.error) return html`<${Failed} error=${transcript.error} again=${() => transcript.load()} />`;
+  const row = (index) => {
+    const message = transcript.at(index);
+    const call = message?.call?.call_id;
+    return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
+      deeds=${deeds} score=${transcript.scores.get(message?.id)} tool=${transcript.tools.get(message?.result?.request_id)}
+      waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
+  };
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
-      ${transcript.length === 0 && known && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
-      <${VirtualList} key=${branch.id} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }}
-        keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)}
-        row=${(index) => {
-          const message = transcript.at(index);
-          const call = message?.call?.call_id;
-          return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
-            deeds=${deeds} waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
-        }} />
-      ${away && html`<button class="to-end" aria-label="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
-      <${Notices} transcript=${transcript} />
-      <${Composer} branch=${branch.id} running=${transcript.running} models=${models} model=${ask.model} remember=${ask.memory}
-        onModel=${(model) => setAsk({ ...ask, model })} onRemember=${(memory) => setAsk({ ...ask, memory })}
-        onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
+      ${!transcript.loaded && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
+      ${empty && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
+      <${VirtualList} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }} row=${row}
+        keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />
+      <div class="chat-foot">
+        ${away && html`<button class="to-end" aria-label="Go to the end" title="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
+        <${Notices} transcript=${transcript} ask=${ask} />
+        <${Composer} branch=${branch.id} running=${transcript.running} models=${models} ask=${ask} choose=${choose}
+          onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
+      </div>
     </section>
-    ${seen && html`<${SeenPanel} transcript=${transcript} message=${seen} close=${() => setSeen(null)} />`}
+    ${seen && html`<${SeenPanel} address=${transcript.url('messages', seen.id, 'seen')} close=${() => setSeen(null)} />`}
   </div>`;
 }
 
@@ -84,41 +93,46 @@ function useTranscript(session, branch, onChange) {
   const [, redraw] = useState(0);
   useEffect(() => {
     const unwatch = transcript.watch(() => redraw((count) => count + 1));
+    // Others may have gone on with the branch while nobody looked.
+    const awake = () => { if (!document.hidden && !transcript.running) transcript.load(); };
+    document.addEventListener('visibilitychange', awake);
     transcript.onEnd = onChange;
     transcript.load();
-    return () => { unwatch(); transcript.close(); };
+    return () => { document.removeEventListener('visibilitychange', awake); unwatch(); transcript.close(); };
   }, [transcript]);
   return transcript;
 }
 
-function useAsk(models) {
-  const preferred = models.find((one) => one.default) ?? models[0];
-  return useState({ model: preferred?.name, memory: true });
-}
-
 // A link may name a message (m), which may stand on another branch, or a position (at).
-function useJump(transcript, list, { m, at }, setSelected, known) {
+function useJump(transcript, list, params, setSelected) {
+  const known = transcript.loaded;
   useEffect(() => {
-    if (!known || (!m && at === undefined)) return;
+    const { m, at } = params;
+    if (!known || (!m && at === undefined)) return undefined;
+    let gone = false;
     attempt(async () => {
       const here = { branch_id: transcript.branch, index: Math.min(Number(at), transcript.total - 1) };
       const { branch_id: branch, index } = m ? await transcript.find(m) : here;
-      if (branch !== transcript.branch) return go(sessionLink(transcript.session, branch, { m }), { replace: true });
-      if (!(index >= 0)) return undefined;
+      if (gone || !(index >= 0)) return;
+      if (branch !== transcript.branch) { go(sessionLink(transcript.session, branch, { m }), { replace: true }); return; }
       list.current?.reveal(index);
       transcript.ensure(index - 20, index + 20);
-      return setSelected((await transcript.message(index))?.id);
+      const message = await transcript.message(index);
+      if (!gone) setSelected(message?.id);
     });
-  }, [transcript, m, at, known]);
+    return () => { gone = true; };
+  }, [transcript, params, known]);
 }
 
-function Notices({ transcript }) {
+function Notices({ transcript, ask }) {
   const told = transcript.notices.filter(({ severity }) => severity !== 'info').slice(-3);
   return html`<div class="notices" role="status">
     ${!transcript.linked && html`<p class="notice">The connection was lost; trying again…</p>`}
+    ${told.map(({ severity, text }) => html`<p class="notice ${severity}">${text}</p>`)}
     ${transcript.interrupted && !transcript.running && html`<p class="notice">The last answer was interrupted.
       <button class="button quiet" id="resume" onClick=${() => attempt(() => transcript.resume())}>Go on with it</button></p>`}
-    ${told.map(({ severity, text }) => html`<p class="notice ${severity}">${text}</p>`)}
+    ${transcript.unanswered && html`<p class="notice calm">There is no answer to this yet.
+      <button class="button quiet" id="answer" onClick=${() => attempt(() => transcript.run(ask))}>Ask the model</button></p>`}
   </div>`;
 }
 
@@ -127,16 +141,24 @@ function useChatKeys({ transcript, selected, setSelected, list, field, deeds, st
     const index = transcript.indexOf(selected);
     return index < 0 ? null : transcript.at(index);
   };
-  const step = (by) => {
-    const from = transcript.indexOf(selected);
-    const index = Math.max(0, Math.min(transcript.total - 1, from < 0 ? transcript.total - 1 : from + by));
+  const select = (index) => {
     const message = transcript.at(index);
     if (!message) return;
     setSelected(message.id);
     list.current?.show(index);
   };
+  const step = (by) => {
+    const from = transcript.indexOf(selected);
+    select(Math.max(0, Math.min(transcript.total - 1, from < 0 ? transcript.total - 1 : from + by)));
+  };
   const on = (kind, deed) => () => { const message = current(); if (message && (!kind || message.kind === kind)) deed(message); };
-  const waits = (approve) => () => { const [call] = transcript.waiting.values(); if (call) deeds.decide(call, approve); };
+  // A key that was meant for a field must not let a tool run: the first press goes to the call.
+  const waits = (approve) => () => {
+    const [first] = transcript.waiting.values();
+    const call = transcript.waiting.get(current()?.call?.call_id);
+    if (call) deeds.decide(call, approve);
+    else if (first) select(transcript.indexOf(first.id));
+  };
   useKeys({
     i: () => field.current?.focus(),
     j: () => step(1),
@@ -145,6 +167,9 @@ function useChatKeys({ transcript, selected, setSelected, list, field, deeds, st
     r: on('answer', deeds.retry),
     f: on(null, deeds.fork),
     w: on('answer', deeds.seen),
+    y: on(null, (message) => message.text && deeds.copy(message)),
+    '+': on('answer', (message) => deeds.judge(message, 'up')),
+    '-': on('answer', (message) => deeds.judge(message, 'down')),
     '[': on(null, (message) => deeds.turn(message, -1)),
     ']': on(null, (message) => deeds.turn(message, 1)),
     a: waits(true),

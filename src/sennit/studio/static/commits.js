@@ -1,22 +1,20 @@
 // Commits: what each one made of a session, and the way back.
-import { get, post } from './api.js';
+import { post } from './api.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
-import { Decisions } from './memory.js';
-import { sessionLink } from './route.js';
+import { useAnswer } from './reading.js';
+import { pageLink, sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
-import { html, useEffect, useState } from './view.js';
+import { html } from './view.js';
 import { fully } from './words.js';
 
 export function Commits({ changed, version }) {
-  const [commits, setCommits] = useState(null);
-  const [error, setError] = useState(null);
-  useEffect(() => { get('/api/commits').then((told) => setCommits(told.commits), setError); }, [version]);
-  if (error) return html`<${Failed} error=${error} />`;
-  if (!commits) return html`<${Empty}>Looking…<//>`;
-  if (!commits.length) return html`<${Empty}>No commits yet.<//>`;
-  return html`<div class="commits">${commits.map((one) => html`<${Commit} key=${one.id} commit=${one} changed=${changed} />`)}</div>`;
+  const { answer, error, again } = useAnswer('/api/commits', version);
+  if (error) return html`<${Failed} error=${error} again=${again} />`;
+  if (!answer) return html`<${Empty}>Looking…<//>`;
+  if (!answer.commits.length) return html`<${Empty}><p>No commits yet.</p><p class="hint">Open a session and press Remember: what it makes of it is told here, and can be undone.</p><//>`;
+  return html`<div class="commits">${answer.commits.map((one) => html`<${Commit} key=${one.id} commit=${one} changed=${changed} />`)}</div>`;
 }
 
 function Commit({ commit, changed }) {
@@ -39,4 +37,11 @@ function Commit({ commit, changed }) {
       ${status !== 'undone' && html`<button class="button quiet undo" onClick=${undo}><${Icon} name="undo" />Undo</button>`}</header>
     <${Decisions} decisions=${commit.decisions} />
   </section>`;
+}
+
+export function Decisions({ decisions }) {
+  return html`<ul class="decisions">${decisions.map((one, index) => html`<li key=${index}>
+    <span class="badge">${one.did}</span><span class="badge">${one.category}</span>
+    <a href=${pageLink('memory', { uri: one.uri.split('#')[0] })}>${one.uri.split('#')[0].split('/').at(-1)}</a>
+    ${one.reason && html`<span class="hint">${one.reason}</span>`}</li>`)}</ul>`;
 }

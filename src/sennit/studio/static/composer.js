@@ -1,44 +1,53 @@
 // Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch while the
-// page is open, and becomes the stop button while an answer comes.
+// page is open. While an answer comes, it stops that, or tells it something more.
 import { Icon } from './icons.js';
 import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
 
 const unsent = new Map();
 
-export function Composer({ branch, running, models, model, onModel, remember, onRemember, onSend, onStop, control }) {
+/** Put a text back where it is written. */
+export const keepUnsent = (branch, text) => unsent.set(branch, text);
+
+/** `ask` and `choose` are of useChoice; `onSend` resolves to true if the text was taken. */
+export function Composer({ branch, running = false, models, ask, choose, onSend, onStop, control }) {
   const [text, setText] = useState(unsent.get(branch) ?? '');
+  const sending = useRef(false);
   const field = useRef(null);
-  useEffect(() => setText(unsent.get(branch) ?? ''), [branch]);
-  useEffect(() => { control?.(field.current); }, []);
+  useEffect(() => control(field.current), []);
   useLayoutEffect(() => {
     field.current.style.height = 'auto';
     field.current.style.height = `${Math.min(field.current.scrollHeight, 240)}px`;
   }, [text]);
   const write = (words) => { setText(words); unsent.set(branch, words); };
   const send = async () => {
-    if (!text.trim() || running) return;
+    if (!text.trim() || sending.current) return;
+    sending.current = true;
     write('');
     if (!await onSend(text)) write(text);
+    sending.current = false;
   };
   const keyed = (event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
     if (event.key === 'Escape') field.current.blur();
   };
-  const chosen = models.find(({ name }) => name === model);
   return html`<form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>
-    <textarea id="say" ref=${field} rows="1" value=${text} placeholder="Say something" aria-label="Message"
+    <textarea id="say" ref=${field} rows="1" value=${text} placeholder=${running ? 'Say more while it answers' : 'Say something'} aria-label="Message"
       onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
     <div class="composer-bar">
-      <label class="pick"><span class="sr">Model</span>
-        <select aria-label="Model" value=${model} onChange=${(event) => onModel(event.target.value)}>
-          ${models.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
-        </select></label>
-      ${chosen?.tiny && html`<span class="hint" title="It shows how everything works; pass --model for a better one">tiny: it makes things up</span>`}
-      <label class="tick"><input type="checkbox" checked=${remember} onChange=${(event) => onRemember(event.target.checked)} /> Use memory</label>
+      <${Choice} models=${models} ask=${ask} choose=${choose} />
       <span class="spring"></span>
-      ${running
-        ? html`<button type="button" class="button stop" id="stop" onClick=${onStop}><${Icon} name="stop" />Stop</button>`
-        : html`<button class="button primary send" disabled=${!text.trim()} aria-label="Send"><${Icon} name="send" /></button>`}
+      ${running && html`<button type="button" class="button stop" id="stop" onClick=${onStop}><${Icon} name="stop" />Stop</button>`}
+      ${(!running || text.trim()) && html`<button class="button primary send" disabled=${!text.trim()} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>`}
     </div>
   </form>`;
+}
+
+function Choice({ models, ask, choose }) {
+  const chosen = models.find(({ name }) => name === ask.model);
+  return html`${models.length > 0 && html`<label class="pick"><span class="sr">Model</span>
+      <select aria-label="Model" value=${ask.model} onChange=${(event) => choose({ model: event.target.value })}>
+        ${models.map(({ name }) => html`<option key=${name} value=${name}>${name}</option>`)}
+      </select></label>`}
+    ${chosen?.tiny && html`<span class="hint" title="It shows how everything works; pass --model for a better one">tiny: it makes things up</span>`}
+    <label class="tick" title="Tell the model what is remembered"><input type="checkbox" checked=${ask.memory} onChange=${(event) => choose({ memory: event.target.checked })} /> Use memory</label>`;
 }

@@ -41,8 +41,9 @@ export function Dialogs() {
   useEffect(() => { show = setOpen; }, []);
   useEffect(() => { if (open) box.current.showModal(); }, [open]);
   if (!open) return null;
-  const close = (value) => { setOpen(null); open.resolve(value); };
-  return html`<dialog ref=${box} class="dialog" aria-labelledby="dialog-title" onClose=${() => close(null)}
+  // Closed by the browser, so that the focus goes back to where it was.
+  const close = (value) => { open.resolve(value); box.current.close(); };
+  return html`<dialog ref=${box} class="dialog" aria-labelledby="dialog-title" onClose=${() => { open.resolve(null); setOpen(null); }}
       onClick=${(event) => event.target === box.current && close(null)}>
     <div class="dialog-body"><h2 id="dialog-title">${open.title}</h2>${open.render(close)}</div>
   </dialog>`;

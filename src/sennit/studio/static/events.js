@@ -5,12 +5,13 @@ import { open } from './api.js';
 
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 8_000;
+const SILENCE = 45_000;  // the server says something every 15 seconds, if only that it is there
 
 /**
  * Follow `address` from after event `after` until nothing is under way, or `signal` is aborted. A run may
  * end, wait for a person and go on, so its end is the end only if the server then closes the stream.
- * `onEvent` gets {seq, kind, data}; `onLink` is told whether the connection stands; `underWay` is asked
- * whether to come back when the stream was closed without an end.
+ * `onEvent` gets {seq, kind, data}, each when it is done with the one before; `onLink` is told whether the
+ * connection stands; `underWay` is asked whether to come back when the stream was closed without an end.
  */
 export async function follow(address, { after, signal, onEvent, onLink, underWay }) {
   let last = { seq: after };
@@ -24,7 +25,7 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
         if (event.seq <= last.seq) continue;
         wait = FIRST_WAIT;
         last = event;
-        onEvent(event);
+        await onEvent(event);
       }
       if (last.kind === 'end' || !await underWay()) return;
     } catch (error) {
@@ -37,10 +38,18 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
   }
 }
 
+// Until a time is over, the network is back, or nobody waits any more.
 function pause(milliseconds, signal) {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, milliseconds);
-    signal.addEventListener('abort', () => { clearTimeout(timer); resolve(); }, { once: true });
+    const over = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', over);
+      removeEventListener('online', over);
+      resolve();
+    };
+    const timer = setTimeout(over, milliseconds);
+    signal.addEventListener('abort', over);
+    addEventListener('online', over);
   });
 }
 
@@ -49,13 +58,22 @@ async function* parsed(stream) {
   const parser = new EventParser();
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await unlessSilent(reader.read());
       if (done) return;
       yield* parser.feed(value);
     }
   } finally {
-    reader.cancel().catch(() => {});
+    reader.cancel().catch(() => {});  // it may have ended by itself
   }
+}
+
+// A connection that died without a word looks like one on which nothing happens.
+function unlessSilent(piece) {
+  let timer;
+  const silence = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error('Nothing was heard for a while.')), SILENCE);
+  });
+  return Promise.race([piece, silence]).finally(() => clearTimeout(timer));
 }
 
 /** Server-sent events from text that arrives in any pieces. */

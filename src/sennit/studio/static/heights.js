@@ -25,8 +25,6 @@ export class Heights {
     while (this.count < count) this.#push(this.#guess);
   }
 
-  of(index) { return this.#known[index]; }
-
   set(index, height) {
     const change = height - this.#known[index];
     if (!change) return;

@@ -12,7 +12,9 @@ const SHORTCUTS = [
   ['r', 'Retry the selected answer on a new branch'],
   ['f', 'Fork after the selected message'],
   ['w', 'What the model saw for the selected answer'],
-  ['a / d', 'Approve, deny the tool that waits'],
+  ['y', 'Copy the selected message'],
+  ['+ / -', 'Judge the selected answer good, bad'],
+  ['a / d', 'Go to the tool that waits; again: approve, deny'],
   ['x', 'Stop the answer'],
   ['c', 'Chat'],
   ['t', 'Tree of branches'],
@@ -44,8 +46,9 @@ export function listen() {
   });
 }
 
+// In a field, or while something stands above the page.
 function typing({ target }) {
-  return target.closest?.('input, textarea, select, dialog, [contenteditable]');
+  return target.closest?.('input, textarea, select, [contenteditable]') || document.querySelector('dialog[open]');
 }
 
 export function showShortcuts() {

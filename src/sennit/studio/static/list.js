@@ -38,7 +38,7 @@ export class VirtualList extends Component {
   /** Bring a row into sight, near the top; it is looked at once more when its height is known. */
   reveal(index) {
     this.top = undefined;
-    this.atEnd = false;
+    this.#setEnd(false);
     this.anchor = { index, offset: -Math.min(80, this.box.current.clientHeight / 4) };
     this.#settle();
   }
@@ -53,8 +53,13 @@ export class VirtualList extends Component {
   /** Go to the end, and stay there while it grows. */
   toEnd() {
     this.top = undefined;
-    this.atEnd = true;
+    this.#setEnd(true);
     this.#settle();
+  }
+
+  #setEnd(end) {
+    if (end !== this.atEnd) this.props.onEnd?.(end);
+    this.atEnd = end;
   }
 
   #watchRows() {
@@ -102,9 +107,7 @@ export class VirtualList extends Component {
     this.top = box.scrollTop;
     const index = this.heights.at(box.scrollTop);
     this.anchor = { index, offset: box.scrollTop - this.heights.before(index) };
-    const end = box.scrollHeight - box.scrollTop - box.clientHeight < AT_END;
-    if (end !== this.atEnd) this.props.onEnd?.(end);
-    this.atEnd = end;
+    this.#setEnd(box.scrollHeight - box.scrollTop - box.clientHeight < AT_END);
   }
 
   #draw() {

@@ -3,6 +3,7 @@
 // DOMPurify, whose trusted type is the only one that the page's policy lets into innerHTML.
 import './vendor/purify.min.js';
 import { Marked } from './vendor/marked.esm.js';
+import { copied } from './copying.js';
 import { escaped, highlighted } from './syntax.js';
 import { html, useMemo } from './view.js';
 
@@ -47,14 +48,12 @@ export function rendered(text) {
 /** A text in Markdown, drawn. */
 export function Markdown({ text }) {
   const clean = useMemo(() => rendered(text), [text]);
-  return html`<div class="prose" onClick=${copied} dangerouslySetInnerHTML=${{ __html: clean }}></div>`;
+  return html`<div class="prose" onClick=${clicked} dangerouslySetInnerHTML=${{ __html: clean }}></div>`;
 }
 
-function copied({ target }) {
+async function clicked({ target }) {
   if (!target.classList.contains('copy')) return;
-  const code = target.closest('.code').querySelector('code').textContent;
-  navigator.clipboard?.writeText(code).then(() => {
-    target.textContent = 'Copied';
-    setTimeout(() => { target.textContent = 'Copy'; }, 1500);
-  });
+  if (!await copied(target.closest('.code').querySelector('code').textContent)) return;
+  target.textContent = 'Copied';
+  setTimeout(() => { target.textContent = 'Copy'; }, 1500);
 }

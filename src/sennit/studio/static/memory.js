@@ -1,77 +1,72 @@
 // What is remembered: each memory with the words it came from, how it came to be as it is, and what its
 // commit decided. Forgetting and undoing are here, because this is where one sees what is wrong.
 import { get, post, query } from './api.js';
-import { Commits } from './commits.js';
+import { Commits, Decisions } from './commits.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
-import { go, pageLink, sessionLink } from './route.js';
+import { useAnswer, usePages, useSettled } from './reading.js';
+import { go, pageLink, sessionLink, useTitle } from './route.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
-import { classes, html, useEffect, useState } from './view.js';
+import { classes, html, useState } from './view.js';
 import { fully, gist, many, when } from './words.js';
 
 const CATEGORIES = [['', 'All'], ['profile', 'Profile'], ['preferences', 'Preferences'], ['entities', 'Entities'],
-  ['events', 'Events'], ['cases', 'Cases'], ['patterns', 'Patterns'], ['commits', 'Commits']];
+  ['events', 'Events'], ['cases', 'Cases'], ['patterns', 'Patterns']];
 const PAGE = 60;
 
 export function MemoryPage({ params }) {
   const { category = '', uri } = params;
   const [version, setVersion] = useState(0);
+  useTitle('Memory');
   const changed = () => setVersion((count) => count + 1);
   return html`<div class="page">
     <header class="page-head"><h1>Memory</h1><p>What was learnt from your conversations, and from which words.</p></header>
-    <nav class="filters" aria-label="Categories">${CATEGORIES.map(([key, words]) => html`
+    <nav class="filters" aria-label="Categories">${[...CATEGORIES, ['commits', 'Commits']].map(([key, words]) => html`
       <a key=${key} class=${classes('filter', key === category && 'here')} aria-current=${key === category ? 'true' : undefined}
         href=${pageLink('memory', { category: key || undefined })}>${words}</a>`)}</nav>
     ${category === 'commits'
       ? html`<${Commits} changed=${changed} version=${version} />`
       : html`<div class=${classes('memory', uri && 'chosen')}>
           <${Memories} category=${category} chosen=${uri} version=${version} />
-          ${uri && html`<${Item} key=${uri} uri=${uri} category=${category} version=${version} changed=${changed} />`}
+          ${uri && html`<${Item} key=${uri} uri=${uri} category=${category} changed=${changed} />`}
         </div>`}
   </div>`;
 }
 
 function Memories({ category, chosen, version }) {
-  const [words, setWords] = useState('');
-  const [page, setPage] = useState(null);
-  const [error, setError] = useState(null);
-  useEffect(() => {
-    const life = new AbortController();
-    const timer = setTimeout(() => memories(category, words, life.signal).then(setPage, (failed) => failed.name !== 'AbortError' && setError(failed)), words ? 180 : 0);
-    return () => { clearTimeout(timer); life.abort(); };
-  }, [category, words, version]);
-  const more = () => attempt(async () => {
-    const next = await memories(category, words, undefined, page.next);
-    setPage({ memories: [...page.memories, ...next.memories], next: next.next });
-  });
+  const [typed, setTyped] = useState('');
+  const words = useSettled(typed).trim();
+  const { items, next, error, more, again } = usePages(`${category} ${words}`, (page) => memories(category, words, page), { size: PAGE, version });
   return html`<div class="memory-list">
-    <input class="search-field" id="memory-search" type="search" aria-label="Search memories" placeholder="Search memories" value=${words} onInput=${(event) => setWords(event.target.value)} />
-    ${error && html`<${Failed} error=${error} />`}
-    ${page && !page.memories.length && html`<${Empty}><p>${words ? 'Nothing was found.' : 'Nothing is remembered yet.'}</p>
-      ${!words && html`<p class="hint">Open a session and press Remember.</p>`}<//>`}
-    ${page?.memories.map((one) => html`<a key=${one.uri} class=${classes('memory-entry', one.uri === chosen && 'here')}
+    <input class="search-field" id="memory-search" type="search" aria-label="Search memories" placeholder="Search memories" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
+    ${error && html`<${Failed} error=${error} again=${again} />`}
+    ${items?.length === 0 && !error && html`<${Empty}><p>${words ? 'Nothing was found.' : 'Nothing is remembered yet.'}</p>
+      ${!words && html`<p class="hint">Open a session and press Remember: what matters of it stands here then.</p>`}<//>`}
+    ${items?.map((one) => html`<a key=${one.uri} class=${classes('memory-entry', one.uri === chosen && 'here')}
         href=${pageLink('memory', { category: category || undefined, uri: one.uri })} aria-current=${one.uri === chosen ? 'true' : undefined}>
       <span class="memory-text">${gist(one.text ?? one.abstract)}</span>
       <span class="memory-about"><span class="badge">${one.category}</span>${one.learnt_at && html`<time datetime=${one.learnt_at}>${when(one.learnt_at)}</time>`}
         ${one.valid_to && html`<span class="badge bad">until ${when(one.valid_to)}</span>`}</span></a>`)}
-    ${page?.next && html`<button class="button wide" onClick=${more}>More</button>`}
+    ${next && html`<button class="button wide" onClick=${more}>More</button>`}
   </div>`;
 }
 
-async function memories(category, words, signal, before) {
-  if (!words.trim()) return get('/api/memories' + query({ category, limit: PAGE, before }), { signal });
-  const { matches } = await get('/api/find' + query({ q: words, category, limit: 50 }), { signal });
-  return { memories: matches.filter((one) => one.category && one.category !== 'message'), next: null };
+async function memories(category, words, { limit, before, signal }) {
+  if (!words) {
+    const told = await get('/api/memories' + query({ category, limit, before }), { signal });
+    return { items: told.memories, next: told.next };
+  }
+  const kinds = category || CATEGORIES.slice(1).map(([key]) => key).join();
+  const told = await get('/api/find' + query({ q: words, category: kinds, limit: 50 }), { signal });
+  return { items: told.matches, next: null };
 }
 
-function Item({ uri, category, version, changed }) {
-  const [told, setTold] = useState(null);
-  const [error, setError] = useState(null);
+function Item({ uri, category, changed }) {
+  const { answer: told, error, again } = useAnswer('/api/memories/item' + query({ uri }));
   const list = pageLink('memory', { category: category || undefined });
-  useEffect(() => { get('/api/memories/item' + query({ uri })).then(setTold, setError); }, [uri, version]);
-  if (error) return html`<article class="memory-item"><${Failed} error=${error} /></article>`;
+  if (error) return html`<article class="memory-item"><${Failed} error=${error} again=${again} /></article>`;
   if (!told) return html`<article class="memory-item"><${Empty}>Looking…<//></article>`;
   const { memory, history, decisions } = told;
   const forget = async () => {
@@ -116,11 +111,4 @@ function History({ history }) {
   return html`<ol class="history">${history.map((one) => html`<li key=${one.version}>
     <span class="badge">${one.did}</span><span class="history-text">${gist(one.text, 300)}</span>
     <time class="hint" datetime=${one.learnt_at}>${fully(one.learnt_at)}</time></li>`)}</ol>`;
-}
-
-export function Decisions({ decisions }) {
-  return html`<ul class="decisions">${decisions.map((one, index) => html`<li key=${index}>
-    <span class="badge">${one.did}</span><span class="badge">${one.category}</span>
-    <a href=${pageLink('memory', { uri: one.uri.split('#')[0] })}>${one.uri.split('#')[0].split('/').at(-1)}</a>
-    ${one.reason && html`<span class="hint">${one.reason}</span>`}</li>`)}</ul>`;
 }

@@ -16,9 +16,10 @@ export function Menu({ label, icon, entries }) {
     return () => removeEventListener('pointerdown', outside);
   }, [open]);
   const keyed = (event) => {
-    if (event.key === 'Escape') { setOpen(false); button.current.focus(); }
+    if (event.key === 'Escape' && open) { event.preventDefault(); setOpen(false); button.current.focus(); }
+    if (event.key === 'Tab') setOpen(false);
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!step) return;
+    if (!step || !open) return;
     event.preventDefault();
     const all = [...box.current.querySelectorAll('.menu-body button')];
     all[(all.indexOf(document.activeElement) + step + all.length) % all.length].focus();
@@ -27,7 +28,7 @@ export function Menu({ label, icon, entries }) {
     <button class="icon-button" ref=${button} aria-label=${label} title=${label} aria-haspopup="menu" aria-expanded=${open}
       onClick=${() => setOpen(!open)}><${Icon} name=${icon} /></button>
     ${open && html`<div class="menu-body" role="menu">${entries.map((entry, index) => (entry === null
-      ? html`<hr key=${index} />`
+      ? html`<hr key=${index} role="separator" />`
       : html`<button key=${index} role="menuitem" class=${entry[2]} onClick=${() => { setOpen(false); entry[1](); }}>${entry[0]}</button>`))}</div>`}
   </div>`;
 }

@@ -9,19 +9,19 @@ import { fully, line, when } from './words.js';
 const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
 
-/** `deeds`: what the chat can do with a message: edit, retry, fork, seen, turn, decide. */
-export function MessageRow({ message, selected, editing, deeds, waiting, working }) {
+/** `deeds`: what the chat can do with a message: edit, retry, fork, copy, judge, seen, turn, decide. */
+export function MessageRow({ message, selected, editing, deeds, score, tool, waiting, working }) {
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
-  return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft')} data-message=${message.id}
+  return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft', message.steered && 'steered')} data-message=${message.id}
       aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
     ${kind === 'call' && html`<${ToolCall} message=${message} waiting=${waiting} working=${working} decide=${deeds.decide} />`}
-    ${kind === 'result' && html`<${ToolResult} message=${message} />`}
-    ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} />`}
+    ${kind === 'result' && html`<${ToolResult} message=${message} tool=${tool} />`}
+    ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} score=${score} />`}
   </article>`;
 }
 
-function Said({ message, editing, deeds }) {
+function Said({ message, editing, deeds, score }) {
   const sender = message.kind === 'instruction' && !['user', 'USER', null, undefined].includes(message.sender) ? message.sender : WHO[message.kind];
   return html`
     <header class="message-head">
@@ -29,7 +29,8 @@ function Said({ message, editing, deeds }) {
       ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(message.metadata.model, 40)}</span>`}
       ${message.created_at && html`<time datetime=${message.created_at} title=${fully(message.created_at)}>${when(message.created_at)}</time>`}
       <${Versions} message=${message} turn=${deeds.turn} />
-      ${!message.draft && html`<${Deeds} message=${message} deeds=${deeds} />`}
+      ${message.steered && html`<span class="badge">Comes next</span>`}
+      ${!message.draft && !message.steered && html`<${Deeds} message=${message} deeds=${deeds} score=${score} />`}
     </header>
     ${message.reasoning && html`<details class="reasoning" open=${message.draft && !message.text}>
       <summary>Thinking aloud</summary><${Markdown} text=${message.reasoning} /></details>`}
@@ -68,16 +69,20 @@ function Versions({ message, turn }) {
   </span>`;
 }
 
-function Deeds({ message, deeds }) {
+function Deeds({ message, deeds, score }) {
+  const judge = (thumb) => (one) => deeds.judge(one, thumb);
   const buttons = [
     message.kind === 'instruction' && ['edit', 'Edit on a new branch', deeds.edit],
     message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry],
     message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork],
     message.kind === 'answer' && ['eye', 'What the model saw', deeds.seen],
+    message.text && ['copy', 'Copy the text', deeds.copy],
+    message.kind === 'answer' && ['thumb', 'A good answer', judge('up'), score === 1],
+    message.kind === 'answer' && ['thumb', 'A bad answer', judge('down'), score === 0],
   ].filter(Boolean);
-  return html`<span class="deeds">${buttons.map(([icon, words, deed]) => html`
-    <button key=${icon} class="icon-button small" title=${words} aria-label=${words}
-      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} /></button>`)}
+  return html`<span class=${classes('deeds', score !== undefined && 'judged')}>${buttons.map(([icon, words, deed, pressed]) => html`
+    <button key=${words} class="icon-button small" title=${words} aria-label=${words} aria-pressed=${pressed}
+      onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'A bad answer'} /></button>`)}
   </span>`;
 }
 

@@ -47,6 +47,14 @@ export function go(link, { replace = false } = {}) {
   }
 }
 
+/** While a view is there, name the tab after what it shows. */
+export function useTitle(words) {
+  useEffect(() => {
+    document.title = words ? `${words} · Sennit` : 'Sennit';
+    return () => { document.title = 'Sennit'; };
+  }, [words]);
+}
+
 export function useRoute() {
   const [route, setRoute] = useState(() => parsed(location.hash));
   useEffect(() => {

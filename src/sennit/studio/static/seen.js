@@ -1,10 +1,10 @@
 // What the model saw when it gave an answer: every part of its prompt, in order, with its tokens. Parts
 // that stand on no branch (memories, summaries) say where they came from.
-import { get } from './api.js';
 import { Icon } from './icons.js';
-import { pageLink } from './route.js';
+import { useAnswer } from './reading.js';
+import { pageLink, sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
-import { html, useEffect, useState } from './view.js';
+import { html } from './view.js';
 import { gist, many, number } from './words.js';
 
 const KINDS = {
@@ -12,18 +12,12 @@ const KINDS = {
   tools: 'Tools', replaced: 'Summary of earlier messages',
 };
 
-export function SeenPanel({ transcript, message, close }) {
-  const [seen, setSeen] = useState(null);
-  const [error, setError] = useState(null);
-  useEffect(() => {
-    setSeen(null);
-    setError(null);
-    get(transcript.url('messages', message.id, 'seen')).then(setSeen, setError);
-  }, [message.id]);
+export function SeenPanel({ address, close }) {
+  const { answer: seen, error, again } = useAnswer(address);
   return html`<aside class="panel" aria-label="What the model saw">
     <header class="panel-head"><h2>What the model saw</h2>
       <button class="icon-button" aria-label="Close" onClick=${close}><${Icon} name="close" /></button></header>
-    ${error && html`<${Failed} error=${error} />`}
+    ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!seen && !error && html`<${Empty}>Looking…<//>`}
     ${seen && html`<${Parts} seen=${seen} />`}
   </aside>`;
@@ -52,7 +46,13 @@ function Part({ part, most }) {
       <span class="peek">${gist(part.text, 60)}</span>
       <span class="tokens">${number(part.tokens)}</span>
       <span class="meter"><span style=${{ width: `${(100 * part.tokens) / most}%` }}></span></span></summary>
-    ${part.uri && html`<p><a href=${pageLink('memory', { uri: part.uri })}>${part.uri}</a></p>`}
+    ${source(part)}
     <pre>${part.text ?? 'It was erased since.'}</pre>
   </details></li>`;
+}
+
+// What stands on no branch here came from somewhere: a memory, or a message of another session.
+function source({ session, message_id: message, uri }) {
+  if (session) return html`<p><a href=${sessionLink(session, null, { m: message })}>Show the message</a></p>`;
+  return uri?.startsWith('viking://session') || !uri ? null : html`<p><a href=${pageLink('memory', { uri })}>${uri}</a></p>`;
 }

@@ -7,22 +7,23 @@ import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { Menu } from './menu.js';
-import { go, pageLink, sessionLink } from './route.js';
+import { go, pageLink, sessionLink, useTitle } from './route.js';
 import { beginBranch, titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { TreeView } from './tree.js';
-import { html, useCallback, useEffect, useRef, useState } from './view.js';
-import { many } from './words.js';
+import { html, useEffect, useRef, useState } from './view.js';
+import { line, many } from './words.js';
 
 const VIEWS = [['chat', 'Chat'], ['tree', 'Tree'], ['compare', 'Compare']];
-const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT']];
+const FORMATS = [['jsonl', 'Export the session'], ['openai', 'Export for training: chat messages'], ['sharegpt', 'Export for training: ShareGPT'], ['dpo', 'Export for training: preferences']];
 
 export function SessionView({ route, models }) {
   const { session: id, view, params } = route;
   const { session, error, version, refresh } = useSession(id);
   const branch = session && pick(session.branches, route.branch);
   const to = (name) => branch && go(sessionLink(id, branch.id, { view: name }));
+  useTitle(session && line(titleOf(session), 60));
   useKeys({ c: () => to('chat'), t: () => to('tree'), b: () => to('compare') });
   if (error) return html`<${Failed} error=${error} again=${refresh} />`;
   if (!session) return html`<${Empty}>Opening…<//>`;
@@ -38,25 +39,33 @@ export function SessionView({ route, models }) {
     ${!branch && html`<${Begin} session=${session} refresh=${refresh} />`}
     ${branch && view === 'chat' && html`<${ChatView} key=${branch.id} session=${session} branch=${branch} params=${params} models=${models} onChange=${refresh} />`}
     ${branch && view === 'tree' && html`<${TreeView} session=${session} branch=${branch} version=${version} />`}
-    ${branch && view === 'compare' && html`<${CompareView} session=${session} branches=${session.branches} branch=${branch} other=${params.with} />`}
+    ${branch && view === 'compare' && html`<${CompareView} session=${session} branches=${session.branches} branch=${branch} other=${params.with} version=${version} />`}
   </div>`;
 }
 
+// A session as it is now. One that was read stays in sight if it cannot be read again.
 function useSession(id) {
   const [state, setState] = useState({ version: 0 });
-  const wanted = useRef(id);
-  wanted.current = id;
-  const refresh = useCallback(async () => {
+  const { current: reading } = useRef({ asked: 0, shown: 0, life: new AbortController() });
+  const load = async () => {
+    const mine = reading.asked += 1;
     try {
-      const session = await get(path('sessions', id));
+      const session = await get(path('sessions', id), { signal: reading.life.signal });
+      if (mine < reading.shown) return;
+      reading.shown = mine;
       deal(session.branches);
-      if (wanted.current === id) setState((was) => ({ session, version: was.version + 1 }));
+      setState((was) => ({ session, version: was.version + 1 }));
     } catch (error) {
-      if (wanted.current === id) setState((was) => ({ ...was, error }));
+      if (error.name === 'AbortError') return;
+      if (reading.shown) toast(error.message, 'failed');
+      else setState((was) => ({ ...was, error }));
     }
+  };
+  const refresh = async () => {
+    await load();
     dispatchEvent(new Event('sessionschange'));
-  }, [id]);
-  useEffect(() => { setState({ version: 0 }); refresh(); }, [id]);
+  };
+  useEffect(() => { load(); return () => reading.life.abort(); }, []);
   return { ...state, refresh };
 }
 
@@ -86,12 +95,6 @@ function Begin({ session, refresh }) {
 }
 
 function SessionDeeds({ session, branch, refresh }) {
-  const remember = () => attempt(async () => {
-    const told = await post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true });
-    const count = told.memories_extracted ?? 0;
-    toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
-    if (count) go(pageLink('memory'));
-  });
   const remove = (words, warning, work) => async () => {
     if (!await confirmed(words, warning, 'Delete')) return;
     await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
@@ -105,14 +108,33 @@ function SessionDeeds({ session, branch, refresh }) {
     await del(path('sessions', session.id));
     go('#/');
   });
-  const save = (format) => attempt(() => download(path('sessions', session.id, 'export') + query({ format }), `${session.key ?? session.id}.jsonl`));
+  const save = (format) => attempt(() => {
+    const name = `${session.key ?? session.id}${format === 'jsonl' ? '' : `.${format}`}.jsonl`;
+    return download(path('sessions', session.id, 'export') + query({ format }), name);
+  });
   const entries = [
     ...FORMATS.map(([format, words]) => [words, () => save(format)]), null,
     ...(session.branches.length > 1 ? [['Delete this branch', removeBranch, 'bad']] : []),
     ['Delete this session', removeSession, 'bad'],
   ];
   return html`<div class="session-deeds">
-    ${branch && html`<button class="button quiet" id="remember" title="Commit: keep what matters of this branch" onClick=${remember}><${Icon} name="memory" /><span>Remember</span></button>`}
+    ${branch && html`<${Remember} session=${session} branch=${branch} />`}
     <${Menu} label="More" icon="more" entries=${entries} />
   </div>`;
+}
+
+function Remember({ session, branch }) {
+  const [busy, setBusy] = useState(false);
+  const box = useRef(null);
+  const remember = async () => {
+    setBusy(true);
+    const told = await attempt(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
+    setBusy(false);
+    if (!told) return;
+    const count = told.memories_extracted ?? 0;
+    toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');
+    if (count && box.current) go(pageLink('memory'));  // unless the person went elsewhere meanwhile
+  };
+  return html`<button class="button quiet" id="remember" ref=${box} disabled=${busy} title="Commit: keep what matters of this branch"
+    onClick=${remember}><${Icon} name="memory" /><span>${busy ? 'Remembering…' : 'Remember'}</span></button>`;
 }

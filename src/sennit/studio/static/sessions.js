@@ -4,30 +4,25 @@ import { get, path, post, query } from './api.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
+import { useAnswer, usePages, useSettled } from './reading.js';
 import { go, pageLink, sessionLink } from './route.js';
 import { attempt } from './toasts.js';
-import { classes, html, useEffect, useRef, useState } from './view.js';
+import { classes, html, useRef, useState } from './view.js';
 import { fully, line, when } from './words.js';
 
 const PAGE = 40;
-const PAUSE = 180;
 
 export function Sessions({ current, version }) {
   const [words, setWords] = useState('');
-  const [page, setPage] = useState({ sessions: [], next: null });
-  const [found, setFound] = useState(null);
-  const [error, setError] = useState(null);
+  const contains = useSettled(words);
+  const read = async ({ limit, before, signal }) => {
+    const { sessions, next } = await get('/api/sessions' + query({ contains, limit, before }), { signal });
+    return { items: sessions, next };
+  };
+  const { items, next, error, more, again } = usePages(contains, read, { size: PAGE, version });
+  const found = useAnswer(contains.trim() ? '/api/find' + query({ q: contains, limit: 12 }) : null);
   const field = useRef(null);
-  useEffect(() => {
-    const life = new AbortController();
-    const timer = setTimeout(() => look(words, life.signal, { setPage, setFound, setError }), words ? PAUSE : 0);
-    return () => { clearTimeout(timer); life.abort(); };
-  }, [words, version]);
   useKeys({ '/': () => field.current.focus(), n: begin });
-  const more = () => attempt(async () => {
-    const next = await get('/api/sessions' + query({ contains: words, limit: PAGE, before: page.next }));
-    setPage({ sessions: [...page.sessions, ...next.sessions], next: next.next });
-  });
   return html`
     <div class="side-top">
       <label class="search"><${Icon} name="search" /><span class="sr">Search</span>
@@ -37,23 +32,14 @@ export function Sessions({ current, version }) {
       <button class="icon-button new" id="new" title="New session (n)" aria-label="New session" onClick=${begin}><${Icon} name="plus" /></button>
     </div>
     <nav class="session-list" aria-label="Sessions">
-      ${error && html`<p class="hint" role="alert">${error.message}</p>`}
-      ${words && html`<h2>Sessions</h2>`}
-      ${page.sessions.map((session) => html`<${Entry} key=${session.id} session=${session} here=${session.id === current} />`)}
-      ${!page.sessions.length && !error && html`<p class="hint">${words ? 'No session has that name.' : 'No sessions yet.'}</p>`}
-      ${page.next && html`<button class="button quiet wide" onClick=${more}>More</button>`}
-      ${words && found && html`<${Found} found=${found} />`}
+      ${error && html`<p class="hint" role="alert">${error.message} <button class="button quiet" onClick=${again}>Try again</button></p>`}
+      ${contains && html`<h2>Sessions</h2>`}
+      ${items?.map((session) => html`<${Entry} key=${session.id} session=${session} here=${session.id === current} />`)}
+      ${items?.length === 0 && !error && html`<p class="hint">${contains ? 'No session has that name.' : 'No sessions yet. Say something, and the first one begins.'}</p>`}
+      ${next && html`<button class="button quiet wide" onClick=${more}>More</button>`}
+      ${found.answer && html`<${Found} found=${found.answer.matches} />`}
+      ${found.error && html`<p class="hint" role="alert">${found.error.message}</p>`}
     </nav>`;
-}
-
-async function look(words, signal, { setPage, setFound, setError }) {
-  try {
-    setPage(await get('/api/sessions' + query({ contains: words, limit: PAGE }), { signal }));
-    setFound(words.trim() ? (await get('/api/find' + query({ q: words, limit: 12 }), { signal })).matches : null);
-    setError(null);
-  } catch (error) {
-    if (error.name !== 'AbortError' && error.status !== 401) setError(error);
-  }
 }
 
 /** Make a session and go there. */

@@ -8,6 +8,6 @@ export function Empty({ children }) {
 export function Failed({ error, again }) {
   return html`<div class="empty failed" role="alert">
     <p>${error.message}</p>
-    ${again && html`<button class="button" onClick=${again}>Try again</button>`}
+    ${error.status === 404 ? html`<a class="button" href="#/">To the start</a>` : html`<button class="button" onClick=${again}>Try again</button>`}
   </div>`;
 }

@@ -49,7 +49,8 @@ function placed(roots) {
     while (parent && above.has(parent.id) && branch.forked_at <= parent.forked_at) parent = above.get(parent.id);
     if (parent) {
       above.set(branch.id, parent);
-      forks.set(parent.id, [...(forks.get(parent.id) ?? []), branch]);
+      if (!forks.has(parent.id)) forks.set(parent.id, []);
+      forks.get(parent.id).push(branch);
     }
     todo.push(...branch.children.map((child) => ({ branch: child, parent: branch })));
   }

@@ -6,9 +6,14 @@ const KEEP = 'sennit.theme';
 const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };
 const SAID = { auto: 'as the system', light: 'light', dark: 'dark' };
 
+const kept = localStorage.getItem(KEEP);
+let chosen = kept in NEXT ? kept : 'auto';
+document.documentElement.dataset.theme = chosen;  // before anything is drawn
+
 export function ThemeToggle() {
-  const [theme, setTheme] = useState(() => (localStorage.getItem(KEEP) in NEXT ? localStorage.getItem(KEEP) : 'auto'));
+  const [theme, setTheme] = useState(chosen);
   useEffect(() => {
+    chosen = theme;
     document.documentElement.dataset.theme = theme;
     localStorage.setItem(KEEP, theme);
     dispatchEvent(new Event('themechange'));

@@ -33,11 +33,13 @@ function Decision({ message, decide }) {
   </div>`;
 }
 
-export function ToolResult({ message }) {
+/** `tool` is the name of what was called, if that is known. */
+export function ToolResult({ message, tool }) {
   const { result, error, success } = message.result;
   const value = success ? result : error;
   return html`<details class=${classes('card', 'outcome', !success && 'failed')} open=${!success}>
     <summary><span class="badge ${success ? 'good' : 'bad'}">${success ? 'Result' : 'Failed'}</span>
+      ${tool && html`<b class="tool-name">${tool}</b>`}
       <span class="peek">${line(typeof value === 'string' ? value : JSON.stringify(value), 120)}</span></summary>
     <${Value} value=${value} />
   </details>`;

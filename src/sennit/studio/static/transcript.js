@@ -1,7 +1,7 @@
 // One branch as it is read and as it grows: messages by position, loaded page by page, and what is being
 // said right now. Events are applied in order, each once; what they tell and what the server stores
 // are the same messages, so reloading in mid-answer shows the same as having stayed.
-import { get, path, post, query } from './api.js';
+import { del, get, path, post, query } from './api.js';
 import { follow } from './events.js';
 
 const PAGE = 60;
@@ -12,14 +12,21 @@ export class Transcript {
   running = false;
   linked = true;
   interrupted = false;         // the last run was cut off and can be resumed
-  error = null;
+  error = null;                 // why nothing could be loaded
   notices = [];
   waiting = new Map();          // call id → the call that a person must allow
   started = new Set();          // call ids whose tool is at work
+  tools = new Map();            // call id → the tool that was called
+  scores = new Map();           // message id → what a person thought of it
   #messages = new Map();        // position → message
   #places = new Map();          // message id → position
   #drafts = new Map();          // message id → {id, text, reasoning} that is still being said
+  #steered = new Map();         // message id → what was said to the run, which it has not taken in yet
   #asked = new Set();           // pages under way
+  #era = 0;                     // grows when positions change: what was asked for before is void
+  #last = 0;                    // the number of the last event applied
+  #upcoming = null;             // from where to follow next
+  #unsure = null;               // {text, id} of what may have been said when the connection broke
   #watchers = new Set();
   #life = new AbortController();
   #frame = 0;
@@ -40,20 +47,25 @@ export class Transcript {
     cancelAnimationFrame(this.#frame);
   }
 
-  get length() { return this.total + this.#drafts.size; }
+  get length() { return this.total + this.#drafts.size + this.#steered.size; }
 
   /** What stands at a position: a message, a draft, or undefined while it is loaded. */
   at(index) {
-    return index < this.total ? this.#messages.get(index) : [...this.#drafts.values()][index - this.total];
+    return index < this.total ? this.#messages.get(index) : [...this.#drafts.values(), ...this.#steered.values()][index - this.total];
   }
 
   /** The position of a message that was loaded, or -1. */
   indexOf(id) { return this.#places.get(id) ?? -1; }
 
+  /** Whether something was said last that nobody has answered. */
+  get unanswered() {
+    return !this.running && !this.interrupted && !this.waiting.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
+  }
+
   /** Where a message stands, {branch_id, index}: on this branch if it does. */
   async find(id) {
     if (this.indexOf(id) >= 0) return { branch_id: this.branch, index: this.indexOf(id) };
-    return get(path('sessions', this.session, 'messages', id) + query({ branch: this.branch }));
+    return this.#get(path('sessions', this.session, 'messages', id) + query({ branch: this.branch }));
   }
 
   /** The message at a position, loaded if need be. */
@@ -64,21 +76,39 @@ export class Transcript {
 
   url(...parts) { return path('sessions', this.session, 'branches', this.branch, ...parts); }
 
+  #get(address) { return get(address, { signal: this.#life.signal }); }
+
   /** Load the end of the branch, and go on with the answer that is under way, if one is. */
   async load() {
+    this.error = null;
     try {
       // The branch first: what it says is under way or waits stands in the messages by then.
-      const branch = await this.#branch();
-      this.#take(await get(this.url('messages') + query({ limit: PAGE }), { signal: this.#life.signal }));
+      const branch = await this.#get(this.url());
+      await this.refresh();
       this.loaded = true;
       this.interrupted = branch.interrupted;
-      if (branch.waiting) await this.#loadWaiting();
+      this.waiting = new Map((branch.waiting ? await this.#waiting() : []).map((call) => [callId(call), call]));
       if (branch.running) this.#follow(await this.#beginning());
+      await this.#loadScores();
     } catch (error) {
       if (error.name === 'AbortError') return;
-      this.error = error;
+      if (this.loaded) this.#fail(error);
+      else this.error = error;
     }
     this.#changed();
+  }
+
+  async #waiting() { return (await this.#get(this.url('waiting'))).waiting; }
+
+  // What was said so far of the answer under way stands in its run's events, so they are read from the first.
+  async #beginning() {
+    const { runs } = await this.#get(this.url('runs') + query({ limit: 1 }));
+    return runs[0].after;
+  }
+
+  async #loadScores() {
+    const { labels } = await this.#get(path('sessions', this.session, 'labels') + query({ by: 'user' }));
+    this.scores = new Map(labels.map(({ message, score }) => [message, score]));
   }
 
   /** Load what is missing between two positions. */
@@ -91,9 +121,10 @@ export class Transcript {
   }
 
   async #load(page) {
+    const era = this.#era;
     try {
-      const asked = query({ after: page * PAGE - 1, limit: PAGE });
-      this.#take(await get(this.url('messages') + asked, { signal: this.#life.signal }));
+      const told = await this.#get(this.url('messages') + query({ after: page * PAGE - 1, limit: PAGE }));
+      if (era === this.#era) this.#take(told);
       this.#changed();
     } catch (error) {
       if (error.name !== 'AbortError') this.#fail(error);
@@ -107,34 +138,58 @@ export class Transcript {
     return true;
   }
 
+  // A branch grows: an answer that was overtaken on its way takes nothing back.
   #take({ messages, total }) {
-    this.total = total;
+    this.total = Math.max(this.total, total);
     for (const message of messages) this.#put(message.index, message);
   }
 
   #put(index, message) {
+    this.#drafts.delete(message.id);
+    this.#steered.delete(message.id);
     this.#messages.set(index, message);
+    if (message.call) this.tools.set(callId(message), message.call.function);
     this.#places.set(message.id, index);
   }
 
-  #branch() { return get(this.url(), { signal: this.#life.signal }); }
-
-  // What was said so far of the answer under way stands in its run's events, so they are read from the first.
-  async #beginning() {
-    const { runs } = await get(this.url('runs') + query({ limit: 1 }), { signal: this.#life.signal });
-    return runs[0].after;
+  /** Look again at the end of the branch. If it was rewritten, all that was known of it is forgotten. */
+  async refresh({ rewritten = false } = {}) {
+    const era = this.#era += rewritten;
+    const told = await this.#get(this.url('messages') + query({ limit: PAGE }));
+    if (era !== this.#era) return;
+    const moved = ({ index, id }) => this.#messages.has(index) && this.#messages.get(index).id !== id;
+    if (rewritten || (!this.running && told.total < this.total) || told.messages.some(moved)) this.#forget();
+    this.#take(told);
+    this.#changed();
   }
 
-  async #loadWaiting() {
-    const { waiting } = await get(this.url('waiting'), { signal: this.#life.signal });
-    this.waiting = new Map(waiting.map((call) => [callId(call), call]));
+  #forget() {
+    this.#era += 1;
+    this.total = 0;
+    this.#messages.clear();
+    this.#places.clear();
   }
 
   /** Ask the model; with a text, that is said first. */
   async run(asked) {
-    const { after } = await post(this.url('runs'), asked);
-    await this.refresh();
-    this.#follow(after);
+    const said = asked.text === undefined ? {} : this.#unsure?.text === asked.text ? this.#unsure : { text: asked.text, id: newId() };
+    try {
+      const { after } = await post(this.url('runs'), { ...asked, ...said });
+      this.#follow(after);
+    } catch (error) {
+      this.#unsure = error.status === 0 && said.id ? said : null;
+      // Somebody else is at it, or what we said has arrived after all: show that.
+      if (error.status === 409) await this.load();
+      if (error.code !== 'exists') throw error;
+    }
+  }
+
+  /** Say something to the run under way, which takes it in before it asks the model again. */
+  async steer(text, asked) {
+    const { running } = await post(this.url('steer'), { text });
+    if (running) return;
+    await this.refresh();  // it had just ended: what was said stands on the branch
+    await this.run(asked);
   }
 
   stop() { return post(this.url('cancel'), { mode: 'now' }); }
@@ -151,48 +206,71 @@ export class Transcript {
     if (run) this.#follow(run.after);
   }
 
-  /** Look again at the end of the branch. */
-  async refresh() {
-    this.#take(await get(this.url('messages') + query({ limit: PAGE }), { signal: this.#life.signal }));
+  /** Judge an answer: "up" or "down", or the same again to take it back. */
+  async judge({ id }, thumb) {
+    const score = thumb === 'up' ? 1 : 0;
+    const address = this.url('messages', id, 'label');
+    if (this.scores.get(id) === score) {
+      await del(address);
+      this.scores.delete(id);
+    } else {
+      await post(address, { thumb });
+      this.scores.set(id, score);
+    }
     this.#changed();
   }
 
+  // One stream at a time: what begins while the last one comes to its end is followed after it.
   async #follow(after) {
+    this.#upcoming = after;
     if (this.running) return;
     this.running = true;
-    this.interrupted = false;
-    this.notices = [];
+    this.#begin();
     this.#changed();
-    try {
-      await follow(this.url('events') + query({ after }), {
-        after, signal: this.#life.signal,
-        onEvent: (event) => this.#apply(event),
-        onLink: (linked) => { this.linked = linked; this.#changed(); },
-        underWay: async () => (await this.#branch()).running,
-      });
-    } catch (error) {
-      this.#fail(error);
+    while (this.#upcoming !== null) {
+      const from = Math.max(this.#upcoming, this.#last);
+      this.#upcoming = null;
+      await this.#stream(from).catch((error) => this.#fail(error));
+      if (this.#life.signal.aborted) return;
+      await this.refresh().catch((error) => this.#fail(error));  // events do not tell other versions
     }
-    if (this.#life.signal.aborted) return;
-    await this.refresh().catch((error) => this.#fail(error));
     this.running = false;
+    this.linked = true;
     this.#drafts.clear();
+    this.#steered.clear();
     this.started.clear();
     this.onEnd?.();
     this.#changed();
   }
 
-  #apply({ kind, data }) {
+  #stream(after) {
+    return follow(this.url('events') + query({ after }), {
+      after, signal: this.#life.signal,
+      onEvent: (event) => this.#apply(event),
+      onLink: (linked) => { this.linked = linked; this.#changed(); },
+      underWay: () => this.#underWay(),
+    });
+  }
+
+  async #underWay() {
+    const branch = await this.#get(this.url());
+    this.interrupted = branch.interrupted;
+    return branch.running;
+  }
+
+  async #apply({ seq, kind, data }) {
     const { message } = data;
+    this.#last = seq;
     if (kind === 'text' || kind === 'think') this.#say(kind === 'text' ? 'text' : 'reasoning', data);
     else if (kind === 'drop') this.#drafts.delete(data.message_id);
-    else if (kind === 'replaced') this.#reload();
+    else if (kind === 'steer') this.#hear(data);
+    else if (kind === 'replaced') await this.refresh({ rewritten: true }).catch((error) => this.#fail(error));
     else if (kind === 'run') this.started.add(callId(message));
     else if (kind === 'ask') this.waiting.set(callId(message), message);
     else if (kind === 'decided') this.waiting.delete(callId(message));
-    else if (kind === 'start') this.notices = [];
+    else if (kind === 'start') this.#begin();
     else if (kind === 'warn') this.notices.push(data.notice);
-    else if (kind === 'end') this.notices.push(...data.result.notices);
+    else if (kind === 'end') this.#end(data.result);
     else if (message) this.#stand(message);
     this.#changed();
   }
@@ -203,23 +281,30 @@ export class Transcript {
     this.#drafts.set(id, { ...draft, [field]: draft[field] + text });
   }
 
+  #hear({ message_id: id, text }) {
+    if (this.indexOf(id) < 0) this.#steered.set(id, { id, kind: 'instruction', role: 'user', steered: true, text });
+  }
+
+  #begin() {
+    this.notices = [];
+    this.interrupted = false;
+  }
+
+  #end({ stop_reason: reason, notices }) {
+    this.notices.push(...notices);
+    this.interrupted = reason === 'suspended' && !this.waiting.size;
+  }
+
   #stand(message) {
-    this.#drafts.delete(message.id);
     if (message.result) this.started.delete(message.result.request_id);
-    const known = this.indexOf(message.id);
-    const index = known >= 0 ? known : message.index ?? this.total;
+    if (this.indexOf(message.id) >= 0) return;  // as it was loaded, with its other versions
+    const index = message.index ?? this.total;
     this.#put(index, { ...message, index });
     this.total = Math.max(this.total, index + 1);
   }
 
-  #reload() {
-    this.#messages.clear();
-    this.#places.clear();
-    this.#drafts.clear();
-    this.refresh().catch((error) => this.#fail(error));
-  }
-
   #fail(error) {
+    if (error.name === 'AbortError') return;
     this.notices.push({ severity: 'error', text: error.message });
     this.#changed();
   }
@@ -234,3 +319,11 @@ export class Transcript {
 }
 
 const callId = (message) => message.call?.call_id ?? message.call_id;
+
+// A UUID that grows with time (version 7), as all ids here do.
+function newId() {
+  const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  const time = Date.now().toString(16).padStart(12, '0');
+  const random = hex(crypto.getRandomValues(new Uint8Array(10)));
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(0, 3)}-8${random.slice(3, 6)}-${random.slice(6, 18)}`;
+}

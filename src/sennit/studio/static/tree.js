@@ -1,25 +1,22 @@
 // The braid of a session as a picture: click a head to go to that branch, a fork point to go to the
 // message where the strands part. Names are links, so the picture works with a keyboard too.
-import { get, path } from './api.js';
+import { path } from './api.js';
 import { colourOf } from './colours.js';
+import { useAnswer } from './reading.js';
 import { sessionLink } from './route.js';
 import { layout } from './strands.js';
 import { Empty, Failed } from './states.js';
-import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './view.js';
+import { classes, html, useLayoutEffect, useMemo, useRef, useState } from './view.js';
 import { line, many } from './words.js';
 
 const MARGIN = { left: 24, right: 260, top: 24 };
 
 export function TreeView({ session, branch, version }) {
-  const [roots, setRoots] = useState(null);
-  const [error, setError] = useState(null);
   const [fit, setFit] = useState(false);
-  useEffect(() => {
-    get(path('sessions', session.id, 'tree')).then(({ branches }) => setRoots(nested(branches)), setError);
-  }, [session.id, version]);
-  if (error) return html`<${Failed} error=${error} />`;
-  if (!roots) return html`<${Empty}>Drawing the branches…<//>`;
-  if (!roots.length) return html`<${Empty}>No branches yet. Say something, and the first one begins.<//>`;
+  const { answer, error, again } = useAnswer(path('sessions', session.id, 'tree'), version);
+  const roots = useMemo(() => nested(answer?.branches ?? []), [answer]);
+  if (error) return html`<${Failed} error=${error} again=${again} />`;
+  if (!answer) return html`<${Empty}>Drawing the branches…<//>`;
   return html`<section class="tree" aria-label="Branches as a picture">
     <div class="tree-bar">
       <p>Each line is a branch. Click a name to go there, a fork point (●) to see where it parts.</p>
@@ -32,7 +29,7 @@ export function TreeView({ session, branch, version }) {
 function Picture({ roots, session, branch, fit }) {
   const began = performance.now();
   const box = useRef(null);
-  const drawn = useMemo(() => layout(roots, branch?.id), [roots, branch?.id]);
+  const drawn = useMemo(() => layout(roots, branch.id), [roots, branch.id]);
   useLayoutEffect(() => {
     box.current.getBoundingClientRect();
     performance.measure('sennit:tree', { start: began, end: performance.now() });
@@ -44,7 +41,7 @@ function Picture({ roots, session, branch, fit }) {
     <svg class="picture" viewBox="0 0 ${width} ${height}" width=${width} height=${height} role="group">
       <g transform="translate(${MARGIN.left} ${MARGIN.top})">
         ${strokes(drawn.links).map(([look, lines]) => html`<path key=${look} class="strand ${look}" d=${lines.join('')} />`)}
-        ${drawn.points.map((point) => html`<${POINTS[point.kind]} point=${point} session=${session} here=${point.branch.id === branch?.id} />`)}
+        ${drawn.points.map((point) => html`<${POINTS[point.kind]} point=${point} session=${session} here=${point.branch.id === branch.id} />`)}
       </g>
     </svg>
   </div>`;

@@ -1,25 +1,27 @@
 // What was used and what it cost: per day and model as charts, per session as a table.
-import { get, query } from './api.js';
+import { query } from './api.js';
 import { DayChart } from './charts.js';
-import { sessionLink } from './route.js';
+import { useAnswer } from './reading.js';
+import { sessionLink, useTitle } from './route.js';
+import { titleOf } from './sessions.js';
 import { Empty, Failed } from './states.js';
-import { classes, html, useEffect, useState } from './view.js';
+import { classes, html, useState } from './view.js';
 import { cost, line, number, short } from './words.js';
 
 const SPANS = [[7, '7 days'], [30, '30 days'], [90, '90 days']];
 
 export function UsagePage() {
   const [days, setDays] = useState(30);
-  const [usage, setUsage] = useState(null);
-  const [error, setError] = useState(null);
-  useEffect(() => { get('/api/usage' + query({ days })).then(setUsage, setError); }, [days]);
+  useTitle('Usage');
+  const { answer: usage, error, again } = useAnswer('/api/usage' + query({ days }));
   return html`<div class="page">
     <header class="page-head"><h1>Usage</h1><p>Tokens and cost of all answers, by day, model and session.</p></header>
     <nav class="filters" aria-label="Time">${SPANS.map(([count, words]) => html`<button key=${count} class=${classes('filter', count === days && 'here')}
       aria-pressed=${count === days} onClick=${() => setDays(count)}>${words}</button>`)}</nav>
-    ${error && html`<${Failed} error=${error} />`}
+    ${error && html`<${Failed} error=${error} again=${again} />`}
     ${!usage && !error && html`<${Empty}>Counting…<//>`}
-    ${usage && html`<${Report} usage=${usage} days=${days} />`}
+    ${usage?.days.length === 0 && html`<${Empty}><p>No answers in the last ${days} days.</p><a class="button" href="#/">Ask something</a><//>`}
+    ${usage?.days.length > 0 && html`<${Report} usage=${usage} days=${days} />`}
   </div>`;
 }
 
@@ -40,8 +42,7 @@ function Report({ usage, days }) {
     <section class="chart-card"><h2>By session</h2>
       <div class="table-scroll"><table class="table"><thead><tr><th>Session</th><th>Answers</th><th>Tokens in</th><th>Tokens out</th><th>Cost</th></tr></thead>
       <tbody>${usage.sessions.map((one) => html`<tr key=${one.id}>
-        <td><a href=${sessionLink(one.id)}>${line(one.key ?? 'Untitled', 60)}</a></td>
-        <td>${number(one.turns)}</td><td>${number(one.input_tokens)}</td><td>${number(one.output_tokens)}</td><td>${cost(one.cost)}</td></tr>`)}</tbody></table></div>
-      ${!usage.sessions.length && html`<p class="hint">No answers in this time.</p>`}</section>
+        <td><a href=${sessionLink(one.id)}>${line(titleOf(one), 60)}</a></td>
+        <td>${number(one.turns)}</td><td>${number(one.input_tokens)}</td><td>${number(one.output_tokens)}</td><td>${cost(one.cost)}</td></tr>`)}</tbody></table></div></section>
   </div>`;
 }

@@ -1,10 +1,10 @@
 // The one place that knows which library draws the page: all views import from here.
-import { Component, Fragment, createRef, h, render } from './vendor/preact.mjs';
+import { Component, createRef, h, render } from './vendor/preact.mjs';
 import htm from './vendor/htm.mjs';
 
-export { Component, Fragment, createRef, render };
+export { Component, createRef, render };
 export {
-  useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState,
+  useEffect, useLayoutEffect, useMemo, useRef, useState,
 } from './vendor/hooks.mjs';
 
 export const html = htm.bind(h);

@@ -1,0 +1,25 @@
+// What a person chose for the next answer: which model, and whether it is told what is remembered. It is
+// the same on every branch, and kept on this device.
+import { useState } from './view.js';
+
+const KEEP = 'sennit.choice';
+
+/** [what to ask for, change]; a model that is no longer there gives way to the server's first. */
+export function useChoice(models) {
+  const [kept, setKept] = useState(read);
+  const known = models.find(({ name }) => name === kept.model) ?? models.find((one) => one.default);
+  const change = (part) => {
+    const now = { ...kept, ...part };
+    localStorage.setItem(KEEP, JSON.stringify(now));
+    setKept(now);
+  };
+  return [{ model: known?.name, memory: kept.memory ?? true }, change];
+}
+
+function read() {
+  try {
+    return JSON.parse(localStorage.getItem(KEEP)) ?? {};
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,32 @@
+// The page that opens: say something, and a session begins with it.
+import { path, post } from './api.js';
+import { useChoice } from './choice.js';
+import { Composer, keepUnsent } from './composer.js';
+import { Icon, Mark } from './icons.js';
+import { useKeys } from './keys.js';
+import { go, sessionLink } from './route.js';
+import { begin, beginBranch } from './sessions.js';
+import { attempt } from './toasts.js';
+import { html, useRef } from './view.js';
+
+export function HomePage({ models }) {
+  const [ask, choose] = useChoice(models);
+  const field = useRef(null);
+  useKeys({ i: () => field.current?.focus() });
+  const send = (text) => attempt(async () => {
+    const session = await post('/api/sessions');
+    const branch = await beginBranch(session.id);
+    const asked = await attempt(() => post(path('sessions', session.id, 'branches', branch.id, 'runs'), { ...ask, text }));
+    if (!asked) keepUnsent(branch.id, text);
+    dispatchEvent(new Event('sessionschange'));
+    go(sessionLink(session.id, branch.id));
+    return true;
+  });
+  return html`<div class="welcome">
+    <div class="welcome-words"><${Mark} /><h1>Conversations that branch</h1>
+      <p>Edit any message, retry any answer: every version stays. See them side by side, what the model saw, and where each memory came from.</p></div>
+    <${Composer} branch="" models=${models} ask=${ask} choose=${choose} onSend=${send} control=${(made) => { field.current = made; }} />
+    <p class="welcome-more"><button class="button quiet" onClick=${begin}><${Icon} name="plus" />New session with a name or instructions</button>
+      <span class="hint">Press <kbd>?</kbd> for the shortcuts</span></p>
+  </div>`;
+}
