@@ -160,10 +160,12 @@ class Memory(Memories):
         made = None if target is None else archive(session, keeper, target, recent, body)
         failpoints.reach("memory.commit: archived")
         left = [uid for home, uid in keeper.store.open_commits(keeper.owner) if home == session.id]
+        if made is not None:
+            # Those that a crash has left open come first; others may have finished this one by now.
+            left = [*(uid for uid in left if uid != made.id), made.id]
         if not left:
             return nothing_done()
         messages = [] if made is None else session.messages.pick(made.entries)
-        # Those that a crash has left open come first.
         if wait:
             return [self.finish(uid, messages) for uid in left][-1]
         if here:
