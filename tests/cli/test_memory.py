@@ -129,6 +129,13 @@ def test_forgetting_asks_first(committed: dict[str, Any]) -> None:
     assert told("memory", "ls") == []
 
 
+def test_one_line_of_the_profile_is_forgotten(committed: dict[str, Any]) -> None:
+    diff = f"viking://session/first/history/{committed['archive']}/memory_diff.json"
+    line = json.loads(told("fs", "cat", diff)["text"])["memories"][1]["uri"]
+    assert told("memory", "forget", line, "--yes") == {"sessions": 0, "files": 1}
+    assert told("memory", "show", PROFILE)["text"] == "# Profile\n\n- My name is Ada.\n"
+
+
 def test_a_session_is_forgotten_with_all_that_rests_on_it(committed: dict[str, Any]) -> None:
     del committed
     ran = run("memory", "forget", "--session", "first", "--yes")

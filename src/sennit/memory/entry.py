@@ -67,6 +67,11 @@ def stored(uri: Uri, file: FileRecord) -> Entry:
     )
 
 
+def not_a_file(uri: Uri) -> NotFoundError:
+    """The error for reading a folder."""
+    return NotFoundError(f"{str(uri)!r} is a folder; see what is in it with ls({str(uri)!r}).")
+
+
 def nothing_at(uri: Uri) -> NotFoundError:
     """The error for an address where nothing is."""
     return NotFoundError(f"There is nothing at {str(uri)!r}; look with ls({str(uri.parent)!r}).")

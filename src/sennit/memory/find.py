@@ -40,7 +40,7 @@ _PER_RESULT = 10
 _ARCHIVE = re.compile(r"archive_(\d+)")
 _MORE = 10  # places read beside those that are shown
 _FILES = 50
-_NARROW = 10  # times as many are looked at by meaning where most will not be wanted
+_NARROW = 10  # times as many are looked at where most will not be wanted
 _Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
@@ -207,11 +207,12 @@ class _Search:
         limits = self._where
         if not limits.messages:
             return []
-        asked = Asked(self._words, limits.session, limits.since, limits.until, self._most)
+        most = self._most if limits.archive is None else self._most * _NARROW
+        asked = Asked(self._words, limits.session, limits.since, limits.until, most)
         hits = self._realm.store.hits(self._realm.user, asked)
-        if limits.archive is not None:
-            hits = [hit for hit in hits if hit.group[1] == -limits.archive]
-        return hits
+        if limits.archive is None:
+            return hits
+        return [hit for hit in hits if hit.group[1] == -limits.archive][: self._most]
 
     def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
         found: list[FileHit] = []

@@ -147,8 +147,8 @@ def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
     base = SCHEME if uri == SCHEME else f"{Uri.parse(uri)}/"
     if uri == SCHEME and names[0] not in SCOPES:
         raise ArchiveError(
-            f"{str(file)!r} is in none of the folders {list(SCOPES)}; name the address it belongs "
-            f"to with uri=."
+            f"{str(file)!r} is in none of the folders {list(SCOPES)}; name the address that the "
+            f"folder stands for, such as 'viking://user/memories'."
         )
     try:
         return Uri.parse(base + "/".join(names))

@@ -354,5 +354,5 @@ def commit_id(given: Any) -> UUID:
         return UUID(given)
     except (ValueError, TypeError, AttributeError):
         raise ValidationError(
-            f"A task or commit is known by the task_id of its result, got {shown(given)}."
+            f"A commit is known by its id, the task_id of its result; got {shown(given)}."
         ) from None

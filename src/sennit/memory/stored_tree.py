@@ -14,7 +14,7 @@ from sennit.ids import new_id
 from sennit.memory import entry, profile
 from sennit.memory.again import again
 from sennit.memory.drafts import abstract_of, profile_abstract
-from sennit.memory.entry import Entry, nothing_at
+from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.realm import Realm, category_at
 from sennit.memory.uri import Scope, Uri
 from sennit.memory.values import Category
@@ -87,7 +87,7 @@ class StoredTree:
         """What a file says; raises NotFoundError."""
         file = self.realm.find(uri)
         if file is None:
-            raise nothing_at(uri)
+            raise not_a_file(uri) if self.is_folder(uri) else nothing_at(uri)
         return file.latest.body.decode()
 
     def write(self, uri: Uri, said: str, *, did: str = "written") -> Entry:
