@@ -92,6 +92,15 @@ def test_memories_are_listed_with_what_was_said(committed: dict[str, Any]) -> No
     assert told("memory", "ls", "--category", "events") == []
 
 
+def test_what_held_at_some_time_is_listed(committed: dict[str, Any]) -> None:
+    del committed
+    assert run("memory", "ls", "--at", "2020-01-01").stderr.startswith("Nothing that is remembered")
+    (held,) = told("memory", "ls", "--at", "2999-01-01")
+    assert "I live in Lisbon." in held["text"]
+    assert told("find", "Lisbon", "--at", "2020-01-01", "--category", "profile") == []
+    assert len(told("find", "Lisbon", "--at", "2999-01-01", "--category", "profile")) == 1
+
+
 def test_a_memory_whose_session_is_deleted_says_that_the_words_are_gone(
     store: str, committed: dict[str, Any]
 ) -> None:

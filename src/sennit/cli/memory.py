@@ -15,12 +15,14 @@ from rich.console import Console
 from rich.status import Status
 
 from sennit.cli.opening import (
+    AtOption,
     JsonOption,
     StoreOption,
     branch_named,
     existing,
     latest_branch,
     session_named,
+    utc,
 )
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.words import clean, counted, nearest, one_line
@@ -88,19 +90,24 @@ def ls(
         str | None,
         typer.Option(help="profile, preferences, entities, events, cases or patterns."),
     ] = None,
+    at: AtOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what is remembered, and what was said that it rests on."""
+    moment, wanted = utc(at), _category(category)
     with existing(store) as client:
-        found = client.memory.all(_category(category))
+        memory = client.memory
+        found = memory.all(wanted) if moment is None else memory.at(moment, wanted)
         said = client.memory.evidence(found)
     if as_json:
         print_json([_plain(one, said) for one in found])
         return
     for one in found:
         _print(memory_lines(one, said))
-    if not found:
+    if not found and at is not None:
+        typer.echo("Nothing that is remembered held then.", err=True)
+    elif not found:
         typer.echo("Nothing is remembered; sennit commit SESSION remembers.", err=True)
 
 

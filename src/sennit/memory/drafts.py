@@ -26,7 +26,7 @@ from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact, Source
 from sennit.memory.realm import PROFILE, Realm, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
-from sennit.memory.values import Action, Candidate, Category, Decision, Known
+from sennit.memory.values import Action, Candidate, Category, Decision, Known, abstract_of
 from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord
 from sennit.stores.records import Owner
 
@@ -300,12 +300,6 @@ class Drafts:
             evidence=evidence,
         )
         return PutFile(draft.owner, draft.id, draft.path, str(draft.category), version)
-
-
-def abstract_of(text: str) -> str:
-    """A text in one line of at most 256 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= 256 else line[:255].rstrip() + "…"
 
 
 def profile_abstract(facts: Sequence[Fact]) -> str:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sennit import clock
 from sennit.errors import NotFoundError
-from sennit.memory.drafts import abstract_of
 from sennit.memory.uri import Uri
+from sennit.memory.values import abstract_of
 from sennit.stores.files import FileRecord
 
 

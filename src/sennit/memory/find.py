@@ -22,7 +22,7 @@ from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, toget
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
 from sennit.memory.uri import SCHEME, Uri, session_name
-from sennit.memory.values import ABSTRACT_LETTERS, Category
+from sennit.memory.values import ABSTRACT_LETTERS, Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores import words
 from sennit.stores.files import FileRecord
@@ -283,7 +283,7 @@ class _Search:
         return Match(
             uri=message_uri(one),
             category=MESSAGE,
-            abstract=shortened(f"{speaker}: {said}" if speaker else said),
+            abstract=abstract_of(f"{speaker}: {said}" if speaker else said),
             score=min(1.0, parts.total),
             evidence=(Source(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
@@ -296,7 +296,7 @@ class _Search:
         return Match(
             uri=str(self._realm.uri(file)),
             category=file.category,
-            abstract=abstract or shortened(version.body.decode(errors="replace")),
+            abstract=abstract or abstract_of(version.body.decode(errors="replace")),
             score=min(1.0, parts.total),
             evidence=tuple(
                 Source(one.session, one.message)
@@ -372,9 +372,3 @@ def message_uri(one: Placed) -> str:
     """The file in which a message stands: an archive, or what is current."""
     inside = "" if one.archive is None else f"history/{archive_name(one.archive)}/"
     return f"{SCHEME}session/{session_name(one.key, one.session)}/{inside}messages.jsonl"
-
-
-def shortened(said: str, letters: int = ABSTRACT_LETTERS) -> str:
-    """A text on one line, at most so long."""
-    line = " ".join(said[: 8 * letters].split())
-    return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"

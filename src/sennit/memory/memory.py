@@ -180,16 +180,17 @@ class Memory(Memories):
         """
         if self._resumed:
             return
-        self._resumed = True
         left = self.realm.store.open_commits(self.realm.user)
+        self._resumed = True
         if not left or self.realm.store.is_served():
             return
         for _, uid in left:
-            finish, held = partial(self.finish, uid), self._finishing.held(uid)
-            if held:
-                self._worker.put_off(uid, held, finish)
-            else:
-                self._worker.submit(finish)
+            with suppress(NotFoundError):  # its session was deleted meanwhile
+                finish, held = partial(self.finish, uid), self._finishing.held(uid)
+                if held:
+                    self._worker.put_off(uid, held, finish)
+                else:
+                    self._worker.submit(finish)
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
         """Finish a commit, here and now; what goes wrong is in the result."""

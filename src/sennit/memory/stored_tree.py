@@ -13,11 +13,11 @@ from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.memory import entry, profile
 from sennit.memory.again import again
-from sennit.memory.drafts import abstract_of, profile_abstract
+from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.realm import Realm, category_at
 from sennit.memory.uri import Scope, Uri
-from sennit.memory.values import Category
+from sennit.memory.values import Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores.files import (
     Evidence,
