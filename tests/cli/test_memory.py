@@ -92,6 +92,15 @@ def test_memories_are_listed_with_what_was_said(committed: dict[str, Any]) -> No
     assert told("memory", "ls", "--category", "events") == []
 
 
+def test_what_held_at_some_time_is_listed(committed: dict[str, Any]) -> None:
+    del committed
+    assert run("memory", "ls", "--at", "2020-01-01").stderr.startswith("Nothing that is remembered")
+    (held,) = told("memory", "ls", "--at", "2999-01-01")
+    assert "I live in Lisbon." in held["text"]
+    assert told("find", "Lisbon", "--at", "2020-01-01", "--category", "profile") == []
+    assert len(told("find", "Lisbon", "--at", "2999-01-01", "--category", "profile")) == 1
+
+
 def test_a_memory_whose_session_is_deleted_says_that_the_words_are_gone(
     store: str, committed: dict[str, Any]
 ) -> None:
@@ -127,6 +136,13 @@ def test_forgetting_asks_first(committed: dict[str, Any]) -> None:
     assert len(told("memory", "ls")) == 1
     assert run("memory", "forget", PROFILE, typed="y\n").exit_code == 0
     assert told("memory", "ls") == []
+
+
+def test_one_line_of_the_profile_is_forgotten(committed: dict[str, Any]) -> None:
+    diff = f"viking://session/first/history/{committed['archive']}/memory_diff.json"
+    line = json.loads(told("fs", "cat", diff)["text"])["memories"][1]["uri"]
+    assert told("memory", "forget", line, "--yes") == {"sessions": 0, "files": 1}
+    assert told("memory", "show", PROFILE)["text"] == "# Profile\n\n- My name is Ada.\n"
 
 
 def test_a_session_is_forgotten_with_all_that_rests_on_it(committed: dict[str, Any]) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from sennit import Client, Session
+from sennit import Client, Session, clock
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.sqlite import SQLiteStore
+
+PROFILE = "viking://user/memories/profile.md"
+DAY = timedelta(days=1)
+SPRING = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -38,6 +43,15 @@ def talk(session: Session, *said: str) -> None:
     for text in said:
         session.add_message("user", text)
         session.add_message("assistant", "I see.")
+
+
+def said_on(client: Client, day: datetime, session: str, *said: str) -> str:
+    """Say something on a day, and commit it; gives the commit's id."""
+    moment = clock.from_datetime(day) * 1000
+    ticks = iter(range(10**9))
+    with clock.using(lambda: moment + next(ticks) * 1000):
+        talk(client.session(session), *said)
+        return client.session(session).commit().task_id or ""
 
 
 def memories(client: Client) -> dict[str, str]:

@@ -39,6 +39,14 @@ def test_a_context_holds_profile_memories_and_messages_each_with_its_tokens(
     assert found.tokens == sum(piece.tokens for piece in found.pieces) <= found.budget_tokens
 
 
+def test_a_prompt_is_not_told_what_no_longer_holds(client: Client) -> None:
+    for number, said in enumerate(("I live in Lisbon.", "My name is Nora.", "I moved to Berlin.")):
+        talk(client.session(f"before {number}"), said)
+        client.session(f"before {number}").commit()
+    (profile,) = client.session("now").context(query="Who am I?").of("profile")
+    assert profile.text.splitlines()[2:] == ["- My name is Nora.", "- I moved to Berlin."]
+
+
 def test_a_context_holds_the_last_summaries_of_its_session(client: Client) -> None:
     session = client.session("chat")
     for topic in ("kilns", "parrots"):

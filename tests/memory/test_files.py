@@ -131,8 +131,13 @@ def test_what_is_not_there_is_not_found(client: Client) -> None:
                 continue
             with pytest.raises(NotFoundError, match="nothing at"):
                 ask(uri)
-    with pytest.raises(NotFoundError):
-        client.fs.read("viking://user/memories")
+
+
+def test_whoever_reads_a_folder_is_told_that_it_is_one(client: Client) -> None:
+    talk(client.session("chat"), "one")
+    for folder in ("viking://user/memories", "viking://session/chat", "viking://session"):
+        with pytest.raises(NotFoundError, match="is a folder"):
+            client.fs.read(folder)
 
 
 def test_sessions_are_read_here_and_changed_in_the_session(client: Client) -> None:

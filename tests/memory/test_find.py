@@ -151,6 +151,16 @@ def test_a_search_can_be_kept_to_a_session_or_an_archive(client: Client) -> None
     assert client.find("kiln", "viking://session/nobody") == []
 
 
+def test_an_archive_is_searched_although_much_else_in_its_session_fits_better() -> None:
+    client = Client(MemoryStore())
+    session = client.session("here")
+    talk(session, "The kiln is hot, and the clay is dry, and the glaze is blue.")
+    session.commit()
+    session.add_messages([Message({"instruction": f"kiln {n}"}) for n in range(200)])
+    (found,) = client.find("kiln", "viking://session/here/history/archive_001", 1)
+    assert "clay" in found.abstract
+
+
 def test_a_search_can_be_kept_to_a_folder_a_file_or_a_kind(client: Client) -> None:
     client.fs.write("viking://resources/kiln/manual.md", "How to fire a kiln.")
     client.fs.write("viking://resources/kilns.md", "All kilns we have.")

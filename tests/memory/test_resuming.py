@@ -110,6 +110,21 @@ def test_processes_that_commit_sessions_of_one_user_at_once_remember_each_thing_
         assert client.doctor() == []
 
 
+def test_a_commit_that_somebody_else_has_finished_by_now_tells_what_came_of_it(
+    address: str,
+) -> None:
+    with sennit.open(address) as client, sennit.open(address) as other:
+        talk(client.session("chat"), "My name is Ada.")
+
+        def finish(_: str) -> None:
+            assert [one.status for one in other.finish_commits()] == ["committed"]
+
+        with faults.arm("memory.commit: archived", finish):
+            result = client.session("chat").commit()
+        assert (result["archived"], result["memories_extracted"]) == (True, 1)
+        assert result == client.get_task(result.task_id or "")
+
+
 def test_a_commit_that_comes_while_another_thinks_doubles_nothing(address: str) -> None:
     with sennit.open(address) as client, sennit.open(address) as other:
         for name, one in (("chat 1", client), ("chat 2", other)):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from sennit.cli.opening import JsonOption, StoreOption, existing
+from sennit.cli.opening import DAYS, AtOption, JsonOption, StoreOption, existing, utc
 from sennit.cli.sessions import print_json
 from sennit.cli.words import clean
-
-_DAYS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
 
 
 def find(
@@ -24,8 +22,9 @@ def find(
         list[str] | None,
         typer.Option("--category", help='Only this kind of memory, or "message"; may be repeated.'),
     ] = None,
-    since: Annotated[datetime | None, typer.Option(formats=_DAYS, help="From then on.")] = None,
-    until: Annotated[datetime | None, typer.Option(formats=_DAYS, help="Before then.")] = None,
+    since: Annotated[datetime | None, typer.Option(formats=DAYS, help="From then on.")] = None,
+    until: Annotated[datetime | None, typer.Option(formats=DAYS, help="Before then.")] = None,
+    at: AtOption = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Say why.")] = False,
     store: StoreOption = None,
@@ -37,10 +36,11 @@ def find(
             query,
             inside,
             limit,
+            utc(at),
             explain=explain,
             category=category or None,
-            since=_utc(since),
-            until=_utc(until),
+            since=utc(since),
+            until=utc(until),
         )
     if as_json:
         print_json([one.to_dict() for one in found])
@@ -55,8 +55,3 @@ def find(
             typer.echo(f"      {parts}")
     if not found:
         typer.echo("Nothing found.", err=True)
-
-
-def _utc(given: datetime | None) -> datetime | None:
-    """A moment on the command line is one of this machine's time zone."""
-    return None if given is None else given.astimezone(UTC)

@@ -6,6 +6,7 @@ Nothing is shown as known without the words it came from. The chat shows the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +15,14 @@ from rich.console import Console
 from rich.status import Status
 
 from sennit.cli.opening import (
+    AtOption,
     JsonOption,
     StoreOption,
     branch_named,
     existing,
     latest_branch,
     session_named,
+    utc,
 )
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.words import clean, counted, nearest, one_line
@@ -87,19 +90,24 @@ def ls(
         str | None,
         typer.Option(help="profile, preferences, entities, events, cases or patterns."),
     ] = None,
+    at: AtOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List what is remembered, and what was said that it rests on."""
+    moment, wanted = utc(at), _category(category)
     with existing(store) as client:
-        found = client.memory.all(_category(category))
+        memory = client.memory
+        found = memory.all(wanted) if moment is None else memory.at(moment, wanted)
         said = client.memory.evidence(found)
     if as_json:
         print_json([_plain(one, said) for one in found])
         return
     for one in found:
         _print(memory_lines(one, said))
-    if not found:
+    if not found and at is not None:
+        typer.echo("Nothing that is remembered held then.", err=True)
+    elif not found:
         typer.echo("Nothing is remembered; sennit commit SESSION remembers.", err=True)
 
 
@@ -173,7 +181,7 @@ def forget(
         if session is not None:
             session_named(client, session)
         else:
-            client.fs.stat(what)
+            client.fs.stat(what.partition("#")[0])  # what follows names a line of the profile
         if not yes:
             told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."
             typer.confirm(told, abort=True, err=True)
@@ -193,7 +201,7 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     numbers = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
     thought = f", by {result['method']}" if result["method"] else ""
     yield f"{result.status}: {numbers or 'nothing to remember'}{thought} ({result['archive']})"
-    written = [one for one in memory.all() if str(one.commit_id) == result.task_id]
+    written = list(_written(memory, result))
     said = memory.evidence(written)
     for one in written:
         yield from memory_lines(one, said)
@@ -202,6 +210,16 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     yield f"commit {result.task_id}"
     if result.status == "failed":
         yield f"What was said is kept. To try again: sennit memory retry {result.task_id}"
+
+
+def _written(memory: Memory, result: CommitResult) -> Iterator[Remembered]:
+    """The memories that still say what a commit has written, by their addresses."""
+    decided = memory.committed(result.task_id or "").decisions
+    for uri in sorted({one["uri"].partition("#")[0] for one in decided}):
+        with suppress(NotFoundError):  # it was forgotten meanwhile
+            one = memory.get(uri)
+            if str(one.commit_id) == result.task_id:
+                yield one
 
 
 def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,9 @@ StoreOption = Annotated[
         help="A SQLite file or postgresql://…; by default SENNIT_URL, or a file of yours.",
     ),
 ]
+DAYS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+"""How a moment is written on the command line."""
+AtOption = Annotated[datetime | None, typer.Option(formats=DAYS, help="As it was then.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -32,6 +36,11 @@ def existing(store: str | None) -> Client:
     if "://" not in address and address != ":memory:" and not Path(address).exists():
         raise NotFoundError(f"There is no store at {address!r} yet; sennit chat makes one.")
     return open_client(address)
+
+
+def utc(given: datetime | None) -> datetime | None:
+    """A moment on the command line is one of this machine's time zone."""
+    return None if given is None else given.astimezone(UTC)
 
 
 def session_named(client: Client, name: str) -> Session:

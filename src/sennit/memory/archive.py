@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import ConflictError, InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
+from sennit.memory.again import again
 from sennit.memory.jsonl import group_id
 from sennit.memory.used import due
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
@@ -32,20 +33,19 @@ def archive(
 
     `body` is what the new commit says of itself.
     """
-    for _ in range(_TRIES):
+
+    def archived() -> CommitRecord | None:
         session.refresh()
         commit = _next(session, branch, keep_recent, body)
         if commit is None:
             return None
         waiting = keeper.store.uses_of(keeper.owner, session.id, None)
         uses = tuple(use.id for use in due(branch, commit.entries, waiting))
-        try:
-            keeper.write([AddCommit(commit, uses)])
-        except ConflictError:  # someone else has just committed: look again what is left
-            continue
+        keeper.write([AddCommit(commit, uses)])
         session.note_archive(ArchiveRecord(commit.number, commit.id, commit.entries))
         return commit
-    raise ConflictError("Others commit this session all the time; try again.")
+
+    return again(archived, "the commits of this session", tries=_TRIES)
 
 
 def _next(

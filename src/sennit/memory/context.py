@@ -26,7 +26,7 @@ from sennit.memory.find import MESSAGE, Match, find, where
 from sennit.memory.history import Source
 from sennit.memory.memory import Memory
 from sennit.memory.plan import plan_by_rules
-from sennit.memory.profile import TITLE
+from sennit.memory.profile import TITLE, lines_that_hold
 from sennit.memory.realm import PROFILE
 from sennit.memory.result import archive_name
 from sennit.memory.used import recalled
@@ -169,11 +169,11 @@ def _piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
 
 
 def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
-    """The profile, or as many of its first lines as there is room for."""
+    """What holds of the profile, or as many of its first lines as there is room for."""
     file = memory.realm.store.find_file(memory.realm.user, PROFILE)
     if file is None:
         return []
-    lines = file.latest.body.decode(errors="replace").strip().splitlines()
+    lines = lines_that_hold(file.latest.body.decode(errors="replace"))
     ends = accumulate(len(line) + 1 for line in lines)
     room = sum(1 for _ in takewhile(lambda end: tokens_in(end) <= budget, ends))
     text = "\n".join(lines[:room]).strip()

@@ -4,8 +4,9 @@ Decisions are applied in their order to drafts of the files they concern. Severa
 file, and one may name what an earlier one has just written; each file still gets one new version.
 What cannot be applied is left out and said, never guessed.
 
-A repeated statement (SKIP) becomes a version with the same text and the new evidence alone: so
-what was said twice outlives the forgetting of either session.
+A statement that is repeated in full (SKIP) becomes a version with the same text and the new
+evidence alone: so what was said twice outlives the forgetting of either session. Whoever repeats a
+part of it is no witness for the rest.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ import msgspec
 from sennit import clock
 from sennit.ids import new_id
 from sennit.memory import profile
+from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact, Source
 from sennit.memory.realm import PROFILE, Realm, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
-from sennit.memory.values import Action, Candidate, Category, Decision, Known
+from sennit.memory.values import Action, Candidate, Category, Decision, Known, abstract_of
 from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord
 from sennit.stores.records import Owner
 
@@ -127,7 +129,7 @@ class Drafts:
             return self._change_fact(decision, uid)
         draft = self._draft(candidate.category, uid)
         if draft is None:
-            return f"there is no memory {target!r} to change"
+            return "the memory it would change is gone"
         self._change(draft, decision)
         return None
 
@@ -165,8 +167,11 @@ class Drafts:
             case Action.MERGE:
                 draft.text, draft.evidence = decision.text, (*draft.evidence, *mine)
                 draft.joined = True
+            case _ if not fresh and _says_all(candidate, draft.text):
+                draft.evidence = mine
             case _:
-                draft.evidence = (*draft.evidence, *mine) if fresh else mine
+                draft.evidence = (*draft.evidence, *mine)
+                draft.joined = draft.joined or not fresh
         uri = str(Uri(self._realm.scope(draft.owner), tuple(draft.path.split("/"))))
         self._note(decision, draft, uri)
 
@@ -174,7 +179,7 @@ class Drafts:
         draft, name = self._profile(), uid.removeprefix(f"{_PROFILE_URI}#")
         old = next((fact for fact in draft.facts if fact.id == name), None)
         if old is None:
-            return f"there is no fact {decision.target!r} to change"
+            return "the line of the profile it would change is gone"
         sources = tuple(map(Source.of, self._evidence(decision.candidate)))
         match decision.action:
             case Action.UPDATE:
@@ -196,17 +201,22 @@ class Drafts:
                     merged,
                 ]
                 name = merged.id
-            case _:
+            case _ if _says_all(decision.candidate, old.text):
                 seen = tuple(dict.fromkeys((*old.sources, *sources)))
                 draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, sources=seen)
+            case _:
+                pass
         draft.did = "updated"
         self._note(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
 
     def _note(self, decision: Decision, draft: _Draft, uid: str) -> None:
         self._ids[decision.candidate.id] = uid
-        did, category = _DID[decision.action], str(draft.category)
-        self.written.append(Written(did, category, uid, draft.number, decision.reason))
+        did, category, reason = _DID[decision.action], str(draft.category), decision.reason
+        if draft.owner.kind == "agent":
+            # What it knows may come from other users, who could not take back a quotation here.
+            reason = reason.partition(":")[0]
+        self.written.append(Written(did, category, uid, draft.number, reason))
 
     def _draft(self, category: Category, uri: str) -> _Draft | None:
         draft = self._drafts.get(uri)
@@ -292,12 +302,6 @@ class Drafts:
         return PutFile(draft.owner, draft.id, draft.path, str(draft.category), version)
 
 
-def abstract_of(text: str) -> str:
-    """A text in one line of at most 256 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= 256 else line[:255].rstrip() + "…"
-
-
 def profile_abstract(facts: Sequence[Fact]) -> str:
     """What holds of the profile now, in one line."""
     return abstract_of("; ".join(fact.text for fact in facts if fact.valid_to is None))
@@ -321,6 +325,12 @@ def _known_fact(fact: Fact) -> Known:
         valid_from=clock.to_datetime(fact.valid_from),
         valid_to=None if fact.valid_to is None else clock.to_datetime(fact.valid_to),
     )
+
+
+def _says_all(candidate: Candidate, text: str) -> bool:
+    """Whether every telling word of a text stands in what a candidate rests on."""
+    said = " ".join((candidate.text, *(one.quote for one in candidate.evidence)))
+    return telling(text) <= telling(said)
 
 
 def _us(moment: datetime | None) -> int | None:

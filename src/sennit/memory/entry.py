@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sennit import clock
 from sennit.errors import NotFoundError
-from sennit.memory.drafts import abstract_of
 from sennit.memory.uri import Uri
+from sennit.memory.values import abstract_of
 from sennit.stores.files import FileRecord
 
 
@@ -65,6 +65,11 @@ def stored(uri: Uri, file: FileRecord) -> Entry:
         version=file.latest.number,
         active_count=file.active,
     )
+
+
+def not_a_file(uri: Uri) -> NotFoundError:
+    """The error for reading a folder."""
+    return NotFoundError(f"{str(uri)!r} is a folder; see what is in it with ls({str(uri)!r}).")
 
 
 def nothing_at(uri: Uri) -> NotFoundError:

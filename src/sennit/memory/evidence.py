@@ -1,12 +1,13 @@
 """What was said: the words behind a memory, for people to check it by.
 
-A memory names the messages it came from; this reads them, each session once, and only sessions of
-the client's own user. What was erased since, or was said to somebody else, is not there.
+A memory names the messages it came from; this reads them, and no others of their sessions, and only
+in sessions of the client's own user. What was erased since, or was said to somebody else, is not
+there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -50,26 +51,24 @@ class Said:
 def said_in(realm: Realm, sources: Iterable[Source]) -> dict[Source, Said]:
     """What the messages say that are still kept."""
     wanted = list(dict.fromkeys(sources))
-    found: dict[UUID, dict[UUID, Said]] = {
-        session: _session(realm, session, {one.message for one in wanted})
-        for session in dict.fromkeys(one.session for one in wanted)
+    by_session: dict[UUID, list[UUID]] = {}
+    for one in wanted:
+        by_session.setdefault(one.session, []).append(one.message)
+    found = {
+        (session, said.message): said
+        for session, messages in by_session.items()
+        for said in _session(realm, session, messages)
     }
-    return {
-        one: found[one.session][one.message] for one in wanted if one.message in found[one.session]
-    }
+    return {one: found[key] for one in wanted if (key := (one.session, one.message)) in found}
 
 
-def _session(realm: Realm, session: UUID, wanted: set[UUID]) -> dict[UUID, Said]:
+def _session(realm: Realm, session: UUID, wanted: Sequence[UUID]) -> Iterator[Said]:
     record = realm.store.find_session(realm.user, session)
     if record is None:
-        return {}
+        return
     name = record.key or str(record.id)
-    kept = realm.store.load(realm.user, session).messages
-    return {
-        one.id: _said(name, message_from(one), speaker(one.body))
-        for one in kept
-        if one.id in wanted
-    }
+    for one in realm.store.messages(realm.user, session, wanted):
+        yield _said(name, message_from(one), speaker(one.body))
 
 
 def _said(session: str, message: Message, name: str) -> Said:

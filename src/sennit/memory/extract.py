@@ -73,5 +73,5 @@ def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
 
 def _is_foreign(text: str) -> bool:
     said = words(text[:2000])
-    english = sum(word in STOP_WORDS for word in said)
+    english = sum(map(STOP_WORDS.__contains__, said))
     return len(said) > 4 and english * 8 < len(said)

@@ -18,7 +18,6 @@ from pathlib import Path
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.memory.drafts import abstract_of
 from sennit.memory.entry import Entry
 from sennit.memory.folders import FolderImport, export_folder, import_folder
 from sennit.memory.history import Memories
@@ -26,7 +25,7 @@ from sennit.memory.realm import Realm
 from sennit.memory.session_tree import SessionTree
 from sennit.memory.stored_tree import StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
-from sennit.memory.values import OVERVIEW_LETTERS
+from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
 
@@ -217,10 +216,14 @@ class FileSystem:
 
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
+    astat = async_twin(stat)
     als = async_twin(ls)
     atree = async_twin(tree)
     aread = async_twin(read)
+    aabstract = async_twin(abstract)
+    aoverview = async_twin(overview)
     awrite = async_twin(write)
+    amkdir = async_twin(mkdir)
     arm = async_twin(rm)
     amv = async_twin(mv)
     aglob = async_twin(glob)

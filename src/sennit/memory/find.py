@@ -22,7 +22,7 @@ from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, toget
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
 from sennit.memory.uri import SCHEME, Uri, session_name
-from sennit.memory.values import ABSTRACT_LETTERS, Category
+from sennit.memory.values import ABSTRACT_LETTERS, Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores import words
 from sennit.stores.files import FileRecord
@@ -40,7 +40,7 @@ _PER_RESULT = 10
 _ARCHIVE = re.compile(r"archive_(\d+)")
 _MORE = 10  # places read beside those that are shown
 _FILES = 50
-_NARROW = 10  # times as many are looked at by meaning where most will not be wanted
+_NARROW = 10  # times as many are looked at where most will not be wanted
 _Key: TypeAlias = tuple[Literal["message", "file"], int]
 
 
@@ -207,11 +207,12 @@ class _Search:
         limits = self._where
         if not limits.messages:
             return []
-        asked = Asked(self._words, limits.session, limits.since, limits.until, self._most)
+        most = self._most if limits.archive is None else self._most * _NARROW
+        asked = Asked(self._words, limits.session, limits.since, limits.until, most)
         hits = self._realm.store.hits(self._realm.user, asked)
-        if limits.archive is not None:
-            hits = [hit for hit in hits if hit.group[1] == -limits.archive]
-        return hits
+        if limits.archive is None:
+            return hits
+        return [hit for hit in hits if hit.group[1] == -limits.archive][: self._most]
 
     def _file_hits(self, places: tuple[int, ...]) -> list[FileHit]:
         found: list[FileHit] = []
@@ -282,7 +283,7 @@ class _Search:
         return Match(
             uri=message_uri(one),
             category=MESSAGE,
-            abstract=shortened(f"{speaker}: {said}" if speaker else said),
+            abstract=abstract_of(f"{speaker}: {said}" if speaker else said),
             score=min(1.0, parts.total),
             evidence=(Source(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
@@ -295,7 +296,7 @@ class _Search:
         return Match(
             uri=str(self._realm.uri(file)),
             category=file.category,
-            abstract=abstract or shortened(version.body.decode(errors="replace")),
+            abstract=abstract or abstract_of(version.body.decode(errors="replace")),
             score=min(1.0, parts.total),
             evidence=tuple(
                 Source(one.session, one.message)
@@ -371,9 +372,3 @@ def message_uri(one: Placed) -> str:
     """The file in which a message stands: an archive, or what is current."""
     inside = "" if one.archive is None else f"history/{archive_name(one.archive)}/"
     return f"{SCHEME}session/{session_name(one.key, one.session)}/{inside}messages.jsonl"
-
-
-def shortened(said: str, letters: int = ABSTRACT_LETTERS) -> str:
-    """A text on one line, at most so long."""
-    line = " ".join(said[: 8 * letters].split())
-    return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"

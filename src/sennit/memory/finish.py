@@ -22,6 +22,7 @@ import msgspec
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
 from sennit.memory import summarize
+from sennit.memory.again import again
 from sennit.memory.drafts import Drafts, Written
 from sennit.memory.injected import injected_texts
 from sennit.memory.realm import Realm
@@ -42,7 +43,6 @@ from sennit.stores.commits import (
 )
 from sennit.stores.files import EndCommit
 
-_TRIES = 5
 _MOMENT = 60_000_000  # microseconds; rules need a fraction of one second
 _WHILE = 600_000_000  # models need longer
 
@@ -82,17 +82,15 @@ class Finishing:
 
         Raises NotFoundError if it is gone, ConflictError if others are always faster.
         """
-        for _ in range(_TRIES):
+
+        def finished() -> CommitResult:
             session, record = self.found(commit)
-            if record.state != "open":
-                return result_of(record)
-            try:
-                done = self._finish(session, record, messages)
-            except ConflictError:  # a file or the commit was changed meanwhile: look again
-                continue
-            failpoints.reach("memory.commit: finished")
-            return result_of(done)
-        raise ConflictError("Others change the same memories all the time; try again.")
+            if record.state == "open":
+                record = self._finish(session, record, messages)
+                failpoints.reach("memory.commit: finished")
+            return result_of(record)
+
+        return again(finished, "the same memories")
 
     def found(self, commit: UUID) -> tuple[UUID, CommitRecord]:
         """A commit and its session; raises NotFoundError."""
@@ -119,6 +117,10 @@ class Finishing:
         if record.state == "open":
             body: dict[str, Any] = loads(record.body)
             body["result"] = {**body.get("result", {}), "reasons": [reason]}
+            if state == "failed":
+                body.pop(
+                    "digest", None
+                )  # it would quote memories for as long as nobody tries again
             change = PutCommit(commit, state, dumps(body), record.version)
             with suppress(ConflictError):  # someone else has got further
                 self._store.write(self._realm.user, session, [change])
@@ -166,10 +168,10 @@ class Finishing:
         self, session: UUID, record: CommitRecord, given: Sequence[Message]
     ) -> list[Message]:
         known = {message.id.int: message for message in given}
-        if any(uid.int not in known for uid in record.entries):
-            loaded = self._store.load(self._realm.user, session).messages
-            known = {one.id.int: message_from(one) for one in loaded}
-        return [known[uid.int] for uid in record.entries if uid.int in known]
+        if all(uid.int in known for uid in record.entries):
+            return [known[uid.int] for uid in record.entries]
+        kept = self._store.messages(self._realm.user, session, record.entries)
+        return [message_from(one) for one in kept]
 
     def _digest(
         self,

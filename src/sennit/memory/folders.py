@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from sennit import clock
-from sennit.errors import ArchiveError, CodecError, ConflictError, ValidationError, shown
+from sennit.errors import ArchiveError, CodecError, ValidationError, shown
+from sennit.memory.again import again
 from sennit.memory.entry import Entry
 from sennit.memory.history import Remembered, iso
 from sennit.memory.stored_tree import MAX_TEXT, StoredTree
@@ -31,7 +32,6 @@ from sennit.stores.whole import whole
 
 _FENCE = "---"
 _MAX_FILES = 100_000
-_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +111,14 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
             skipped += 1
         else:
             found.append(_read(file, place))
-    for _ in range(_TRIES):
+
+    def imported() -> FolderImport:
         puts = [put for one in found if (put := _put(tree, one)) is not None]
-        try:
-            tree.realm.store.change_files(puts)
-        except ConflictError:  # someone else wrote one of them meanwhile: compare again
-            continue
+        tree.realm.store.change_files(puts)
         new = sum(put.version.number == 1 for put in puts)
         return FolderImport(new, len(puts) - new, len(found) - len(puts), skipped)
-    raise ConflictError("Others change the same files all the time; try again.")
+
+    return again(imported, "the same files")
 
 
 def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
@@ -148,8 +147,8 @@ def _place(uri: str, names: tuple[str, ...], file: Path) -> Uri:
     base = SCHEME if uri == SCHEME else f"{Uri.parse(uri)}/"
     if uri == SCHEME and names[0] not in SCOPES:
         raise ArchiveError(
-            f"{str(file)!r} is in none of the folders {list(SCOPES)}; name the address it belongs "
-            f"to with uri=."
+            f"{str(file)!r} is in none of the folders {list(SCOPES)}; name the address that the "
+            f"folder stands for, such as 'viking://user/memories'."
         )
     try:
         return Uri.parse(base + "/".join(names))

@@ -2,24 +2,29 @@
 
 Undoing takes the versions away that a commit has written; what the files said before, they say
 again. Forgetting erases: the files, sessions and memories meant, every version that rests on a
-forgotten message, and what the index knew of them. What somebody has said elsewhere too stays, on
-that evidence alone.
+forgotten message, and what the index knew of them; names and quotations of what is gone go too.
+What somebody has said elsewhere too, in full, stays on that evidence alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import AccessError, ConflictError, NotFoundError, ValidationError
+from sennit.errors import AccessError, NotFoundError, ValidationError
 from sennit.memory import profile
+from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import nothing_at
+from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact
 from sennit.memory.realm import PROFILE, Realm
+from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.stores.commits import CommitRecord, PutCommit, no_commit
@@ -29,6 +34,7 @@ from sennit.stores.files import (
     EndCommit,
     FileChange,
     FileRecord,
+    MoveFile,
     PutFile,
     RemoveFile,
     RemoveVersions,
@@ -36,8 +42,6 @@ from sennit.stores.files import (
 )
 from sennit.stores.portable import all_sessions
 from sennit.stores.records import Owner
-
-_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ class Forgotten:
 
 def undo(realm: Realm, commit: UUID) -> Undone:
     """Take back what a commit has written; its archive stays. Again, it changes nothing."""
-    for _ in range(_TRIES):
+
+    def take_back() -> Undone:
         found = realm.store.find_commit(realm.user, commit)
         if found is None:
             raise no_commit(commit)
@@ -75,12 +80,10 @@ def undo(realm: Realm, commit: UUID) -> Undone:
         changes += _discounting(realm, body)
         kept = {name: body[name] for name in ("abstract", "overview", "result") if name in body}
         change = PutCommit(commit, "undone", dumps(kept), record.version)
-        try:
-            realm.store.change_files(changes, EndCommit(realm.user, session, change))
-        except ConflictError:
-            continue
+        realm.store.change_files(changes, EndCommit(realm.user, session, change))
         return undone
-    raise ConflictError("Others change the same memories all the time; try again.")
+
+    return again(take_back, "the same memories")
 
 
 def _undoing(realm: Realm, record: CommitRecord) -> tuple[Undone, list[FileChange]]:
@@ -134,7 +137,10 @@ def forget(
             raise AccessError(f"This client is of user {realm.user.name!r}, not of {user!r}.")
         return forget_user(realm, delete)
     if uri is not None:
-        place = Uri.parse(uri.partition("#")[0])
+        address, _, fact = uri.partition("#")
+        place = Uri.parse(address)
+        if fact:
+            return forget_fact(realm, place, fact)
         if place.scope != "session":
             return forget_files(realm, place)
         if len(place.names) != 1:
@@ -151,9 +157,9 @@ def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) 
     touched += forget_derived(realm, session)  # a commit may have ended in between; no more can
     if not sessions and not touched:
         raise NotFoundError(f"There is no session {session} here, and nothing came from it.")
-    _unname(realm, touched)
+    unname(realm, touched)
     realm.store.scrub()
-    return Forgotten(sessions, len(touched))
+    return Forgotten(sessions, _count(touched))
 
 
 def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
@@ -164,7 +170,12 @@ def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
     touched += forget_derived(realm, None)  # a commit may have ended in between; no more can now
     realm.store.scrub()
-    return Forgotten(gone, len(touched) + len(own))
+    return Forgotten(gone, _count([*touched, *own]))
+
+
+def _count(touched: Iterable[FileRecord]) -> int:
+    """How many files these are; one may be touched more than once."""
+    return len({(file.owner, file.id) for file in touched})
 
 
 def forget_files(realm: Realm, uri: Uri) -> Forgotten:
@@ -176,62 +187,89 @@ def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     if not files:
         raise nothing_at(uri)
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
-    _unname(realm, files)
+    unname(realm, files)
     realm.store.scrub()
     return Forgotten(0, len(files))
 
 
-def _unname(realm: Realm, touched: Sequence[FileRecord]) -> None:
+def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
+    """Erase one line of the profile, from all that it ever said."""
+
+    def erase() -> FileRecord:
+        file = realm.find(uri)
+        versions = [] if file is None else realm.store.file_versions(file.owner, file.id)
+        holding = {one.number for one in versions if _has_fact(one, fact)}
+        if file is None or not holding:
+            raise NotFoundError(f"There is no line {fact!r} in {str(uri)!r}.")
+        left = [one for one in profile.facts_in(file.latest.info) if one.id != fact]
+        realm.store.change_files(_rebuilt(file, versions, holding, left))
+        return file
+
+    unname(realm, [again(erase, "the profile")])
+    realm.store.scrub()
+    return Forgotten(0, 1)
+
+
+def _has_fact(version: VersionRecord, fact: str) -> bool:
+    return any(one.id == fact for one in profile.facts_in(version.info))
+
+
+def unname(realm: Realm, touched: Iterable[FileRecord]) -> None:
     """Take what the user's sessions say of files that are gone, or of what they no longer say.
 
     Names are made of what files say, and reasons quote it.
     """
-    mine = {realm.uri(file) for file in touched if realm.reaches(file.owner)}
-    gone = {str(uri) for uri in mine if realm.find(uri) is None}
-    for session in all_sessions(realm.store, realm.user):
-        _unnote(realm, session, {str(uri) for uri in mine}, gone)
-    for uri in gone:
-        realm.store.unname(realm.user, uri)
+    mine = sorted({str(realm.uri(file)) for file in touched if realm.reaches(file.owner)})
+    for session, commit in realm.store.commits_naming(realm.user, mine) if mine else ():
+        with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
+            again(partial(_unnote, realm, session, commit, mine), f"commit {commit}")
+    if gone := [uri for uri in mine if not is_there(realm, uri)]:
+        realm.store.unname(realm.user, gone)
 
 
-def _unnote(realm: Realm, session: UUID, touched: set[str], gone: set[str]) -> None:
-    """Take files out of what the commits of a session have noted."""
-    for number in range(_TRIES):
-        try:
-            changes = [
-                PutCommit(commit.id, commit.state, body, commit.version)
-                for commit in realm.store.commits(realm.user, session).commits
-                if (body := _without(commit.body, touched, gone)) != commit.body
-            ]
-            if changes:
-                realm.store.write(realm.user, session, changes)
-            return
-        except NotFoundError:
-            return  # it was deleted meanwhile, and its commits with it
-        except ConflictError:  # one of them has just been finished: look again
-            if number == _TRIES - 1:
-                raise
+def _unnote(realm: Realm, session: UUID, commit: UUID, touched: Sequence[str]) -> None:
+    """Take files out of what a commit has noted."""
+    found = realm.store.find_commit(realm.user, commit)
+    if found is None:
+        return
+    record = found[1]
+    body = _without(realm, record.body, touched)
+    if body != record.body:
+        change = PutCommit(commit, record.state, body, record.version)
+        realm.store.write(realm.user, session, [change])
 
 
-def _without(noted: bytes, touched: set[str], gone: set[str]) -> bytes:
+def _without(realm: Realm, noted: bytes, touched: Sequence[str]) -> bytes:
     """The body of a commit that names nothing gone, and quotes nothing of what was touched."""
     body: dict[str, Any] = loads(noted)
-    diff: list[dict[str, Any]] = body.get("diff", [])
-    used: dict[str, int] = body.get("used", {})
-    if not any(_file_of(one) in touched for one in diff) and gone.isdisjoint(used):
-        return noted
-    body["diff"] = [
-        {**one, "reason": ""} if _file_of(one) in touched else one
-        for one in diff
-        if _file_of(one) not in gone
-    ]
-    body["used"] = {uri: times for uri, times in used.items() if uri not in gone}
+    body |= {
+        "diff": [
+            {**one, "reason": ""} if _file_of(one["uri"]) in touched else one
+            for one in body.get("diff", ())
+            if _file_of(one["uri"]) not in touched or is_there(realm, one["uri"])
+        ],
+        "used": {
+            uri: times
+            for uri, times in body.get("used", {}).items()
+            if uri not in touched or is_there(realm, uri)
+        },
+    }
+    decisions: list[dict[str, Any]] = body.get("digest", {}).get("decisions", [])
+    if any(_file_of(one["target"] or "") in touched for one in decisions):
+        del body["digest"]  # it is thought about anew, in view of what is left
     return dumps(body)
 
 
-def _file_of(written: dict[str, Any]) -> str:
+def is_there(realm: Realm, uri: str) -> bool:
+    """Whether a file, or the fact of the profile that a fragment names, is still there."""
+    file = realm.named(_file_of(uri))
+    fact = uri.partition("#")[2]
+    return file is not None and (not fact or _has_fact(file.latest, fact))
+
+
+def _file_of(uri: str) -> str:
     """The address of the file that something was written to; a fact is a part of one."""
-    return written["uri"].partition("#")[0]
+    return uri.partition("#")[0]
 
 
 def forget_derived(
@@ -247,33 +285,36 @@ def forget_derived(
         here = mine and session in (None, source.session)
         return here and message in (None, source.message)
 
-    changes: list[FileChange] = []
-    derived = realm.store.derived(realm.user, session=session, message=message)
-    found = _files(realm, derived)
-    for file, numbers in found:
-        if _is_profile(file):
-            facts = profile.without_sources(profile.facts_in(file.latest.info), is_gone)
+    def erase() -> list[FileRecord]:
+        changes: list[FileChange] = []
+        found = _files(realm, realm.store.derived(realm.user, session=session, message=message))
+        for file, numbers in found:
             versions = realm.store.file_versions(file.owner, file.id)
-            changes += _rebuilt(file, versions, numbers, facts)
-        else:
-            changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
-    if changes:
-        realm.store.change_files(changes)
-    return [file for file, _ in found]
+            if _is_profile(file):
+                facts = profile.without_sources(profile.facts_in(file.latest.info), is_gone)
+                changes += _rebuilt(file, versions, numbers, facts)
+            else:
+                changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
+                changes += _renamed(realm, file, versions, numbers)
+        if changes:
+            realm.store.change_files(changes)
+        return [file for file, _ in found]
+
+    return again(erase, "the same memories")
 
 
 def _rebuilt(
     file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int], facts: list[Fact]
 ) -> list[FileChange]:
-    """The profile without some versions, and with these facts from now on."""
-    changes: list[FileChange] = [RemoveVersions(file.owner, file.id, tuple(numbers))]
-    left = [one.number for one in versions if one.number not in numbers]
-    if not facts:
-        return changes if not left else [RemoveFile(file.owner, file.id)]
+    """The profile without some versions, and with these facts from now on; without any it is gone.
+
+    The new version comes before the old ones go: it is refused if someone else has written one
+    since, and its number was never another's, so nobody who has read those can write on.
+    """
     now = clock.now_us()
     version = replace(
         file.latest,
-        number=max(left, default=0) + 1,
+        number=file.latest.number + 1,
         written=now,
         valid_from=now,
         commit=None,
@@ -285,7 +326,27 @@ def _rebuilt(
             "facts": profile.facts_info(facts),
         },
     )
-    return [*changes, PutFile(file.owner, file.id, file.path, file.category, version)]
+    gone = numbers if facts else {version.number, *(one.number for one in versions)}
+    return [
+        PutFile(file.owner, file.id, file.path, file.category, version),
+        RemoveVersions(file.owner, file.id, tuple(gone)),
+    ]
+
+
+def _renamed(
+    realm: Realm, file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int]
+) -> Iterator[MoveFile]:
+    """Another name for a file whose own says what only the versions said that go."""
+    left = [one.body.decode() for one in versions if one.number not in numbers]
+    gone = [one.body.decode() for one in versions if one.number in numbers]
+    folder, _, name = file.path.rpartition("/")
+    named = telling(name.removesuffix(".md").replace("-", " "))
+    if not left or named.isdisjoint(telling(" ".join(gone)) - telling(" ".join(left))):
+        return
+    path = f"{folder}/{slug(' '.join(left[-1].split()[:8]))}.md"
+    if realm.store.find_file(file.owner, path) is not None:
+        path = f"{path.removesuffix('.md')}-{file.id.hex[-8:]}.md"
+    yield MoveFile(file.owner, file.id, path, file.category)
 
 
 def _is_profile(file: FileRecord) -> bool:
@@ -297,12 +358,11 @@ def _files(realm: Realm, derived: Sequence[Derived]) -> list[tuple[FileRecord, s
     numbers: dict[tuple[Owner, UUID], set[int]] = {}
     for one in derived:
         numbers.setdefault((one.owner, one.file), set()).add(one.number)
-    by_owner: dict[Owner, dict[UUID, FileRecord]] = {}
-    for owner, _ in numbers:
-        if owner not in by_owner:
-            by_owner[owner] = {file.id: file for file in realm.store.list_files(owner, "")}
+    by_owner: dict[Owner, list[UUID]] = {}
+    for owner, file in numbers:
+        by_owner.setdefault(owner, []).append(file)
     return [
-        (by_owner[owner][file], found)
-        for (owner, file), found in numbers.items()
-        if file in by_owner[owner]
+        (file, numbers[owner, file.id])
+        for owner, ids in by_owner.items()
+        for file in realm.store.files(owner, ids)
     ]

@@ -15,10 +15,10 @@ from typing import Any, cast
 from sennit.memory.compare import Verdict, told_apart
 from sennit.memory.dates import period
 from sennit.memory.extract import candidate_of
-from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, tidy
+from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, telling, tidy
 from sennit.memory.reading import ToolUse, Utterance
 from sennit.memory.rules import fact_of
-from sennit.memory.terms import FRAME, NEGATIONS, slug, terms, words
+from sennit.memory.terms import NEGATIONS, slug, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
 
@@ -68,7 +68,7 @@ class Ground:
         text = " ".join(claim.content.split())[:_LONGEST]
         if not text or is_order(text) or is_unfit(text):
             return "it is empty, gives orders or holds a secret"
-        wanted = frozenset(terms(expanded(text))) - FRAME
+        wanted = telling(text)
         category = _category(claim.category, text)
         if category is not None and category.owner == "agent":
             return self._of_agent(category, text, wanted, claim)

@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
+from sennit.errors import NotFoundError
 from sennit.memory import profile
-from sennit.memory.entry import nothing_at
 from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm
 from sennit.memory.uri import Uri
@@ -106,7 +106,7 @@ class Memories:
         place = Uri.parse(uri.partition("#")[0])  # what follows names a fact of the profile
         file = self._realm.find(place)
         if file is None:
-            raise nothing_at(place)
+            raise NotFoundError(f"There is no memory at {str(place)!r}.")
         return file
 
     def _files(self, category: str | None) -> Iterator[FileRecord]:

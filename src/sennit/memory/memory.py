@@ -160,10 +160,12 @@ class Memory(Memories):
         made = None if target is None else archive(session, keeper, target, recent, body)
         failpoints.reach("memory.commit: archived")
         left = [uid for home, uid in keeper.store.open_commits(keeper.owner) if home == session.id]
+        if made is not None:
+            # Those that a crash has left open come first; others may have finished this one by now.
+            left = [*(uid for uid in left if uid != made.id), made.id]
         if not left:
             return nothing_done()
         messages = [] if made is None else session.messages.pick(made.entries)
-        # Those that a crash has left open come first.
         if wait:
             return [self.finish(uid, messages) for uid in left][-1]
         if here:
@@ -178,16 +180,17 @@ class Memory(Memories):
         """
         if self._resumed:
             return
-        self._resumed = True
         left = self.realm.store.open_commits(self.realm.user)
+        self._resumed = True
         if not left or self.realm.store.is_served():
             return
         for _, uid in left:
-            finish, held = partial(self.finish, uid), self._finishing.held(uid)
-            if held:
-                self._worker.put_off(uid, held, finish)
-            else:
-                self._worker.submit(finish)
+            with suppress(NotFoundError):  # its session was deleted meanwhile
+                finish, held = partial(self.finish, uid), self._finishing.held(uid)
+                if held:
+                    self._worker.put_off(uid, held, finish)
+                else:
+                    self._worker.submit(finish)
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
         """Finish a commit, here and now; what goes wrong is in the result."""
@@ -352,5 +355,5 @@ def commit_id(given: Any) -> UUID:
         return UUID(given)
     except (ValueError, TypeError, AttributeError):
         raise ValidationError(
-            f"A task or commit is known by the task_id of its result, got {shown(given)}."
+            f"A commit is known by its id, the task_id of its result; got {shown(given)}."
         ) from None

@@ -12,7 +12,7 @@ from itertools import pairwise
 from sennit.memory.phrases import is_order, is_unfit
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.memory.terms import slug
-from sennit.memory.values import Candidate, Category, Evidence
+from sennit.memory.values import Candidate, Category, Evidence, abstract_of
 from sennit.messages.codec import dumps
 
 _LONGEST = 160
@@ -34,7 +34,7 @@ def _made_good(uses: list[ToolUse]) -> Iterator[Candidate]:
         elif before is not None and before.arguments != use.arguments:
             text = (
                 f"Tool {use.name}: {_shown(before.arguments)} failed "
-                f"({_short(before.result)}); {_shown(use.arguments)} worked."
+                f"({abstract_of(before.result, _LONGEST)}); {_shown(use.arguments)} worked."
             )
             yield _candidate(text, slug(use.name, "works with", _shown(use.arguments)), before, use)
 
@@ -77,9 +77,4 @@ def _candidate(text: str, name: str, *uses: ToolUse) -> Candidate:
 
 
 def _shown(arguments: dict[str, object]) -> str:
-    return _short(dumps(arguments).decode())
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return abstract_of(dumps(arguments).decode(), _LONGEST)

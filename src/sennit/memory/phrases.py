@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from sennit.memory.dates import is_dated
 from sennit.memory.reading import Utterance
+from sennit.memory.terms import FRAME, terms
 
 _I = re.IGNORECASE
 _WHOLE = {
@@ -228,6 +229,11 @@ def _expanded(text: str) -> str:
         for pattern, plain in _THIRD_PERSON:
             text = pattern.sub(plain, text)
     return text
+
+
+def telling(text: str) -> frozenset[str]:
+    """The terms of a text that would have to be proved, however it puts them."""
+    return frozenset(terms(expanded(text))) - FRAME
 
 
 def _in_full(found: re.Match[str]) -> str:

@@ -92,7 +92,7 @@ def facts_after_edit(body: str, known: Sequence[Fact], now: int) -> list[Fact]:
     left = list(known)
     found: list[Fact] = []
     for line in body.splitlines():
-        said = line.strip().removeprefix("-").removeprefix("*").strip()
+        said = _said(line)
         if not said or said.startswith("#"):
             continue
         closed = _CLOSED.match(said)
@@ -100,6 +100,15 @@ def facts_after_edit(body: str, known: Sequence[Fact], now: int) -> list[Fact]:
         fact = _taken(left, text, is_closed=closed is not None)
         found.append(fact or Fact(new_fact_id(), text, now, now if closed else None))
     return found
+
+
+def _said(line: str) -> str:
+    return line.strip().removeprefix("-").removeprefix("*").strip()
+
+
+def lines_that_hold(body: str) -> list[str]:
+    """The lines of the file without those that are closed."""
+    return [line for line in body.strip().splitlines() if not _CLOSED.match(_said(line))]
 
 
 def _taken(facts: list[Fact], text: str, *, is_closed: bool) -> Fact | None:

@@ -8,23 +8,20 @@ whoever thinks about the archive at this moment has to look again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sennit.errors import ConflictError
-from sennit.memory import profile, summarize
+from sennit.memory import summarize
+from sennit.memory.again import again
 from sennit.memory.digest import digest_by_rules
-from sennit.memory.forget import forget_derived
-from sennit.memory.realm import PROFILE, Realm
-from sennit.memory.uri import Uri
+from sennit.memory.forget import forget_derived, unname
+from sennit.memory.realm import Realm
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.keeper import message_from
 from sennit.stores.commits import CommitRecord, PutCommit
 from sennit.stores.files import FileRecord
 
 _T = TypeVar("_T")
-_TRIES = 5
 
 
 def remove(realm: Realm, session: UUID, messages: Sequence[UUID], erase: Callable[[], _T]) -> _T:
@@ -37,6 +34,7 @@ def remove(realm: Realm, session: UUID, messages: Sequence[UUID], erase: Callabl
         if commit.state == "open" or commit.id in covering:
             _tell_anew(realm, session, commit.id)
     learnt += _forget(realm, session, messages)  # a commit may have ended in between
+    unname(realm, learnt)
     if learnt or covering:
         realm.store.scrub()
     return erased
@@ -52,7 +50,8 @@ def _commits(realm: Realm, session: UUID) -> Sequence[CommitRecord]:
 
 def _tell_anew(realm: Realm, session: UUID, commit: UUID) -> None:
     """Take what a message said out of what a commit has noted."""
-    for _ in range(_TRIES):
+
+    def tell() -> None:
         found = realm.store.find_commit(realm.user, commit)
         if found is None:
             return
@@ -61,27 +60,13 @@ def _tell_anew(realm: Realm, session: UUID, commit: UUID) -> None:
         body.pop("digest", None)  # what a model said of it
         if "overview" in body:
             body |= _summary(realm, session, record)
-            body["diff"] = [one for one in body.get("diff", []) if _is_there(realm, one["uri"])]
         change = PutCommit(commit, record.state, dumps(body), record.version)
-        with suppress(ConflictError):  # someone has just changed it: look again
-            realm.store.write(realm.user, session, [change])
-            return
-    raise ConflictError("Others change the same commit all the time; try again.")
+        realm.store.write(realm.user, session, [change])
+
+    again(tell, f"commit {commit}")
 
 
 def _summary(realm: Realm, session: UUID, commit: CommitRecord) -> dict[str, str]:
-    wanted = set(commit.entries)
-    loaded = realm.store.load(realm.user, session).messages
-    there = {one.id: message_from(one) for one in loaded if one.id in wanted}
-    left = [there[uid] for uid in commit.entries if uid in there]
+    left = map(message_from, realm.store.messages(realm.user, session, commit.entries))
     summary = digest_by_rules(left, lambda _: ()).summary
     return {"abstract": summarize.abstract(summary), "overview": summarize.markdown(summary)}
-
-
-def _is_there(realm: Realm, uri: str) -> bool:
-    """Whether a memory, or the fact that a fragment names, is still there."""
-    address, _, fact = uri.partition("#")
-    file = realm.find(Uri.parse(address))
-    if file is None or file.path != PROFILE or not fact:
-        return file is not None
-    return any(one.id == fact for one in profile.facts_in(file.latest.info))

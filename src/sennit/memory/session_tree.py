@@ -19,7 +19,7 @@ from uuid import UUID
 from sennit.errors import NotFoundError
 from sennit.memory import entry, jsonl, summarize
 from sennit.memory.archive import current
-from sennit.memory.entry import Entry, nothing_at
+from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.reading import read
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name, result_of
@@ -107,7 +107,7 @@ def _entry(uri: Uri, node: _Folder | Text) -> Entry:
 
 def _text(uri: Uri, node: _Folder | Text) -> str:
     if isinstance(node, _Folder):
-        raise nothing_at(uri)
+        raise not_a_file(uri)
     return node()
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sennit import clock
-from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown
+from sennit.errors import ExistsError, NotFoundError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.memory import entry, profile
-from sennit.memory.drafts import abstract_of, profile_abstract
-from sennit.memory.entry import Entry, nothing_at
+from sennit.memory.again import again
+from sennit.memory.drafts import profile_abstract
+from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.realm import Realm, category_at
 from sennit.memory.uri import Scope, Uri
-from sennit.memory.values import Category
+from sennit.memory.values import Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores.files import (
     Evidence,
@@ -86,7 +87,7 @@ class StoredTree:
         """What a file says; raises NotFoundError."""
         file = self.realm.find(uri)
         if file is None:
-            raise nothing_at(uri)
+            raise not_a_file(uri) if self.is_folder(uri) else nothing_at(uri)
         return file.latest.body.decode()
 
     def write(self, uri: Uri, said: str, *, did: str = "written") -> Entry:
@@ -94,17 +95,16 @@ class StoredTree:
         body = text(said, "What a file says")
         if len(body.encode()) > MAX_TEXT:
             raise ValidationError(f"A file holds at most {MAX_TEXT:,} bytes of text.")
-        for _ in range(_TRIES):
+
+        def write() -> Entry:
             self.refuse_place(uri)
             file = self.realm.find(uri)
             if file is not None and file.latest.body.decode() == body:
                 return entry.stored(uri, file)
-            try:
-                self.realm.store.change_files([self.next_version(uri, file, body, did)])
-            except ConflictError:  # someone else wrote it meanwhile: this one comes after
-                continue
+            self.realm.store.change_files([self.next_version(uri, file, body, did)])
             return self.entry(uri)
-        raise ConflictError(f"Others write {str(uri)!r} all the time; try again.")
+
+        return again(write, repr(str(uri)), tries=_TRIES)
 
     def next_version(self, uri: Uri, file: FileRecord | None, body: str, did: str) -> PutFile:
         """The change that lets a file say something."""

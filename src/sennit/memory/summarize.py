@@ -8,7 +8,6 @@ way the Markdown has one form, within its limits, with no line that could pass f
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -168,15 +167,15 @@ def _steps(heard: Iterable[_Heard]) -> list[str]:
 
 def _concepts(conversation: Conversation) -> list[str]:
     """The terms that come up most, as they were first written."""
-    counted: Counter[str] = Counter()
+    counted: dict[str, int] = {}
     written: dict[str, str] = {}
     for one in conversation.utterances:
-        named: dict[str, int] = {}
+        named: set[str] = set()
         for term, weight in _named(one):
             if (key := _key(term)) and key not in named:
-                named[key] = weight
+                named.add(key)
                 written.setdefault(key, term)
-        counted.update(named)
+                counted[key] = counted.get(key, 0) + weight
     best = sorted(counted, key=lambda key: -counted[key])
     often = sum(counted[key] > 1 for key in best)
     return [written[key] for key in best[: min(_CONCEPTS, max(often, _FEW_CONCEPTS))]]

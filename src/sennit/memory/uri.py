@@ -49,7 +49,9 @@ class Uri:
             return uri
         said = text(uri, "A URI")
         if not said.startswith(SCHEME):
-            raise ValidationError(f"A URI begins with {SCHEME!r}, got {shown(said)}.")
+            raise ValidationError(
+                f"A URI begins with {SCHEME!r}, like 'viking://user/memories'; got {shown(said)}."
+            )
         scope, *names = said[len(SCHEME) :].removesuffix("/").split("/")
         if scope not in SCOPES:
             raise ValidationError(

@@ -117,8 +117,7 @@ def counted(
         times[body["uri"]] += 1
         if body.pop("skill", False):
             skills.append(body)
-    for message in messages:
-        times.update(part.uri for part in contexts_of(message))
+    times.update(part.uri for message in messages for part in contexts_of(message))
     return times, skills
 
 

@@ -27,6 +27,12 @@ ABSTRACT_LETTERS = 256
 OVERVIEW_LETTERS = 4000
 
 
+def abstract_of(text: str, letters: int = ABSTRACT_LETTERS) -> str:
+    """A text in one line, cut off where it grows longer than an abstract may be."""
+    line = " ".join(text[: 8 * letters].split())
+    return line if len(line) <= letters else f"{line[: letters - 1].rstrip()}…"
+
+
 class Category(StrEnum):
     """What a memory is about; it decides whose it is and whether it may be merged."""
 

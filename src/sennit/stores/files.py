@@ -26,7 +26,7 @@ from sennit.stores.commits import (
     PutCommit,
     UseRecord,
 )
-from sennit.stores.records import Owner
+from sennit.stores.records import MessageRecord, Owner
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
@@ -166,6 +166,10 @@ class FileStore(Protocol):
         """The files whose path begins so, in the order of their paths."""
         ...
 
+    def files(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
+        """Files by their ids, in that order; those that are there."""
+        ...
+
     def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         """All versions of a file, the oldest first; none if there is no such file."""
         ...
@@ -205,8 +209,16 @@ class FileStore(Protocol):
         """A commit and its session, if the owner has it."""
         ...
 
-    def unname(self, owner: Owner, text: str) -> None:
-        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+    def commits_naming(self, owner: Owner, texts: Sequence[str]) -> list[tuple[UUID, UUID]]:
+        """Commits, as session and commit, whose body has a JSON string that begins with one."""
+        ...
+
+    def unname(self, owner: Owner, texts: Sequence[str]) -> None:
+        """Erase the uses and events in an owner's sessions that have one as a JSON string."""
+        ...
+
+    def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
+        """Messages of a session by their ids, in that order; those that are there."""
         ...
 
     def scrub(self) -> None:

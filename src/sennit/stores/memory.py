@@ -47,6 +47,7 @@ from sennit.stores.records import (
     Head,
     LabelRecord,
     Lease,
+    MessageRecord,
     Owner,
     RunRecord,
     SessionRecord,
@@ -296,6 +297,10 @@ class MemoryStore:
             found = self._files.of(owner)
         return [kept.file for kept in found if kept.file.path.startswith(under)]
 
+    def files(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
+        with self._step():
+            return self._files.by_id(owner, ids)
+
     def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         with self._step():
             return self._files.versions(owner, file)
@@ -344,12 +349,28 @@ class MemoryStore:
                     return uid, found
         return None
 
-    def unname(self, owner: Owner, text: str) -> None:
-        named = dumps(text)
+    def commits_naming(self, owner: Owner, texts: Sequence[str]) -> list[tuple[UUID, UUID]]:
+        named = [dumps(text)[:-1] for text in texts]
         with self._step():
-            for kept in self._of(owner).values():
-                kept.commits = kept.commits.unnaming(named)
-                kept.log.forget_naming(named)
+            return [
+                (session, commit.id)
+                for session, kept in self._of(owner).items()
+                for commit in kept.commits.commits.values()
+                if any(one in commit.body for one in named)
+            ]
+
+    def unname(self, owner: Owner, texts: Sequence[str]) -> None:
+        with self._step():
+            for named in map(dumps, texts):
+                for kept in self._of(owner).values():
+                    kept.commits = kept.commits.unnaming(named)
+                    kept.log.forget_naming(named)
+
+    def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
+        with self._step():
+            kept = self._of(owner).get(session)
+            there = {} if kept is None else kept.messages
+            return [there[uid] for uid in ids if uid in there]
 
     def scrub(self) -> None:
         with self._step():

@@ -48,6 +48,11 @@ class FileLog:
         """The file at a path."""
         return next((one.file for one in self.of(owner) if one.file.path == path), None)
 
+    def by_id(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
+        """Files by their ids."""
+        files = self._owners.get(owner, {})
+        return [files[uid].file for uid in ids if uid in files]
+
     def versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         """All versions of a file."""
         kept = self._owners.get(owner, {}).get(file)

@@ -57,13 +57,17 @@ class FileReader:
         found = self._files(owner, sql.FILE_BY_ID, file)
         return found[0] if found else None
 
+    def by_ids(self, owner: Owner, ids: list[UUID]) -> list[FileRecord]:
+        """Files by their ids."""
+        return self._files(owner, sql.FILES_BY_ID, ids, ids)
+
     def under(self, owner: Owner, path: str) -> list[FileRecord]:
         """The files whose path begins so."""
         return self._files(owner, sql.LIST_FILES, path)
 
-    def _files(self, owner: Owner, statement: Any, key: object) -> list[FileRecord]:
+    def _files(self, owner: Owner, statement: Any, *keys: object) -> list[FileRecord]:
         number = self._number(owner)
-        return self.files(owner, number, self._rows(statement, number, key))
+        return self.files(owner, number, self._rows(statement, number, *keys))
 
     def files(self, owner: Owner, number: int, rows: Sequence[Any]) -> list[FileRecord]:
         """The files in rows, each with the version that is in its row too."""

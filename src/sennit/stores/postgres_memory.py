@@ -29,7 +29,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader, FileWriter
 from sennit.stores.postgres_index import Question, at_places, file_hits, index_files, lexemes
 from sennit.stores.postgres_session import Connection, one
-from sennit.stores.records import Owner
+from sennit.stores.records import MessageRecord, Owner
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
 from sennit.stores.sql import postgres_words as word_sql
@@ -151,6 +151,10 @@ class PostgresMemory(ABC):
         """The files whose path begins so, in the order of their paths."""
         return self._read_files(lambda files: files.under(owner, under))
 
+    def files(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
+        """Files by their ids, in that order; those that are there."""
+        return self._read_files(lambda files: files.by_ids(owner, list(ids)))
+
     def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         """All versions of a file, the oldest first; none if there is no such file."""
         return self._read_files(lambda files: files.versions(owner, file))
@@ -205,11 +209,34 @@ class PostgresMemory(ABC):
 
         return self._database.read(find)
 
-    def unname(self, owner: Owner, text: str) -> None:
-        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+    def commits_naming(self, owner: Owner, texts: Sequence[str]) -> list[tuple[UUID, UUID]]:
+        """Commits, as session and commit, whose body has a JSON string that begins with one."""
+        named = [dumps(text)[:-1] for text in texts]
+
+        def read(connection: Connection) -> list[tuple[UUID, UUID]]:
+            values = (self._owner(connection, owner), named)
+            rows = connection.execute(file_sql.COMMITS_NAMING, values).fetchall()
+            return [(session, uid) for session, uid in rows]
+
+        return self._database.read(read)
+
+    def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
+        """Messages of a session by their ids, in that order; those that are there."""
+        wanted = list(ids)
+
+        def read(connection: Connection) -> list[MessageRecord]:
+            values = (self._owner(connection, owner), session, wanted, wanted)
+            rows = connection.execute(file_sql.MESSAGES_BY_ID, values, binary=True).fetchall()
+            return [MessageRecord(*row) for row in rows]
+
+        return self._database.read(read)
+
+    def unname(self, owner: Owner, texts: Sequence[str]) -> None:
+        """Erase the uses and events in an owner's sessions that have one as a JSON string."""
+        named = list(map(dumps, texts))
 
         def erase(connection: Connection) -> None:
-            values = (self._owner(connection, owner), dumps(text))
+            values = (self._owner(connection, owner), named)
             for statement in file_sql.UNNAME:
                 connection.execute(statement, values)
 

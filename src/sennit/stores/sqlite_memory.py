@@ -20,7 +20,7 @@ from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, Us
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.matrix import Matrix
-from sennit.stores.records import Owner
+from sennit.stores.records import MessageRecord, Owner
 from sennit.stores.sql import sqlite_files as file_sql
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_files import FileReader, FileWriter
@@ -125,6 +125,11 @@ class SQLiteMemory(ABC):
         with self._files() as found:
             return found.under(owner, under)
 
+    def files(self, owner: Owner, ids: Sequence[UUID]) -> list[FileRecord]:
+        """Files by their ids, in that order; those that are there."""
+        with self._files() as found:
+            return [file for uid in ids if (file := found.by_id(owner, uid)) is not None]
+
     def file_versions(self, owner: Owner, file: UUID) -> list[VersionRecord]:
         """All versions of a file, the oldest first; none if there is no such file."""
         with self._files() as found:
@@ -180,12 +185,31 @@ class SQLiteMemory(ABC):
                 return None
             return id_from_bytes(row[1]), CommitTable(connection, number, row[0]).get(row[2])
 
-    def unname(self, owner: Owner, text: str) -> None:
-        """Erase the uses and events in an owner's sessions that hold this text as a JSON string."""
+    def commits_naming(self, owner: Owner, texts: Sequence[str]) -> list[tuple[UUID, UUID]]:
+        """Commits, as session and commit, whose body has a JSON string that begins with one."""
+        named = dumps([dumps(text)[:-1].decode() for text in texts]).decode()
+        with self._reading() as connection:
+            values = (self._owner(connection, owner), named)
+            rows = connection.execute(file_sql.COMMITS_NAMING, values)
+            return [(id_from_bytes(session), id_from_bytes(uid)) for session, uid in rows]
+
+    def unname(self, owner: Owner, texts: Sequence[str]) -> None:
+        """Erase the uses and events in an owner's sessions that have one as a JSON string."""
+        named = dumps([dumps(text).decode() for text in texts]).decode()
         with self._writing() as connection:
-            values = (self._owner(connection, owner), dumps(text))
+            values = (self._owner(connection, owner), named)
             for statement in file_sql.UNNAME:
                 connection.execute(statement, values)
+
+    def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
+        """Messages of a session by their ids, in that order; those that are there."""
+        with self._reading() as connection:
+            key = (self._owner(connection, owner), session.bytes)
+            rows = [
+                (uid, connection.execute(file_sql.MESSAGE_BY_ID, (*key, uid.bytes)).fetchone())
+                for uid in ids
+            ]
+        return [MessageRecord(uid, *row) for uid, row in rows if row is not None]
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

@@ -20,6 +20,12 @@ FILE_BY_ID: Final = """
     FROM sennit.files f JOIN sennit.versions v
       ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest
     WHERE f.owner = %s AND f.id = %s"""
+FILES_BY_ID: Final = """
+    SELECT f.no, f.id, f.path, f.category, f.created, f.active, v.no, v.number, v.written,
+           v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
+    FROM sennit.files f JOIN sennit.versions v
+      ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest
+    WHERE f.owner = %s AND f.id = ANY (%s) ORDER BY array_position(%s::uuid[], f.id)"""
 LIST_FILES: Final = """
     SELECT f.no, f.id, f.path, f.category, f.created, f.active, v.no, v.number, v.written,
            v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
@@ -143,9 +149,21 @@ USES_OF: Final = """
     WHERE owner = %s AND session = %s AND number IS NOT DISTINCT FROM %s::integer
     ORDER BY created, id"""
 UNNAME: Final = (
-    "DELETE FROM sennit.uses WHERE owner = %s AND position(%s::bytea IN body) > 0",
-    "DELETE FROM sennit.events WHERE owner = %s AND position(%s::bytea IN body) > 0",
+    """DELETE FROM sennit.uses WHERE owner = %s AND EXISTS (
+        SELECT 1 FROM unnest(%s::bytea[]) AS g (name) WHERE position(g.name IN body) > 0)""",
+    """DELETE FROM sennit.events WHERE owner = %s AND EXISTS (
+        SELECT 1 FROM unnest(%s::bytea[]) AS g (name) WHERE position(g.name IN body) > 0)""",
 )
+COMMITS_NAMING: Final = """
+    SELECT s.id, c.id FROM sennit.commits c
+    JOIN sennit.sessions s ON s.owner = c.owner AND s.no = c.session
+    WHERE c.owner = %s AND EXISTS (
+        SELECT 1 FROM unnest(%s::bytea[]) AS g (name) WHERE position(g.name IN c.body) > 0)"""
+MESSAGES_BY_ID: Final = """
+    SELECT m.id, m.created, m.body FROM sennit.messages m
+    JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
+    WHERE s.owner = %s AND s.id = %s AND m.id = ANY (%s)
+    ORDER BY array_position(%s::uuid[], m.id)"""
 ADD_USE: Final = """
     INSERT INTO sennit.uses (owner, session, id, branch, created, head, body)
     VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""

@@ -96,6 +96,10 @@ ARCHIVED_PAST = """
 ENTRIES_OF_COMMIT = """
     SELECT m.id FROM archived a JOIN messages m ON m.no = a.message
     WHERE a.owner = ? AND a.session = ? AND a.number = ? ORDER BY a.pos"""
+MESSAGE_BY_ID = """
+    SELECT m.created, m.body FROM messages m
+    JOIN sessions s ON s.owner = m.owner AND s.no = m.session
+    WHERE s.owner = ? AND s.id = ? AND m.id = ?"""
 MESSAGE_THERE = "SELECT 1 FROM messages WHERE owner = ? AND session = ? AND id = ?"
 ADD_ARCHIVED = """
     INSERT INTO archived (owner, session, message, number, pos)
@@ -114,8 +118,12 @@ ADD_USE = """
     VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"""
 CLAIM_USE = """
     UPDATE uses SET number = ? WHERE owner = ? AND session = ? AND id = ? AND number IS NULL"""
+_NAMES = "EXISTS (SELECT 1 FROM json_each(?) WHERE instr(body, value) > 0)"
 UNNAME = (
-    "DELETE FROM uses WHERE owner = ? AND instr(body, ?) > 0",
-    "DELETE FROM events WHERE owner = ? AND instr(body, ?) > 0",
+    f"DELETE FROM uses WHERE owner = ? AND {_NAMES}",
+    f"DELETE FROM events WHERE owner = ? AND {_NAMES}",
 )
+COMMITS_NAMING = """
+    SELECT s.id, c.id FROM commits c JOIN sessions s ON s.owner = c.owner AND s.no = c.session
+    WHERE c.owner = ? AND EXISTS (SELECT 1 FROM json_each(?) WHERE instr(c.body, value) > 0)"""
 DELETE_USES = "DELETE FROM uses WHERE owner = ? AND session = ?"

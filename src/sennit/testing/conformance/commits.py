@@ -231,7 +231,33 @@ def uses_that_name_something_can_be_erased(store: Store) -> None:
     use = archive.use()
     other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
     archive.scene.write(AddUses((other,)))
-    store.unname(STRANGER, "viking://user/x.md")
+    store.unname(STRANGER, ["viking://user/x.md"])
     same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
-    store.unname(OWNER, "viking://user/x.md")
+    store.unname(OWNER, [])
+    store.unname(OWNER, ["viking://user/é.md", "viking://user/x.md"])
     same(archive.uses(), [other], "Uses that name something else")
+
+
+def commits_that_name_something_are_found(store: Store) -> None:
+    archive = _Archive(store)
+    for number, body in enumerate((b"{}", b'{"a":["viking://user/\xc3\xa9.md#one"]}'), 1):
+        archive.scene.write(AddCommit(replace(archive.made(number), body=body)))
+    naming = [(archive.scene.id, archive.commits()[1].id)]
+    for texts, found in (
+        (["viking://user/x.md", "viking://user/é.md"], naming),
+        (["user/é.md"], []),
+        ([], []),
+    ):
+        same(store.commits_naming(OWNER, texts), found, f"Commits that name {texts}")
+        empty("Commits of another owner", store.commits_naming(STRANGER, texts))
+
+
+def messages_are_read_by_their_ids(store: Store) -> None:
+    archive = _Archive(store)
+    one, two, _ = archive.say("one", "two", "three")
+    there = {one.id: one for one in store.load(OWNER, archive.scene.id).messages}
+    found = store.messages(OWNER, archive.scene.id, [two, new_id(), one])
+    same(found, [there[two], there[one]], "Messages")
+    empty("No messages", store.messages(OWNER, archive.scene.id, []))
+    empty("Another owner's", store.messages(STRANGER, archive.scene.id, [one]))
+    empty("Another session's", store.messages(OWNER, new_id(), [one]))

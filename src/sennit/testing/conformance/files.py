@@ -76,6 +76,13 @@ def a_file_is_kept_as_it_was_given(store: Store) -> None:
     same(store.file_versions(OWNER, change.id), [version], "Versions")
 
 
+def files_are_read_by_their_ids(store: Store) -> None:
+    first, second = _put(store), _put(store, "other.md")
+    found = store.files(OWNER, [second.id, new_id(), first.id])
+    same(found, [_there(store, path="other.md"), _there(store)], "Files")
+    empty("No files, and a stranger's", store.files(OWNER, []), store.files(AGENT, [first.id]))
+
+
 def a_file_has_all_its_versions(store: Store) -> None:
     change = _put(store)
     for number in (2, 3):
