@@ -35,10 +35,12 @@ from sennit.stores.records import (
     AddEvents,
     AddMessages,
     Append,
+    Change,
     EventRecord,
     Lease,
     PutRun,
     RunRecord,
+    TakeLease,
     Write,
 )
 
@@ -206,17 +208,27 @@ def _release(client: Client, session: Session) -> None:
     client._store.release(client._owner, session.id, lease)
 
 
-def _note(client: Client, session: Session) -> None:
+def noted(session: Session) -> tuple[Change, ...]:
+    """A step of a run on the branch that is held."""
     message, branch = instruction("noted"), session.default_branch
     run = RunRecord(ids.new_id(), branch.id, "running", 1, 2, b"{}")
     events = tuple(EventRecord(seq, run.id, message.id, b'["text","knot"]') for seq in (3, 4))
-    changes = (
+    return (
         AddMessages((message_record(message),)),
         Append(branch.id, (message.id,)),
         PutRun(run, 1),
         AddEvents(branch.id, events, 1),
     )
-    client._store.write(client._owner, session.id, changes)
+
+
+def _note(client: Client, session: Session) -> None:
+    client._store.write(client._owner, session.id, noted(session))
+
+
+def _write_group_of_runs(client: Client, session: Session) -> None:
+    take = TakeLease(session.get_branch("side").id, "holder", HOUR)
+    steps = [Write(client._owner, session.id, changes) for changes in (noted(session), (take,))]
+    client._store.write_many([*steps, *group(client, session)])
 
 
 def _use(client: Client, session: Session) -> None:
@@ -268,6 +280,7 @@ ACTS = {
         Act("embed", lambda c, _: Vectors(c.memory.realm, WordEmbedder()).embed(), steps=0),
         Act("write a group", _write_group),
         Act("write a group with a refused one", _write_group_with_a_refused_one),
+        Act("write a group of runs", _write_group_of_runs),
         Act("acquire a lease", _acquire),
         Act("renew a lease", _renew),
         Act("release a lease", _release),
