@@ -178,8 +178,8 @@ class Session(SessionCore):
 
         Every question and answer passes the `policies`, `contexts` add to the prompt, and with
         `generate_greeting` the model speaks first. `params` are those of the model. Raises
-        NotFoundError for a name that is not registered, AccessError unless the branch was granted
-        all of them.
+        NotFoundError for a name that is not registered, ExistsError for two tools of one name,
+        AccessError unless the branch was granted all of them.
         """
         from sennit.turns.conversation import ConversationSession
         from sennit.turns.request import Request
