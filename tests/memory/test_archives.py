@@ -62,6 +62,22 @@ def test_what_was_committed_since_is_taken_in_too(client: Client, tmp_path: Path
     assert len(other.fs.ls("viking://session/chat/history")) == 2
 
 
+def test_a_counted_use_that_was_erased_does_not_come_back_to_be_counted_again(
+    client: Client, tmp_path: Path
+) -> None:
+    begun(client)
+    client.export(tmp_path / "a.zip")
+    client.forget(uri=GUIDE)
+    session = client.session("chat").id
+    assert client._store.commits(client._owner, session).uses == []
+    client.import_(tmp_path / "a.zip")
+    (back,) = client._store.commits(client._owner, session).uses
+    client.fs.write(GUIDE, "How to tie a sheet bend.")
+    client.session("chat").commit()
+    assert back.commit is None
+    assert client.fs.stat(GUIDE).active_count == 1
+
+
 def test_another_commit_under_the_same_number_is_refused(client: Client, tmp_path: Path) -> None:
     session = client.session("chat")
     talk(session, *TALK)

@@ -88,7 +88,7 @@ class Databases:
 
     def cut_off(self, address: str) -> None:
         """Break all connections of stores to a database."""
-        self._server.execute(_BREAK, conninfo_to_dict(address)["dbname"])
+        self._server.execute(_BREAK, str(conninfo_to_dict(address)["dbname"]))
 
     def close(self) -> None:
         """Remove what was made."""

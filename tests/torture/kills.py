@@ -16,6 +16,7 @@ from random import Random
 import sennit
 from sennit import Session
 from tests.torture.actions import perform, state
+from tests.torture.progress import Progress
 
 
 def kill_once(path: Path, seed: int) -> tuple[int, str]:
@@ -61,6 +62,7 @@ def judge(path: Path, lines: list[str]) -> tuple[int, str]:
 def kill_many(kills: int, seed: int) -> dict[str, int]:
     """Kill as often as asked; gives what came of it."""
     acts, wrong = 0, 0
+    progress = Progress("kills", kills)
     with tempfile.TemporaryDirectory() as folder:
         for number in range(kills):
             path = Path(folder) / f"{number}.db"
@@ -71,4 +73,5 @@ def kill_many(kills: int, seed: int) -> dict[str, int]:
                 print(f"kill {number}: {trouble}", flush=True)
             for file in Path(folder).glob(f"{number}.db*"):
                 file.unlink()
+            progress.advance()
     return {"killed": kills, "acknowledged acts": acts, "lost or torn": wrong}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from sennit.errors import CodecError, StoreError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.stores.records import BranchRecord, SessionRecord
-
-_T = TypeVar("_T")
 
 
 def text_of(metadata: dict[str, Any]) -> str:
@@ -33,7 +31,7 @@ def metadata_in(column: str) -> dict[str, Any]:
     return _read(column, dict)
 
 
-def _read(column: str, kind: type[_T]) -> _T:
+def _read(column: str, kind: type) -> Any:
     try:
         found: Any = loads(column)
     except CodecError as error:

@@ -31,11 +31,13 @@ class SessionReader:
     def all(self) -> Snapshot:
         """Everything."""
         key = (self._owner, self._no)
-        rows = sorted(self._run(sql.ALL_MESSAGES, key))
-        numbers, uids, times, bodies = zip(*rows, strict=True) if rows else ((), (), (), ())
-        made = ids_from_bytes(uids)
-        messages = list(map(MessageRecord, made, times, bodies))
-        ids = dict(zip(numbers, made, strict=True))
+        rows: list[Any] = sorted(self._run(sql.ALL_MESSAGES, key))
+        made = ids_from_bytes(row[1] for row in rows)
+        ids = dict(zip((row[0] for row in rows), made, strict=True))
+        messages = [
+            MessageRecord(uid, created, body)
+            for uid, (_, _, created, body) in zip(made, rows, strict=True)
+        ]
         found = self._run(sql.ALL_SEGMENTS, key).fetchall()
         names = {row[0]: id_from_bytes(row[1]) for row in found}
         segments = [
