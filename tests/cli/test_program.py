@@ -63,6 +63,22 @@ def test_a_branch_is_shown(store: str) -> None:
     assert [one["type"] for one in idea["messages"]] == ["instruction"]
 
 
+def test_looking_at_an_empty_session_makes_no_branch(store: str) -> None:
+    with sennit.open(store) as client:
+        client.session("empty")
+    assert told("show", "empty", "--store", store)["messages"] == []
+    assert run("show", "empty", "--store", store).stdout == ""
+    assert "Nothing has been said" in run("fork", "empty", "--store", store).stderr
+    assert told("tree", "empty", "--store", store) == []
+
+
+def test_the_way_on_after_a_fork_can_be_pasted(store: str) -> None:
+    with sennit.open(store) as client:
+        client.session("my talk").add_message("user", "Hello")
+    ran = run("fork", "my talk", "--name", "b c", "--store", store)
+    assert "--session 'my talk' --branch 'b c'" in ran.stderr
+
+
 def test_the_tree_is_drawn(store: str) -> None:
     assert "└─ idea (1 message" in run("tree", "rope", "--store", store).stdout
     main, idea = told("tree", "rope", "--store", store)
@@ -109,6 +125,12 @@ def test_the_doctor_finds_and_mends_damage(store: str) -> None:
     assert "damaged" in hurt.stdout
     assert "mended" in run("doctor", "--repair", "--store", store).stdout
     assert run("doctor", "--store", store).exit_code == 0
+
+
+def test_the_doctor_looks_into_a_database_too(emptied: str) -> None:
+    with sennit.open(emptied) as client:
+        client.session("rope").add_message("user", "Name a knot")
+    assert told("doctor", "--store", emptied)["store"].endswith("(sound)")
 
 
 def test_the_doctor_shows_no_password() -> None:
@@ -192,7 +214,7 @@ def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
 def test_the_chat_refuses_a_tool_that_is_not_there_in_one_line() -> None:
     ran = run("chat", "--tool", "nowhere.py:f")
     assert ran.exit_code == 1
-    assert ran.stderr.startswith("sennit: Tool 'nowhere.py:f' could not be loaded")
+    assert ran.stderr.startswith("sennit: The tool 'nowhere.py:f' could not be loaded")
 
 
 def test_find_shows_what_fits_and_where_it_stands(store: str) -> None:

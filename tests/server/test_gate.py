@@ -6,6 +6,7 @@ import logging
 import re
 import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/steer": {"text": "Hello"},
     "/approvals/{call}": {"approve": True},
     "/label": {"thumb": "up"},
+    "/{session}": {"metadata": {}},
     "/api/files": {"text": "x"},
     "/api/forget": {"uri": "viking://user/memories"},
 }
@@ -216,6 +218,20 @@ def test_a_token_counts_as_soon_as_it_is_made_and_no_longer_than_it_is_valid(
         answer = server.get("/api/me")
         assert answer.status_code == 503
         assert "nobody may come in" in answer.json()["error"]["message"]
+
+
+def test_tokens_made_and_revoked_at_once_are_all_made_and_revoked(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    old = [new_token(note=str(number))[1] for number in range(8)]
+    for line in old:
+        add_token(path, line)
+    new = [new_token()[1] for _ in range(8)]
+    with ThreadPoolExecutor(16) as pool:
+        made = [pool.submit(add_token, path, line) for line in new]
+        gone = [pool.submit(revoke_token, path, line.id) for line in old]
+        for one in (*made, *gone):
+            one.result()
+    assert set(read_tokens(path)) == {line.id for line in new}
 
 
 def test_the_file_of_tokens_holds_no_secret_and_is_nobody_elses(tmp_path: Path) -> None:

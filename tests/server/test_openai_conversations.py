@@ -161,7 +161,7 @@ def test_what_cannot_be_is_refused_and_leaves_nothing() -> None:
             ({"metadata": {"k": "v" * 513}}, "metadata.k"),
             ({"metadata": {str(number): "x" for number in range(17)}}, "metadata"),
             ({"items": [KNOT, {"type": "surprise"}]}, "items[1]"),
-            ({"extra_body": {"surprise": True}}, None),
+            ({"extra_body": {"surprise": True}}, "surprise"),
         ):
             with pytest.raises(BadRequestError) as caught:
                 chat.openai.conversations.create(**more)

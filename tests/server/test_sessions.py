@@ -82,6 +82,16 @@ def test_making_a_session_that_was_cut_off_half_way_can_be_repeated(tmp_path: Pa
         assert server.post("/api/sessions", ask).status_code == 409
 
 
+def test_a_session_is_called_otherwise(server: Running) -> None:
+    server.post("/api/sessions", {"key": "knots", "metadata": {"a": 1}})
+    told = server.put("/api/sessions/knots", {"metadata": {"title": "All about knots"}})
+    assert told.status_code == 200
+    assert told.json()["title"] == "All about knots"
+    assert server.get("/api/sessions/knots").json()["metadata"] == {"title": "All about knots"}
+    assert server.put("/api/sessions/knots", {}).status_code == 422
+    server.delete("/api/sessions/knots")
+
+
 def test_sessions_are_listed_page_by_page(tmp_path: Path) -> None:
     with serving(tmp_path / "s.db") as server:
         for number in range(5):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -11,8 +12,8 @@ from sennit.cli.opening import (
     JsonOption,
     StoreOption,
     branch_named,
+    chosen_branch,
     existing,
-    latest_branch,
     session_named,
 )
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
@@ -74,7 +75,7 @@ def fork(
     """
     with existing(store) as client:
         session = session_named(client, name)
-        source = branch_named(session, branch) if branch else latest_branch(session)
+        source = chosen_branch(session, branch)
         forked = source.fork(
             at=None if at is None else _place(source, at), name=new_name, system=True
         )
@@ -91,18 +92,17 @@ def fork(
         )
         return
     typer.echo(clean(forked.name))
-    typer.echo(
-        f"{_messages(kept)} of {clean(source.name)}; go on with: "
-        f"sennit chat --session {clean(name)} --branch {clean(forked.name)}",
-        err=True,
-    )
+    way = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
+    told = f"{_messages(kept)} of {clean(source.name)}; go on with: sennit chat {way}"
+    typer.echo(told, err=True)
 
 
 def _place(branch: Branch, at: str) -> int | str:
     """The index that a number, or the id, of a message stands for."""
     if not at.isdecimal():
         if at not in branch:
-            raise NotFoundError(f"Branch {branch.name!r} has no message {at!r}; show --json lists.")
+            told = f"Branch {branch.name!r} has no message {at!r}"
+            raise NotFoundError(f"{told}; sennit show --json tells their ids.")
         return at
     number = int(at)
     if not 1 <= number <= len(branch):

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 _EXTRAS = {
     "cli": "prompt_toolkit",
+    "dspy": "dspy",
+    "embed": "onnxruntime",
+    "export": "pyarrow",
     "local": "xllamacpp",
     "mcp": "mcp",
     "models": "pydantic_ai",
     "postgres": "psycopg",
+    "server": "uvicorn",
 }
 
 
@@ -71,8 +75,6 @@ def _examine(address: str, *, repair: bool) -> _Examined:
         return _Examined("not made yet; sennit chat makes it")
     try:
         with open_client(address) as client:
-            if "://" in address:
-                return _Examined("answers; only files are looked into")
             findings = tuple(client.doctor(repair=repair))
     except SennitError as error:
         return _Examined(str(error), sound=False)

@@ -22,15 +22,19 @@ def function_named(place: str, what: str, *others: type) -> Any:
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
         raise ValidationError(f"A {what} is FILE.py:FUNCTION or MODULE:FUNCTION, got {place!r}.")
-    try:
-        module = _file(Path(where)) if where.endswith(".py") else import_module(where)
-    except Exception as error:  # the user's own code may do anything
-        told = f"The {what} {place!r} could not be loaded: {type(error).__name__}: {error}"
-        raise NotFoundError(told) from error
-    found = getattr(module, name, None)
+    found = getattr(module_named(where, f"{what} {place!r}"), name, None)
     if not callable(found) and not isinstance(found, others):
         raise NotFoundError(f"There is no function {name!r} in {where!r}.")
     return found
+
+
+def module_named(where: str, what: str) -> ModuleType:
+    """A module by its name, or a file; `what` needs it is told in errors. Raises NotFoundError."""
+    try:
+        return _file(Path(where)) if where.endswith(".py") else import_module(where)
+    except Exception as error:  # the user's own code may do anything
+        told = f"The {what} could not be loaded: {type(error).__name__}: {error}"
+        raise NotFoundError(told) from error
 
 
 def _file(path: Path) -> ModuleType:

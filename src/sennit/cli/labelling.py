@@ -17,6 +17,7 @@ from sennit.cli.opening import (
 )
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.words import clean, one_line, said
+from sennit.clock import from_datetime, to_iso
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.labels import Label
 from sennit.messages.content import AssistantResponseContent
@@ -118,6 +119,6 @@ def _told(label: Label, message: Message) -> dict[str, Any]:
         "message": str(label.message),
         "score": label.score,
         "by": label.by,
-        "created_at": label.created_at.isoformat(),
+        "created_at": to_iso(from_datetime(label.created_at)),
         "said": said(message),
     }

@@ -64,15 +64,18 @@ def branch_named(session: Session, name: str) -> Branch:
 
 
 def chosen_branch(session: Session, name: str | None) -> Branch:
-    """The branch of that name, or else the one used last."""
-    return branch_named(session, name) if name else latest_branch(session)
+    """The branch of that name, or else the one used last; raises NotFoundError."""
+    found = branch_named(session, name) if name else latest_branch(session)
+    if found is None:
+        raise NotFoundError("Nothing has been said in this session yet.")
+    return found
 
 
-def latest_branch(session: Session) -> Branch:
+def latest_branch(session: Session) -> Branch | None:
     """The branch on which something was last said, or made last: where one stopped."""
     branches = list(session.branches)
     if not branches:
-        return session.default_branch
+        return None
 
     def used(branch: Branch) -> tuple[float, float]:
         made = branch.created_at.timestamp()

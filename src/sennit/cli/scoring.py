@@ -38,7 +38,8 @@ def score(
     """Ask a metric about every answer, and keep what it says as labels."""
     with existing(store) as client:
         chosen = _named(client, sessions) if sessions else _all(client)
-        typer.echo(f"Runs the code in {clean(metric.rpartition(':')[0])}.", err=True)
+        if (where := metric.rpartition(":")[0]) != "":
+            typer.echo(f"Runs the code in {clean(where)}.", err=True)
         judge = function_named(metric, "metric")
         found = [_scored(name, session, judge, by) for name, session in chosen]
     if as_json:

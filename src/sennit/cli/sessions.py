@@ -11,11 +11,13 @@ from sennit.cli.completing import branch_names, session_names
 from sennit.cli.opening import (
     JsonOption,
     StoreOption,
-    chosen_branch,
+    branch_named,
     existing,
+    latest_branch,
     session_named,
 )
 from sennit.cli.words import clean, counted, said
+from sennit.clock import from_datetime, to_iso
 
 SessionArgument = Annotated[
     str,
@@ -35,7 +37,9 @@ def print_json(value: Any) -> None:
 
 
 def ls(
-    contains: Annotated[str | None, typer.Argument(help="Only names that hold this.")] = None,
+    contains: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help="Only names that hold this.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -49,8 +53,8 @@ def ls(
                 {
                     "name": one.key,
                     "id": str(one.id),
-                    "created_at": one.created_at.isoformat(),
-                    "updated_at": one.updated_at.isoformat(),
+                    "created_at": to_iso(from_datetime(one.created_at)),
+                    "updated_at": to_iso(from_datetime(one.updated_at)),
                 }
                 for one in found
             ]
@@ -72,14 +76,14 @@ def show(
     """Print the messages of a branch."""
     with existing(store) as client:
         session = session_named(client, name)
-        found = chosen_branch(session, branch)
-        messages = found.messages
+        found = branch_named(session, branch) if branch else latest_branch(session)
+        where, messages = (None, []) if found is None else (found.name, found.messages)
     if as_json:
         told = [message.to_dict() for message in messages]
-        print_json({"session": name, "branch": found.name, "messages": told})
+        print_json({"session": name, "branch": where, "messages": told})
         return
     total = counted(len(messages), "message")
-    typer.echo(f"{clean(name)} · {clean(found.name)} · {total}", err=True)
+    typer.echo(f"{clean(name)} · {clean(where or 'no branch')} · {total}", err=True)
     for message in messages:
         typer.echo(f"{message.role.value}: {said(message)}")
 

@@ -69,7 +69,7 @@ class Talk:
     ) -> None:
         """`remembers` puts what is remembered of the user into prompts."""
         self.session, self.partner, self.remembers = session, partner, remembers
-        self.branch = latest_branch(session) if branch is None else self._branch(branch)
+        self.branch = self._branch(branch)
         self._running = _Running(None)
 
     @property
@@ -211,9 +211,13 @@ class Talk:
         system = self.branch.system
         return None if system is None else str(system.rendered)
 
-    def _branch(self, name: str) -> Branch:
+    def _branch(self, name: str | None) -> Branch:
+        """The branch of that name, or the one used last; the main one is made if need be."""
         self.session.refresh()
-        return self.session.default_branch if name == "main" else branch_named(self.session, name)
+        if name is not None and name != "main":
+            return branch_named(self.session, name)
+        last = latest_branch(self.session) if name is None else None
+        return self.session.default_branch if last is None else last
 
 
 @dataclass(slots=True)

@@ -34,12 +34,16 @@ def create(
     secret, line = new_token(
         user=user, tenant=tenant, agent=agent, scopes=scope or SCOPES, note=note
     )
-    add_token(_file(tokens), line)
+    path = _file(tokens)
+    first = not path.exists()
+    add_token(path, line)
     if as_json:
         print_json({"id": line.id, "token": secret})
         return
     typer.echo(secret)
     typer.echo(f"Its id is {line.id}. Keep it: it is not shown again.", err=True)
+    if first:
+        typer.echo("It is the first: from now on whoever uses the server needs one.", err=True)
 
 
 @app.command("ls")

@@ -7,14 +7,12 @@ by itself whether a person is asked before it is called; the chat can ask always
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from inspect import isfunction
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from sennit.cli.builtin import BUILT_IN
+from sennit.cli.functions import function_named, module_named
 from sennit.cli.words import nearest
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.services.tools import Tool
@@ -54,19 +52,15 @@ def tools_at(place: str) -> list[Tool]:
     if place in BUILT_IN:
         return [Tool(BUILT_IN[place])]
     if place.endswith(".py"):
-        return _all_in(_module(place, place), place)
+        return _all_in(module_named(place, f"tool {place!r}"), place)
     where, colon, name = place.rpartition(":")
     if not colon or not where or not name:
         raise ValidationError(
             f"A tool is FILE.py, FILE.py:FUNCTION, MODULE:FUNCTION or one of "
             f"{', '.join(BUILT_IN)}; got {place!r}.{nearest(place, list(BUILT_IN))}"
         )
-    found = getattr(_module(where, place), name, None)
-    if isinstance(found, Tool):
-        return [found]
-    if not callable(found):
-        raise NotFoundError(f"There is no function {name!r} in {where!r}.")
-    return [Tool(found)]
+    found = function_named(place, "tool", Tool)
+    return [found if isinstance(found, Tool) else Tool(found)]
 
 
 def _all_in(module: ModuleType, place: str) -> list[Tool]:
@@ -85,20 +79,3 @@ def _all_in(module: ModuleType, place: str) -> list[Tool]:
     if not tools:
         raise NotFoundError(f"There is no function in {place!r}; a tool is a typed function.")
     return tools
-
-
-def _module(where: str, place: str) -> ModuleType:
-    try:
-        return _file(Path(where)) if where.endswith(".py") else import_module(where)
-    except Exception as error:  # the user's own code may do anything
-        told = f"Tool {place!r} could not be loaded: {type(error).__name__}: {error}"
-        raise NotFoundError(told) from error
-
-
-def _file(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise FileNotFoundError(path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

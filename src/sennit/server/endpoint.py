@@ -7,6 +7,7 @@ Call in which the query and the body are checked already, and gives a value or a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -28,6 +29,7 @@ Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
 
 _encoder = msgspec.json.Encoder()
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
 class Shape(msgspec.Struct):
@@ -114,5 +116,8 @@ def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
 def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> Problem:
     told, _, where = str(error).partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None
+    if (unknown := _UNKNOWN.fullmatch(told)) is not None:
+        name = ".".join(one for one in (param, unknown[1]) if one)
+        return Problem(status, "invalid", f"There is no field {name!r} here.", param=name)
     said = f"{told} in {param!r}." if param else f"{told}."
     return Problem(status, "invalid", said, param=param)

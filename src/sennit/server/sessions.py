@@ -70,6 +70,12 @@ class NewSession(Ask):
     metadata: dict[str, Any] | None = None
 
 
+class Description(Ask):
+    """What to note of a session, in place of all that was noted; `title` is what it is called."""
+
+    metadata: dict[str, Any]
+
+
 class InterruptedBranch(BranchShape):
     """A branch whose last run was cut off."""
 
@@ -217,6 +223,14 @@ def _whole(caller: Caller, session: Session) -> SessionWithBranches:
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
 
+async def describe_session(call: Call) -> SessionShape:
+    """Give a session other metadata."""
+    given: Description = call.body
+    session = await call.caller.session(call.path["session"])
+    await session.adescribe(given.metadata)
+    return await to_thread(_made, call.caller, session.id)
+
+
 async def delete_session(call: Call) -> None:
     """Erase a session for good; raises NotFoundError."""
     session = await call.caller.session(call.path["session"])
@@ -286,6 +300,15 @@ def endpoints() -> list[Endpoint]:
             scope="read",
             summary="A session and its branches",
             answer=SessionWithBranches,
+        ),
+        Endpoint(
+            method="PUT",
+            path="/api/sessions/{session}",
+            handle=describe_session,
+            scope="write",
+            summary="Give a session other metadata, such as a title",
+            body=Description,
+            answer=SessionShape,
         ),
         Endpoint(
             method="DELETE",

@@ -9,7 +9,8 @@ again when it has changed, and a file that was there and cannot be read lets nob
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
@@ -18,6 +19,11 @@ from threading import Lock
 from typing import Literal, TypeAlias, cast, get_args
 
 import msgspec
+
+try:
+    import fcntl
+except ImportError:  # there is none on Windows
+    fcntl = None
 
 from sennit import clock, settings
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
@@ -119,17 +125,33 @@ def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
 
 def add_token(path: Path, line: Token) -> None:
     """Put a line into the file, which is made if there is none."""
-    known = read_tokens(path) if path.exists() else {}
-    write_tokens(path, [*known.values(), line])
+    with _alone(path):
+        known = read_tokens(path) if path.exists() else {}
+        write_tokens(path, [*known.values(), line])
 
 
 def revoke_token(path: Path, public: str) -> Token:
     """Take a line out of the file; raises NotFoundError. An empty file lets nobody in."""
-    known = read_tokens(path) if path.exists() else {}
-    if (found := known.pop(public, None)) is None:
-        raise NotFoundError(f"There is no token {shown(public)}; sennit token ls lists them.")
-    write_tokens(path, known.values())
-    return found
+    with _alone(path):
+        known = read_tokens(path) if path.exists() else {}
+        if (found := known.pop(public, None)) is None:
+            raise NotFoundError(f"There is no token {shown(public)}; sennit token ls lists them.")
+        write_tokens(path, known.values())
+        return found
+
+
+@contextmanager
+def _alone(path: Path) -> Generator[None]:
+    """Have all others wait who change the file: what one reads, nobody changes before it writes."""
+    if fcntl is None or not path.parent.exists():
+        yield
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 class TokenFile:

@@ -41,6 +41,7 @@ class UnderWay:
     def __init__(self) -> None:
         self._tasks: dict[Task[Any], ConversationSession] = {}
         self._by_place: dict[Hashable, ConversationSession] = {}
+        self._stopping = False
 
     def on(self, branch: Branch) -> ConversationSession | None:
         """The conversation that runs on a branch, if one does so here."""
@@ -60,6 +61,8 @@ class UnderWay:
         # Whether a model streams is known once it is connected, which may take a while.
         pieces = await to_thread(lambda: model.streams)
         began: Future[AnyEvent] = get_running_loop().create_future()
+        if self._stopping:  # whoever came in before that must not begin after it
+            raise _stopping()
         how: dict[str, Any] = {"say": say, "resume": resume, "pieces": pieces}
         task = create_task(self._run(conversation, began, options, streaming, how))
         self._tasks[task] = conversation
@@ -110,6 +113,7 @@ class UnderWay:
 
     async def suspend_all(self, seconds: float) -> None:
         """Suspend all runs, and wait until that is durable, but no longer than that."""
+        self._stopping = True
         for conversation in list(self._tasks.values()):
             conversation.suspend()
         if self._tasks:
@@ -119,7 +123,11 @@ class UnderWay:
 def _refused(event: RunEnded) -> Problem:
     notice = event.result.messages[0]
     if event.result.stop_reason == "cancelled":
-        return Problem(503, "stopping", "The server is about to stop; ask again in a moment.")
+        return _stopping()
     if event.result.stop_reason == "error":
         return Problem(503, notice.code, notice.text)
     return Problem(_REFUSED.get(notice.code, 422), notice.code, notice.text)
+
+
+def _stopping() -> Problem:
+    return Problem(503, "stopping", "The server is about to stop; ask again in a moment.")
