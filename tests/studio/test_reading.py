@@ -42,6 +42,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         ids = {
             "long": _long(client.session("long")),
             "knots": _knots(client.session("knots")),
+            "named": _named(client.session("named")),
             "few": _braid(client.session("few"), 50),
             "many": _braid(client.session("many"), BRANCHES),
         }
@@ -74,6 +75,13 @@ def _knots(session: Session) -> UUID:
     session.add_message(
         "assistant", "The slip knot.\n\n```python\nprint('loop')\n```", branches=softer
     )
+    return session.id
+
+
+def _named(session: Session) -> UUID:
+    main = session.create_branch("main")
+    session.add_message("user", "Name a knot", branches=main)
+    main.fork(name="a branch with a name that takes more room than a phone has")
     return session.id
 
 
@@ -279,6 +287,9 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: 
         studio.page.locator(f"#tab-{view}").click()
         studio.shot(view)
         assert studio.too_wide() == []
+    studio.go(scene.link("named", "main"))
+    studio.sees("Name a knot")
+    assert studio.too_wide() == []
     studio.page.get_by_role("button", name="Sessions").click()
     expect(studio.page.get_by_role("link", name="long")).to_be_visible()
     studio.shot("side")

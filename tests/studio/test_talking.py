@@ -478,3 +478,26 @@ def test_a_question_without_an_answer_can_be_asked_again(
         studio.idle()
         expect(studio.page.locator(".notice")).to_have_count(0)
         expect(studio.messages).to_have_count(2)
+
+
+def test_what_somebody_else_decided_is_seen_when_it_is_decided_again(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.expected_refusals = 1
+    studio.begin("both")
+    studio.say("Note: buy rope")
+    scene.model.call("note", '{"text": "buy rope"}', "call_1")
+    approve = studio.page.get_by_role("button", name="Approve")
+    expect(approve).to_be_visible()
+    studio.idle()
+    branch = "/api/sessions/both/branches/main"
+    [call] = scene.server.get(f"{branch}/waiting").json()["waiting"]
+    given = {"approve": False, "message": "not now"}
+    scene.server.post(f"{branch}/approvals/{call['call']['call_id']}", given)
+    scene.model.say("As you like.")
+    approve.click()
+    expect(approve).to_have_count(0)
+    scene.model.finish()
+    studio.sees("As you like.")
+    studio.idle()

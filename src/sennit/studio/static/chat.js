@@ -34,7 +34,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
     const one = await attempt(made);
     if (!one) return;
     await onChange();
-    go(sessionLink(session.id, (one.branch ?? one).id));
+    if (!transcript.closed) go(sessionLink(session.id, (one.branch ?? one).id));
   };
   const deeds = {
     select: (message) => setSelected(message.id),

@@ -42,6 +42,8 @@ export class Transcript {
     return () => this.#watchers.delete(watcher);
   }
 
+  get closed() { return this.#life.signal.aborted; }
+
   close() {
     this.#life.abort();
     cancelAnimationFrame(this.#frame);
@@ -174,33 +176,41 @@ export class Transcript {
   async run(asked) {
     const said = asked.text === undefined ? {} : this.#unsure?.text === asked.text ? this.#unsure : { text: asked.text, id: newId() };
     try {
-      const { after } = await post(this.url('runs'), { ...asked, ...said });
+      const { after } = await this.#do('runs', { ...asked, ...said });
       this.#follow(after);
     } catch (error) {
       this.#unsure = error.status === 0 && said.id ? said : null;
-      // Somebody else is at it, or what we said has arrived after all: show that.
-      if (error.status === 409) await this.load();
-      if (error.code !== 'exists') throw error;
+      if (error.code !== 'exists') throw error;  // what we said has arrived after all
+    }
+  }
+
+  // What is refused was asked for with an old picture in mind: somebody else was here. Look again.
+  async #do(deed, asked) {
+    try {
+      return await post(this.url(...[deed].flat()), asked);
+    } catch (error) {
+      if (error.status >= 400 && error.status < 500) await this.load();
+      throw error;
     }
   }
 
   /** Say something to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
-    const { running } = await post(this.url('steer'), { text });
+    const { running } = await this.#do('steer', { text });
     if (running) return;
     await this.refresh();  // it had just ended: what was said stands on the branch
     await this.run(asked);
   }
 
-  stop() { return post(this.url('cancel'), { mode: 'now' }); }
+  stop() { return this.#do('cancel', { mode: 'now' }); }
 
   async resume() {
-    const { after } = await post(this.url('resume'));
+    const { after } = await this.#do('resume');
     this.#follow(after);
   }
 
   async decide(call, approve, message) {
-    const { run } = await post(this.url('approvals', callId(call)), { approve, message: message || undefined });
+    const { run } = await this.#do(['approvals', callId(call)], { approve, message: message || undefined });
     this.waiting.delete(callId(call));
     this.#changed();
     if (run) this.#follow(run.after);
@@ -231,7 +241,7 @@ export class Transcript {
       const from = Math.max(this.#upcoming, this.#last);
       this.#upcoming = null;
       await this.#stream(from).catch((error) => this.#fail(error));
-      if (this.#life.signal.aborted) return;
+      if (this.closed) return;
       await this.refresh().catch((error) => this.#fail(error));  // events do not tell other versions
     }
     this.running = false;
@@ -310,7 +320,7 @@ export class Transcript {
   }
 
   #changed() {
-    if (this.#frame || this.#life.signal.aborted) return;
+    if (this.#frame || this.closed) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
       this.#watchers.forEach((watcher) => watcher());
