@@ -167,3 +167,17 @@ def test_a_wrong_date_and_an_unknown_scope_are_refused(tmp_path: Path) -> None:
     client = Client(MemoryStore())
     refused(client, tmp_path / "in")
     refused(client, tmp_path / "in", "viking://")
+
+
+def test_two_files_of_one_address_are_refused(tmp_path: Path) -> None:
+    """Some systems write an accent beside its letter, others with it; an address has one way."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("caf\u00e9.md", "cafe\u0301.md"):
+        (folder / name).write_text("tea")
+    if len(list(folder.iterdir())) == 1:
+        pytest.skip("this file system has one way, too")
+    client = Client(MemoryStore())
+    with pytest.raises(ArchiveError, match="would both be"):
+        client.fs.import_(folder, "viking://resources")
+    assert client.fs.ls("viking://resources") == []

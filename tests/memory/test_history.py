@@ -85,6 +85,17 @@ def test_an_undone_commit_leaves_what_was_before(client: Client) -> None:
     assert client.session("two").commit()["archived"] is False
 
 
+def test_what_an_undone_commit_has_confirmed_rests_on_what_others_have_said(
+    client: Client,
+) -> None:
+    said_on(client, SPRING, "one", "I live in Lisbon.", "I prefer tea to coffee.")
+    before = {one.uri: one.evidence for one in client.memory.all()}
+    second = said_on(client, SPRING + DAY, "two", "I live in Lisbon.", "I prefer tea to coffee.")
+    assert before != {one.uri: one.evidence for one in client.memory.all()}
+    client.undo_commit(second)
+    assert before == {one.uri: one.evidence for one in client.memory.all()}
+
+
 def test_an_undone_commit_that_was_the_first_leaves_nothing(client: Client) -> None:
     only = said_on(client, SPRING, "one", *TALK)
     client.undo_commit(only)

@@ -104,13 +104,16 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
 
     What was edited becomes a new version, with the old ones kept.
     """
-    skipped, found = 0, list[_Found]()
+    skipped, read = 0, dict[Uri, _Found]()
     for file, names in _files(path):
         place = _place(uri, names, file)
         if place.scope == "session":
             skipped += 1
+        elif place in read:
+            raise ArchiveError(f"{str(file)!r} and another file would both be {str(place)!r}.")
         else:
-            found.append(_read(file, place))
+            read[place] = _read(file, place)
+    found = list(read.values())
 
     def imported() -> FolderImport:
         puts = [put for one in found if (put := _put(tree, one)) is not None]

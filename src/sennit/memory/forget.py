@@ -93,7 +93,8 @@ def _undoing(realm: Realm, record: CommitRecord) -> tuple[Undone, list[FileChang
         versions = realm.store.file_versions(file.owner, file.id)
         uri = str(realm.uri(file))
         if _is_profile(file):
-            facts = profile.without_commit(profile.facts_in(file.latest.info), record.id)
+            known, said = profile.facts_in(file.latest.info), frozenset(record.entries)
+            facts = profile.without_commit(known, record.id, said)
             changes += _rebuilt(file, versions, numbers, facts)
             (undone.restored if facts else undone.removed).append(uri)
         elif _is_built_on(versions, numbers):

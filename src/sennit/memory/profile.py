@@ -9,7 +9,7 @@ written from the facts; where a person has edited the lines, the facts follow th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -133,15 +133,23 @@ def closed(facts: Iterable[Fact], uid: str, at: int, commit: UUID | None) -> lis
     ]
 
 
-def without_commit(facts: Iterable[Fact], commit: UUID) -> list[Fact]:
-    """The facts as if a commit had not been made: its own are gone, those it closed hold again."""
-    return [
-        msgspec.structs.replace(fact, valid_to=None, closed_by=None)
-        if fact.closed_by == commit
-        else fact
-        for fact in facts
-        if fact.commit != commit
-    ]
+def without_commit(facts: Iterable[Fact], commit: UUID, messages: Container[UUID]) -> list[Fact]:
+    """The facts as if a commit of these messages had not been made.
+
+    Its own are gone, those it closed hold again, and those it confirmed rest on what others said.
+    """
+    left = [_reopened(fact) if fact.closed_by == commit else fact for fact in facts]
+    return [_unconfirmed(fact, messages) for fact in left if fact.commit != commit]
+
+
+def _reopened(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, valid_to=None, closed_by=None)
+
+
+def _unconfirmed(fact: Fact, messages: Container[UUID]) -> Fact:
+    sources = tuple(one for one in fact.sources if one.message not in messages)
+    # Where texts were joined, or nobody else is left, they are all there is to go by.
+    return fact if fact.merged or not sources else msgspec.structs.replace(fact, sources=sources)
 
 
 def without_sources(facts: Iterable[Fact], is_gone: Callable[[Source], bool]) -> list[Fact]:
