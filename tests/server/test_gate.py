@@ -24,8 +24,7 @@ from sennit.server.settings import Limits, ServerSettings
 from sennit.server.tokens import SCOPES, add_token, new_token, read_tokens, revoke_token
 from tests.serving import Gate, Running, Talker, Told, all_events, events_in, serving
 
-TABLE = [one for one in endpoints() if one.path.startswith("/api/")]
-GUARDED = [one for one in TABLE if one.scope is not None]
+GUARDED = [one for one in endpoints() if one.scope is not None]
 UNKNOWN = str(uuid4())
 
 
@@ -79,6 +78,10 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
         answer.read()
     message = alice.get(f"{path}/messages").json()["messages"][-1]["id"]
     commit = alice.post(f"/api/sessions/{session}/commit", json={}).json()["task_id"]
+    said = {"items": [{"role": "user", "content": "I prefer rye bread."}]}
+    conversation = alice.post("/v1/conversations", json=said).json()["id"]
+    items = alice.get(f"/v1/conversations/{conversation}/items").json()["data"]
+    answer = alice.post("/v1/responses", json={"model": "talker", "input": "Hello"}).json()
     return {
         "session": session,
         "branch": branch,
@@ -86,6 +89,10 @@ def of_each_kind(alice: httpx.Client) -> dict[str, str]:
         "call": "call_1",
         "task": commit,
         "commit": commit,
+        "conversation": conversation,
+        "item": items[0]["id"],
+        "response": answer["id"],
+        "model": "unknown",
     }
 
 
@@ -96,6 +103,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "/approvals/{call}": {"approve": True},
     "/label": {"thumb": "up"},
     "/{session}": {"metadata": {}},
+    "/{conversation}": {"metadata": {}},
+    "/items": {"items": []},
+    "/chat/completions": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},
+    "/responses": {"model": "talker", "input": "Hello"},
     "/api/files": {"text": "x"},
     "/api/forget": {"uri": "viking://user/memories"},
 }
@@ -133,9 +144,10 @@ def test_what_belongs_to_another_owner_is_not_there(tenants: Tenants, one: Endpo
     foreign = ask(tenants.bob, one, tenants.things)
     unknown = ask(tenants.bob, one, {**dict.fromkeys(tenants.things, UNKNOWN), "call": "call_1"})
     assert foreign.status_code == unknown.status_code == 404
-    told = foreign.text.replace(tenants.things["session"], UNKNOWN)
-    told = told.replace(tenants.things["commit"], UNKNOWN)
-    assert told == unknown.text  # not even that it exists
+    told = foreign.text
+    for thing in tenants.things.values():
+        told = told.replace(thing, UNKNOWN)
+    assert told == unknown.text.replace("call_1", UNKNOWN)  # not even that it exists
 
 
 def test_lists_hold_nothing_of_another_owner(tenants: Tenants) -> None:
