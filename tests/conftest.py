@@ -1,11 +1,13 @@
-"""What all tests share: how hard hypothesis looks, and what is printed at the end."""
+"""What all tests share: how hard hypothesis looks, what is done once, what is told at the end."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-from collections.abc import Generator
+import ssl
+from collections.abc import Generator, Iterator
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,6 +41,14 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates() -> Iterator[None]:
+    """Read those of the machine once, not for each client: that takes longer than most tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -24,6 +24,7 @@ from openai import (
 
 import sennit
 from sennit import ModelError
+from sennit.server import openai_shelf
 from sennit.server.openai_shelf import MOST_BRANCHES
 from sennit.server.tokens import new_token, write_tokens
 from sennit.services.reply import Reasoning, Reply, Text, Usage
@@ -180,6 +181,46 @@ def test_conversations_that_begin_alike_fill_several_sessions() -> None:
         assert sum(len(chat.branches(one["id"])) for one in chat.sessions()) == count
 
 
+def test_however_many_begin_alike_each_goes_on_where_it_stands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openai_shelf, "MOST_BRANCHES", 2)
+    count = 12  # which takes six sessions
+    with served(*(f"Knot {number}." for number in range(2 * count))) as chat:
+        for _ in range(count):
+            chat.ask(USER)
+        for number in range(count):
+            chat.ask(USER, assistant(f"Knot {number}."), user("Another."))
+        branches = [one for each in chat.sessions() for one in chat.branches(each["id"])]
+        assert [one["message_count"] for one in branches] == [4] * count
+
+
+def test_many_who_begin_alike_at_once_are_all_kept_apart() -> None:
+    count = 12
+    replies = [f"Knot {number}." for number in range(count)]
+    with served(*replies, "More.", delay=0.02) as chat, ThreadPoolExecutor(count) as pool:
+        for one in [pool.submit(chat.ask, USER) for _ in range(count)]:
+            one.result()
+        (session,) = chat.sessions()
+        branches = [one["name"] for one in chat.branches(session["id"])]
+        said = [chat.said(session["id"], one) for one in branches]
+        assert sorted(said) == sorted([USER["content"], reply] for reply in replies)
+        chat.ask(USER, assistant("Knot 7."), user("Another."))
+        assert len(chat.branches(session["id"])) == count
+
+
+def test_a_stream_that_has_ended_can_be_gone_on_with_at_once() -> None:
+    with served("One.", "Two.", "Three.") as chat:
+        history: list[Any] = [USER]
+        for _ in range(3):
+            pieces = chat.ask(*history, stream=True)
+            text = "".join(one.choices[0].delta.content or "" for one in pieces)
+            history += [assistant(text), user("Another.")]
+        (session,) = chat.sessions()
+        (branch,) = chat.branches(session["id"])
+        assert branch["message_count"] == 6
+
+
 def test_owners_never_meet(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.json"
     made = [new_token(user=name) for name in ("ada", "bob")]
@@ -246,6 +287,11 @@ def test_a_streamed_call_has_its_place_and_id() -> None:
         (call,) = [one for chunk in chunks for one in chunk.choices[0].delta.tool_calls or ()]
         assert (call.index, call.id, call.function.name) == (0, "call_1", "weather")
         assert chunks[-1].choices[0].finish_reason == "tool_calls"
+
+
+def test_a_history_in_which_nobody_says_anything_is_refused() -> None:
+    with served("The bowline.") as chat, pytest.raises(BadRequestError, match="says something"):
+        chat.ask(assistant(" "))
 
 
 def test_a_call_without_its_result_is_refused() -> None:

@@ -34,6 +34,18 @@ def say(server: Running, session: str, text: str, branch: str = "main", **more: 
     return answer.json()["messages"][0]
 
 
+def test_a_branch_made_anew_elsewhere_is_found_by_its_name(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    with serving(store) as server, sennit.open(store) as elsewhere:
+        session = made(server, "knots", "Hello.")
+        other = elsewhere.session("knots")
+        other.remove_branch("main")
+        other.create_branch("main")
+        say(server, session, "Is anybody there?")
+        other.refresh()
+        assert len(other.get_branch("main")) == 1
+
+
 def test_the_server_says_that_it_is_there(server: Running) -> None:
     answer = server.get("/api/health")
     assert answer.status_code == 200

@@ -311,6 +311,18 @@ def test_a_branch_that_is_held_refuses_one_write_of_a_group(
     assert store.events(ADA, session.id, branch.id, 0, 9) == [event(1, run)]
 
 
+def test_a_damaged_session_is_told_of_by_name(
+    opened: Callable[[], PostgresStore], emptied: str
+) -> None:
+    store = opened()
+    session, branch = started(store)
+    store.write(ADA, session.id, appending(branch, message("one")))
+    with psycopg.connect(emptied) as connection:
+        connection.execute("DELETE FROM sennit.messages")
+    with pytest.raises(StoreError, match="damaged"):
+        store.load(ADA, session.id)
+
+
 def test_what_the_server_has_forgotten_is_prepared_again(
     opened: Callable[[], PostgresStore],
 ) -> None:

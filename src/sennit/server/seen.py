@@ -15,8 +15,8 @@ from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.errors import NotFoundError, ValidationError
-from sennit.memory.find import shortened
 from sennit.memory.uri import Uri
+from sennit.memory.values import abstract_of
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
@@ -173,7 +173,7 @@ def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
     uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
     try:
         said = client.session(session, create=False).messages.get(uid)
-        text = f"[{said.created_at:%Y-%m-%d}] {shortened(said.content.words)}"
+        text = f"[{said.created_at:%Y-%m-%d}] {abstract_of(said.content.words)}"
     except NotFoundError:
         text = None
     return SeenPart(

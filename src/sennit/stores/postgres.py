@@ -22,7 +22,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases, words
-from sennit.stores.base import AFTER_ALL, no_branch, no_session, session_taken
+from sennit.stores.base import AFTER_ALL, no_branch, no_session, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.files import (
     KeptFile,
@@ -164,9 +164,10 @@ class PostgresStore(PostgresMemory):
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         """All of a session; raises NotFoundError."""
-        return self._database.read(
-            lambda connection: self._reader(connection, owner, session).all()
-        )
+        with of_one_piece():
+            return self._database.read(
+                lambda connection: self._reader(connection, owner, session).all()
+            )
 
     def with_everything(self, work: Callable[[Iterator[Whole], Iterator[KeptFile]], _T]) -> _T:
         """Hand `work` all sessions and all files of all owners in one snapshot, one by one.
@@ -194,9 +195,10 @@ class PostgresStore(PostgresMemory):
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
-        return self._database.read(
-            lambda connection: self._reader(connection, owner, session).beyond(known)
-        )
+        with of_one_piece():
+            return self._database.read(
+                lambda connection: self._reader(connection, owner, session).beyond(known)
+            )
 
     def _reader(self, connection: Connection, owner: Owner, session: UUID) -> SessionReader:
         number = self._owner(connection, owner)
