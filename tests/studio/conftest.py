@@ -51,7 +51,7 @@ def open_studio(
     used: list[Studio] = []
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
 
-    def open_(server: Running, where: str = "#/", **looks: object) -> Studio:
+    def open_(server: Running, where: str = "#/", **looks: Any) -> Studio:
         tab = (server.url, *sorted(looks.items()))
         if tab not in tabs:
             tabs[tab] = Studio(_page(browser, **looks), server.url)
