@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from sennit import Tool
 from tests.browsers import ARTIFACTS, CHROMIUM, MISSING
-from tests.serving import Running
+from tests.serving import Running, Talker, serving
 from tests.studio.pages import Studio
+from tests.studio.stepped import SteppedModel
 
 OpenStudio = Callable[..., Studio]
 
@@ -72,3 +74,24 @@ def _page(browser: Browser, *, width: int = 1280, height: int = 800, **looks: An
     options = {"color_scheme": "light", "reduced_motion": "reduce", **looks}
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
     return context.new_page()
+
+
+def note(text: str) -> str:
+    """Write something down."""
+    return f"noted: {text}"
+
+
+class Scene:
+    """A server that talks with a model which says what the test says."""
+
+    def __init__(self, server: Running, model: SteppedModel) -> None:
+        self.server, self.model = server, model
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    model = SteppedModel()
+    tools = [Tool(note, needs_approval=True)]
+    store = tmp_path_factory.mktemp("talking") / "s.db"
+    with serving(store, models=[model, Talker()], tools=tools) as server:
+        yield Scene(server, model)

@@ -73,7 +73,7 @@ export function ChatView({ session, branch, params, models, onChange }) {
   };
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
-      ${!transcript.loaded && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
+      ${!transcript.loaded && transcript.length === 0 && html`<div class="ghosts" aria-hidden="true">${[0, 1, 2].map((index) => html`<${MessageRow} key=${index} />`)}</div>`}
       ${empty && html`<${Empty}><p class="hello">What shall we talk about?</p><//>`}
       <${VirtualList} count=${transcript.length} label="Messages" control=${(made) => { list.current = made; }} row=${row}
         keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />

@@ -61,7 +61,7 @@ export class Transcript {
 
   /** Whether something was said last that nobody has answered. */
   get unanswered() {
-    return !this.running && !this.interrupted && !this.waiting.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
+    return this.loaded && !this.running && !this.interrupted && !this.waiting.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
   }
 
   /** Where a message stands, {branch_id, index}: on this branch if it does. */
@@ -87,10 +87,10 @@ export class Transcript {
       // The branch first: what it says is under way or waits stands in the messages by then.
       const branch = await this.#get(this.url());
       await this.refresh();
-      this.loaded = true;
       this.interrupted = branch.interrupted;
       this.waiting = new Map((branch.waiting ? await this.#waiting() : []).map((call) => [callId(call), call]));
       if (branch.running) this.#follow(await this.#beginning());
+      this.loaded = true;
       await this.#loadScores();
     } catch (error) {
       if (error.name === 'AbortError') return;
