@@ -275,7 +275,7 @@ def test_what_is_not_done_here_is_refused_by_name() -> None:
         ({"temperature": "warm"}, "temperature"),
         ({"text": {"verbosity": "high"}}, "text.verbosity"),
         ({"text": {"format": {"type": "yaml"}}}, "text.format"),
-        ({"extra_body": {"surprise": 1}}, None),
+        ({"extra_body": {"surprise": 1}}, "surprise"),
     ]
     with served() as chat:
         for more, param in cases:
