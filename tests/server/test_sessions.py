@@ -83,15 +83,15 @@ def test_a_key_that_is_taken_is_a_conflict(server: Running) -> None:
     assert answer.json()["error"]["code"] == "exists"
 
 
-def test_making_a_session_that_was_cut_off_half_way_can_be_repeated(tmp_path: Path) -> None:
-    ask = {"key": "chat", "system": "Be brief.", "metadata": {"a": 1}}
-    with sennit.open(tmp_path / "s.db") as client:
-        client.session("chat", metadata={"a": 1})
-    with serving(tmp_path / "s.db") as server:
-        assert server.post("/api/sessions", {**ask, "metadata": {}}).status_code == 409
-        assert server.post("/api/sessions", ask).status_code == 201
-        assert texts(server, "/api/sessions/chat/branches/main") == ["Be brief."]
-        assert server.post("/api/sessions", ask).status_code == 409
+def test_a_session_has_its_system_message_from_the_first_moment(server: Running) -> None:
+    ask = {"key": "brief", "system": "Be brief.", "metadata": {"a": 1}}
+    assert server.post("/api/sessions", ask).status_code == 201
+    assert texts(server, "/api/sessions/brief/branches/main") == ["Be brief."]
+    again = server.post("/api/sessions", {**ask, "system": "Be long."})
+    assert again.status_code == 409
+    assert texts(server, "/api/sessions/brief/branches/main") == ["Be brief."]
+    assert server.post("/api/sessions", {"key": ""}).status_code == 422
+    server.delete("/api/sessions/brief")
 
 
 def test_a_session_is_called_otherwise(server: Running) -> None:

@@ -140,13 +140,11 @@ async def create(call: Call) -> ConversationObject:
 
 
 async def _made(caller: Caller, sent: Sent, metadata: Mapping[str, Any]) -> Session:
-    """A session with a main branch; nobody knows of it before all of it is there."""
-    uid, client = new_id(), caller.client
+    """A session with a main branch; its id is told when all of it is there."""
+    uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
-    branch = await client.abegin(uid, system=system, resources="*", metadata=metadata)
-    if branch is None:
-        session = await client.asession(uid, metadata=metadata)
-        branch = await to_thread(new_branch, session, system)
+    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=metadata)
+    assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
     return await caller.session(str(uid))
 

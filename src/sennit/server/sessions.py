@@ -19,7 +19,6 @@ from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.owners import Caller
 from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
-from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.tree import BranchNode
 
@@ -171,40 +170,27 @@ def cursor(given: str) -> SessionInfo:
 
 
 async def create_session(call: Call) -> SessionShape:
-    """A new session; raises ExistsError if there is one of that key."""
+    """A new session, made in one step; raises ExistsError if there is one of that key."""
     given: NewSession = call.body
     key: str | UUID = new_id() if given.key is None else given.key
-    if given.system is not None:
-        system = Message(SystemContent(system_message=given.system))
-        begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
-        if begun is not None:
-            return await to_thread(_made, call.caller, begun.session.id)
-    return await to_thread(_create, call.caller, key, given)
+    if given.system is None:
+        return await to_thread(_create, call.caller, key, given)
+    system = Message(SystemContent(system_message=given.system))
+    begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
+    if begun is None:
+        raise _taken(key)
+    return await to_thread(_made, call.caller, begun.session.id)
 
 
 def _create(caller: Caller, key: str | UUID, given: NewSession) -> SessionShape:
-    session = _unfinished(caller.client, key, given)
-    if session is None:
-        session = caller.client.session(key, metadata=given.metadata)
-    if given.system is not None:
-        system = Message(SystemContent(system_message=given.system))
-        session.create_branch(DEFAULT_BRANCH, system=system)
-    return _made(caller, session.id)
+    with suppress(NotFoundError):
+        caller.client.session_info(key)
+        raise _taken(key)
+    return _made(caller, caller.client.session(key, metadata=given.metadata).id)
 
 
-def _unfinished(client: Client, key: str | UUID, given: NewSession) -> Session | None:
-    """A session whose making was cut off before it had its system message.
-
-    Raises ExistsError for any other that is there already.
-    """
-    try:
-        found = client.session(key, create=False)
-    except NotFoundError:
-        return None
-    begun = not len(found.branches) and dict(found.metadata) == (given.metadata or {})
-    if given.system is None or not begun:
-        raise ExistsError(f"There is a session {given.key!r} already; open that, or name another.")
-    return found
+def _taken(key: str | UUID) -> ExistsError:
+    return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
 
 
 def _made(caller: Caller, session: UUID) -> SessionShape:
