@@ -10,7 +10,7 @@ quoted: code, quote marks, quoted lines and tagged blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -90,9 +90,7 @@ class Conversation:
 
 def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversation:
     """What was said in these messages; `injected` are texts that a program put there itself."""
-    known = frozenset(
-        plain for text in injected for sentence in sentences(text) if (plain := _plain(sentence))
-    )
+    known = _Injected(list(injected))
     said: list[Utterance | ToolUse] = []
     calls: dict[str, tuple[Message, ActionRequestContent]] = {}
     for message in messages:
@@ -113,12 +111,28 @@ def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversat
     return Conversation(tuple(said))
 
 
+class _Injected:
+    """Texts that a program put into prompts, to be known again where it pastes them elsewhere."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._sentences = frozenset(_plain(one) for text in texts for one in sentences(text))
+        self._whole = "\n".join(map(_plain, texts))
+
+    def __bool__(self) -> bool:
+        return bool(self._sentences)
+
+    def __contains__(self, sentence: str) -> bool:
+        """Whether it is one of theirs, or what a prompt left of one that it cut off."""
+        if _plain(sentence) in self._sentences:
+            return True
+        return "…" in sentence and all(_plain(one) in self._whole for one in sentence.split("…"))
+
+
 def _uttered(
-    message: Message, speaker: Speaker, text: str, known: frozenset[str]
+    message: Message, speaker: Speaker, text: str, known: _Injected
 ) -> Iterator[Utterance]:
     if known:
-        kept = [one for one in sentences(text) if _plain(one) not in known]
-        text = "\n".join(kept)
+        text = "\n".join(one for one in sentences(text) if one not in known)
     if text.strip():
         yield Utterance(message.id, speaker, text, message.created_at)
 
