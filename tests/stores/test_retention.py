@@ -5,13 +5,14 @@ from __future__ import annotations
 import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 import sennit
 from sennit import Client, ValidationError, clock
 from sennit.stores import retention
-from sennit.stores.retention import expire, expired
+from sennit.stores.records import Owner
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -52,7 +53,7 @@ def test_other_users_sessions_are_left(client: Client) -> None:
     other = Client(client._store, user="other")
     at(NOON, client, "mine")
     at(NOON, other, "theirs")
-    assert expire(client._store, client._owner, NOON + timedelta(days=1)) == 1
+    assert client.expire(NOON + timedelta(days=1)) == 1
     assert [one.key for one in other.sessions()] == ["theirs"]
 
 
@@ -64,15 +65,19 @@ def test_all_pages_are_looked_at(client: Client, monkeypatch: pytest.MonkeyPatch
     assert client.sessions() == []
 
 
-def test_a_session_used_meanwhile_stays(client: Client) -> None:
+def test_a_session_used_meanwhile_stays(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in ("a", "b"):
         at(NOON, client, key)
-    found = expired(client._store, client._owner, NOON + timedelta(days=1))
-    first = next(found)
-    for key in ("a", "b"):
-        at(NOON + timedelta(days=2), client, key)
-    assert client.delete_session(first)
-    assert list(found) == []
+    store = client._store
+    delete = store.delete_session
+
+    def used_just_before(owner: Owner, session: UUID, before: int | None = None) -> bool:
+        at(NOON + timedelta(days=2), client, "a")
+        return delete(owner, session, before)
+
+    monkeypatch.setattr(store, "delete_session", used_just_before)
+    assert client.expire(NOON + timedelta(days=1)) == 1
+    assert [one.key for one in client.sessions()] == ["a"]
 
 
 def test_no_row_and_no_word_of_it_stays_in_the_file(tmp_path: Path) -> None:

@@ -232,10 +232,13 @@ class Client(ClientCore[Session]):
 
     def expire(self, older_than: datetime) -> int:
         """Delete the sessions that were last changed before then; gives how many."""
-        from sennit.stores.retention import expired
+        from sennit.stores.retention import expire
 
-        old = expired(self._store, self._owner, older_than)
-        return sum(self.delete_session(session) for session in old)
+        gone = expire(self._store, self._owner, older_than)
+        with self._lock:
+            for session in gone:
+                self._open.pop(session, None)
+        return len(gone)
 
     def find(
         self,

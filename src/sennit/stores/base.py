@@ -71,8 +71,11 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """Sessions, the one changed last first; `before` is the last one of the page before."""
         ...
 
-    def delete_session(self, owner: Owner, session: UUID) -> bool:
-        """Erase a session and all that is in it; False if it was not there."""
+    def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
+        """Erase a session and all that is in it; False if it was not there.
+
+        With `before` only if it was last changed before that time.
+        """
         ...
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:

@@ -95,9 +95,13 @@ class MemoryStore:
             found.sort(key=_when, reverse=True)
             return [copied(record) for record in found[: max(0, limit)]]
 
-    def delete_session(self, owner: Owner, session: UUID) -> bool:
+    def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
         with self._step():
-            return self._of(owner).pop(session, None) is not None
+            found = self._of(owner).get(session)
+            if found is None or (before is not None and found.session.updated >= before):
+                return False
+            del self._of(owner)[session]
+            return True
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         with self._step():

@@ -148,13 +148,13 @@ class PostgresStore(PostgresMemory):
 
         return self._database.run(listed)
 
-    def delete_session(self, owner: Owner, session: UUID) -> bool:
-        """Erase a session and all that is in it; False if it was not there."""
+    def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
+        """Erase a session, if it was last changed `before`; False if it was not there."""
 
         def delete(connection: Connection) -> bool:
             number = self._owner(connection, owner)
             row = connection.execute(sql.LOCK_SESSION, (number, session)).fetchone()
-            if row is None:
+            if row is None or (before is not None and row[1] >= before):
                 return False
             for statement in sql.ERASE_SESSION:
                 connection.execute(statement, (number, row[0]))

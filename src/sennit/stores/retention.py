@@ -1,12 +1,11 @@
 """Retention: sessions that nobody has changed for long are really deleted.
 
-Age counts from the last change. A session is looked at again just before it goes, so that one which
+Age counts from the last change. The store looks at that again as a session goes, so that one which
 was used meanwhile stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from uuid import UUID
 
@@ -18,18 +17,11 @@ _PAGE = 500
 _LOWEST = UUID(int=0)
 
 
-def expired(store: Store, owner: Owner, older_than: datetime) -> Iterator[UUID]:
-    """The owner's sessions last changed before `older_than`, each to be deleted at once."""
+def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
+    """Delete the owner's sessions last changed before `older_than`; gives those that are gone."""
     limit = clock.from_datetime(older_than)
-    before = (limit, _LOWEST)
+    before, gone = (limit, _LOWEST), list[UUID]()
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
         before = (page[-1].updated, page[-1].id)
-        for listed in page:
-            found = store.find_session(owner, listed.id)
-            if found is not None and found.updated < limit:
-                yield found.id
-
-
-def expire(store: Store, owner: Owner, older_than: datetime) -> int:
-    """Delete the owner's sessions last changed before `older_than`; gives how many."""
-    return sum(store.delete_session(owner, uid) for uid in expired(store, owner, older_than))
+        gone += [one.id for one in page if store.delete_session(owner, one.id, limit)]
+    return gone

@@ -245,12 +245,12 @@ class SQLiteStore(SQLiteMemory):
             )
             return [session_from(row) for row in rows]
 
-    def delete_session(self, owner: Owner, session: UUID) -> bool:
-        """Erase a session and all that is in it; False if it was not there."""
+    def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
+        """Erase a session, if it was last changed `before`; False if it was not there."""
         with self._writing() as connection:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
-            if row is None:
+            if row is None or (before is not None and session_from(row).updated >= before):
                 return False
             SessionWriter(connection, number, row[0], self._numbers).erase_all()
             return True

@@ -59,7 +59,8 @@ ALL_OWNERS: Final = "SELECT no, tenant, kind, name FROM sennit.owners ORDER BY n
 ALL_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %s ORDER BY no"""
-LOCK_SESSION: Final = "SELECT no FROM sennit.sessions WHERE owner = %s AND id = %s FOR UPDATE"
+LOCK_SESSION: Final = """
+    SELECT no, updated FROM sennit.sessions WHERE owner = %s AND id = %s FOR UPDATE"""
 LOCK_SESSIONS: Final = """
     SELECT s.no FROM sennit.sessions s
     JOIN unnest(%s::integer[], %s::uuid[]) AS given (owner, id)

@@ -291,6 +291,14 @@ def a_deleted_session_is_gone(store: Store) -> None:
     raises(NotFoundError, lambda: scene.say("more"), "Writing to a deleted session")
 
 
+def a_session_changed_since_is_not_deleted_for_its_age(store: Store) -> None:
+    scene = Scene(store)
+    changed = scene.load().session.updated
+    same(store.delete_session(OWNER, scene.id, changed), False, "Deleting what is younger")
+    same(store.delete_session(OWNER, scene.id, changed + 1), True, "Deleting what is older")
+    same(store.find_session(OWNER, scene.id), None, "A deleted session")
+
+
 def deleting_a_session_twice_says_it_was_gone(store: Store) -> None:
     scene = Scene(store)
     store.delete_session(OWNER, scene.id)
