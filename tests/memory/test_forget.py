@@ -362,9 +362,9 @@ def test_a_commit_that_ends_while_its_session_is_forgotten_leaves_nothing() -> N
     class Late(MemoryStore):
         """Lets a commit end just before the session is deleted."""
 
-        def delete_session(self, owner: Owner, session: UUID) -> bool:
+        def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
             other.session("one").commit()
-            return super().delete_session(owner, session)
+            return super().delete_session(owner, session, before)
 
     other = Client(Late())
     talk(other.session("one"), "My name is Ada.")
