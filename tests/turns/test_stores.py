@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from sennit import Client, MessageRole, Session, Tool, clock
+from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.native import to_model_messages
 from sennit.services.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
@@ -317,45 +317,3 @@ def test_many_turns_stream_at_once(client: Client) -> None:
     assert all(result.success for result in asyncio.run(work()))
     whole = ["user Go.", "says Hm.", "call add", "result 3", "says Three."]
     assert all(one.said == whole for one in talks)
-
-
-async def answered(session: Session, branch: UUID, said: str) -> Return:
-    return await session.conversation(branch, model=ScriptedModel(["Yes."])).say(said)
-
-
-def test_a_branch_made_to_be_run_on_is_held_from_its_first_moment(
-    client: Client, address: str
-) -> None:
-    async def both() -> list[str]:
-        begun = await client.abegin(str(uuid4()), resources="*", hold=hold.new_hold())
-        assert begun is not None
-        here = client.session(begun.session.id)
-        with opened(address) as other:
-            there = other.session(begun.session.id)
-            early = await answered(there, begun.id, "Me first.")
-            assert early.messages[0].code == "busy"
-            assert (await answered(here, begun.id, "Is it mine?")).text == "Yes."
-            assert (await answered(there, begun.id, "And now?")).text == "Yes."
-            there.refresh()
-            return [in_short(one) for one in there.get_branch(begun.id).messages]
-
-    said = asyncio.run(both())
-    assert said == ["user Is it mine?", "says Yes.", "user And now?", "says Yes."]
-
-
-def test_a_branch_that_was_held_too_long_before_it_is_run_on_is_taken_again(
-    client: Client,
-) -> None:
-    async def later() -> Return:
-        begun = await client.abegin(str(uuid4()), resources="*", hold=hold.new_hold())
-        assert begun is not None
-        first = begun.lent
-        assert first is not None
-        now = clock.now_us() * 1000
-        with clock.using(lambda: now + 20 * 10**9):
-            result = await answered(client.session(begun.session.id), begun.id, "Still there?")
-        assert begun.lent is None
-        assert BranchRuns(begun).acquire("next", 1).token == first.lease.token + 2
-        return result
-
-    assert asyncio.run(later()).text == "Yes."

@@ -33,7 +33,6 @@ from sennit.server.openai_wire import Call, Sent, check_calls, system_message
 from sennit.server.owners import Caller
 from sennit.sessions.access import Grants
 from sennit.sessions.branch import Branch
-from sennit.turns.hold import new_hold
 from sennit.turns.pending import pending
 
 History: TypeAlias = Literal["whole", "new"]
@@ -158,14 +157,14 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
         if session is None or full(session):
             number += session is not None
             branch = await caller.client.abegin(
-                shelf.id(number), system=system, resources="*", metadata=SOURCE, hold=new_hold()
+                shelf.id(number), system=system, resources="*", metadata=SOURCE
             )
             if branch is None:
                 return None
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
             return Place(branch, sent.messages, 0)
-    branch = await caller.open.hold(session).abegin_branch(None, system, "*", new_hold())
+    branch = await caller.open.hold(session).abegin_branch(None, system, "*")
     return Place(branch, sent.messages, 0)
 
 

@@ -34,7 +34,7 @@ from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import Hold, RemoveBranch
+from sennit.stores.records import RemoveBranch
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -196,23 +196,16 @@ class Braid(Kept):
             return self._under_a_name(name, stem, make)
 
     async def abegin_branch(
-        self,
-        name: str | None,
-        system: Message | None,
-        resources: Resources | None,
-        hold: Hold | None = None,
+        self, name: str | None, system: Message | None, resources: Resources | None
     ) -> Branch:
-        """`create_branch` for async callers: many at once share one wait for the disk.
-
-        With `hold` the next run on it need not take the branch: that is done in the same step.
-        """
+        """`create_branch` for async callers: many at once share one wait for the disk."""
         grants = Grants(resource_names(resources), frozenset())
         while True:
             with self.lock:
                 kept, chosen = self._system_of(system), self._free_name(name, "branch")
                 tail = Segment(kept=self._keeper is not None)
             try:
-                return await self._anew_branch(chosen, tail, kept, grants, hold=hold)
+                return await self._anew_branch(chosen, tail, kept, grants)
             except ExistsError:
                 if name is not None or chosen not in self._named:
                     raise

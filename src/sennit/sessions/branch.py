@@ -31,7 +31,7 @@ from sennit.sessions.access import (
 from sennit.sessions.current import Current
 from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
-from sennit.stores.records import BranchRecord, Taken
+from sennit.stores.records import BranchRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -57,7 +57,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "lent", "version")
+    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "version")
 
     _session: SessionCore
     _tail: Segment
@@ -65,8 +65,6 @@ class Branch(Progression):
     _grants: Grants
     version: int
     """Which version of it the store has, if there is one."""
-    lent: Taken | None
-    """A lease that was taken as it was made, for whoever runs something on it first here."""
 
     def __init__(
         self,
@@ -91,7 +89,6 @@ class Branch(Progression):
         self._grants = grants
         self._current: Current | None = None
         self.version = 0
-        self.lent = None
 
     @property
     def name(self) -> str:

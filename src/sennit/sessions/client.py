@@ -29,7 +29,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.keys import session_id
-from sennit.stores.records import Hold, Owner, SessionRecord
+from sennit.stores.records import Owner, SessionRecord
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -142,12 +142,10 @@ class ClientCore(Generic[_S]):
         system: Message | None = None,
         resources: Resources | None = None,
         metadata: Mapping[str, Any] | None = None,
-        hold: Hold | None = None,
     ) -> Branch | None:
         """The main branch of a new session, made in one step and together with what others write.
 
-        None if the session is there already. With `hold` the next run on the branch need not take
-        it: that is done in the same step.
+        None if the session is there already.
         """
         uid, key = self._identify(session_id)
         if uid in self._open:
@@ -155,16 +153,13 @@ class ClientCore(Generic[_S]):
         record = _new(uid, key, metadata)
         session = self._opened(record, self._keeper(uid, record))
         try:
-            branch = await session.abegin_branch(DEFAULT_BRANCH, system, resources, hold)
+            branch = await session.abegin_branch(DEFAULT_BRANCH, system, resources)
         except ExistsError:
             return None
         with self._lock:
             # Whoever has opened it meanwhile has found the branch.
             kept = self._open.setdefault(uid, session)
-        found = kept.get_branch(branch.id, None)
-        if found is not None:
-            found.lent = branch.lent
-        return found
+        return kept.get_branch(branch.id, None)
 
     def opened(self, session_id: str | UUID) -> _S | None:
         """The session if it is open here, as it was last seen: the store is not asked."""

@@ -45,11 +45,9 @@ from sennit.stores.records import (
     BranchRecord,
     Change,
     Head,
-    Hold,
     LabelRecord,
     PutRun,
     Snapshot,
-    TakeLease,
 )
 
 if TYPE_CHECKING:
@@ -274,31 +272,21 @@ class Kept(Element):
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
-        hold: Hold | None = None,
     ) -> Branch:
-        """The same for async callers: many at once share one wait for the disk.
-
-        With `hold` its lease is taken in the same step, and lent to what runs on it first.
-        """
+        """The same for async callers: many at once share one wait for the disk."""
         with self.lock:
             branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
         if self._keeper is None:
             self._take_in(branch, new)
             return branch
 
-        def apply(heads: list[Head]) -> None:
+        def apply(_heads: list[Head]) -> None:
             with self.lock:
-                known = self._branches.by_key(branch.id.int)
-                if known is None:  # nobody has read it meanwhile
+                if self._branches.by_key(branch.id.int) is None:  # nobody has read it meanwhile
                     self._take_in(branch, new)
-                for head in heads:
-                    (branch if known is None else known).lent = head.taken
 
-        changes: list[Change] = list(_for_new_branch(branch, new))
-        if hold is not None:
-            changes.append(TakeLease(branch.id, hold.holder, hold.ttl))
         try:
-            await self._keeper.submit(tuple(changes), apply)
+            await self._keeper.submit(tuple(_for_new_branch(branch, new)), apply)
         except ExistsError:
             if len(self._branches):  # of a session that is there: someone else took the name
                 await self.arefresh()

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from uuid import UUID
 
-from sennit import clock
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
@@ -29,7 +28,6 @@ from sennit.stores.records import (
 )
 
 _PAGE = 1000
-_FRESH = 0.9  # what must be left of a lease that is lent, so that signs of life come in time
 
 
 class BranchRuns:
@@ -60,11 +58,6 @@ class BranchRuns:
         Also gives whether the branch is in the store as it is known here.
         """
         assert self._keeper is not None
-        lent, self.branch.lent = self.branch.lent, None
-        if lent is not None:
-            if lent.lease.expires - clock.now_us() > ttl * _FRESH:
-                return lent, True
-            holder = lent.lease.holder  # who may take it again
         found: list[tuple[Taken, bool]] = []
 
         def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared

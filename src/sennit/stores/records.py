@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -313,13 +313,6 @@ class Lease:
     token: int
     """Grows with every new holder: a store refuses what an older one still sends."""
     expires: int
-
-
-class Hold(NamedTuple):
-    """Who wants a lease, and for how many microseconds."""
-
-    holder: str
-    ttl: int
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):

@@ -25,7 +25,7 @@ from platform import node
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Hold, Lease
+from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
@@ -48,11 +48,6 @@ class Held:
 def new_holder() -> str:
     """A name for whoever holds a branch next: a machine, a process, and one of its runs."""
     return f"{node()}/{os.getpid()}/{new_id()}"
-
-
-def new_hold() -> Hold:
-    """For a branch that is made to be run on at once: it is held from its first moment."""
-    return Hold(new_holder(), _TTL)
 
 
 @asynccontextmanager
