@@ -339,6 +339,27 @@ def test_what_the_server_has_forgotten_is_prepared_again(
     assert store.load(ADA, session.id).branches[0].length == 4
 
 
+def test_after_a_group_that_was_refused_the_next_one_is_written(
+    opened: Callable[[], PostgresStore],
+) -> None:
+    store = opened()
+    session, branch = started(store)
+    said, run = message("said"), new_id()
+
+    def steps(token: int, seq: int) -> list[Write]:
+        note = AddEvents(branch.id, (event(seq, run),), token)
+        put = PutRun(RunRecord(run, branch.id, "running", 1, seq, b"{}"), token)
+        wholes = ((*appending(branch, said), put, note), tuple(appending(branch, message("x"))))
+        return [Write(ADA, session.id, changes) for changes in wholes]
+
+    mine = Write(ADA, session.id, (TakeLease(branch.id, "me", 60_000_000),))
+    token = taken(store.write_many([mine])[0]).lease.token
+    for seq in (1, 2, 3):  # the message is there from the second time on, which breaks a key
+        assert not any(isinstance(one, Exception) for one in store.write_many(steps(token, seq)))
+    assert [one.seq for one in store.events(ADA, session.id, branch.id, 0, 9)] == [1, 2, 3]
+    assert store.load(ADA, session.id).branches[0].length == 4
+
+
 def test_a_rewrite_of_what_someone_else_changed_is_refused(client: Callable[..., Client]) -> None:
     one, two = (client().session("chat") for _ in range(2))
     one.add_message("user", "first")

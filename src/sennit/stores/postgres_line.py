@@ -86,8 +86,10 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
                     self.pgconn.exit_pipeline_mode()
         for answer in answers:
             if answer.status not in _SOUND:
-                self._statements_known.clear()  # it may be that the server has forgotten them
-                raise pg.error_from_result(answer)
+                error = pg.error_from_result(answer)
+                if isinstance(error, pg.InvalidSqlStatementName):
+                    self._statements_known.clear()  # the server has forgotten all of them
+                raise error
         return answers
 
     def _pipelined(self, asked: Sequence[tuple[Statement, Packed]]) -> PQGen[list[Answer]]:
