@@ -334,9 +334,14 @@ def test_what_the_server_has_forgotten_is_prepared_again(
         assert not any(isinstance(one, Exception) for one in store.write_many(writes))
 
     write()
+    store.write(ADA, session.id, appending(branch, message("y")))
+    mine = Write(ADA, session.id, (TakeLease(branch.id, "me", 60_000_000),))
+    store.write_many([mine])
     store._database.run(lambda connection: connection.execute("DEALLOCATE ALL"))
+    store.write(ADA, session.id, appending(branch, message("z")))  # only this one is known again
+    assert taken(store.write_many([mine])[0]).lease.token == 2
     write()
-    assert store.load(ADA, session.id).branches[0].length == 4
+    assert store.load(ADA, session.id).branches[0].length == 6
 
 
 def test_after_a_group_that_was_refused_the_next_one_is_written(

@@ -44,6 +44,12 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
     def _statements_known(self) -> set[Statement]:
         return set()
 
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        # After a rollback the driver has the server forget all statements, ours among them.
+        if name is None:
+            self._statements_known.clear()
+        return super()._deallocate(name)
+
     def ask(self, statement: Statement, values: Packed) -> Answer:
         """The answer; values go and come in PostgreSQL's binary form."""
         with self.lock:
@@ -51,7 +57,7 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
                 try:
                     return self._asked(statement, values)
                 except pg.InvalidSqlStatementName:
-                    pass  # after some rollbacks the driver has the server forget all of them
+                    pass  # somebody else has had the server forget it
             self._prepare(statement)
             return self._asked(statement, values)
 
@@ -84,11 +90,11 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
             finally:
                 if self.pgconn.status == _FINE:
                     self.pgconn.exit_pipeline_mode()
-        for answer in answers:
+        for (statement, _), answer in zip(asked, answers, strict=True):
             if answer.status not in _SOUND:
                 error = pg.error_from_result(answer)
                 if isinstance(error, pg.InvalidSqlStatementName):
-                    self._statements_known.clear()  # the server has forgotten all of them
+                    self._statements_known.discard(statement)  # the server has forgotten it
                 raise error
         return answers
 

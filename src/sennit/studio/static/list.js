@@ -96,6 +96,7 @@ export class VirtualList extends Component {
   }
 
   #scrolled = () => {
+    if (!this.box.current) return;  // a list that has just gone is told of its last scrolling
     this.#note();
     this.#draw();
   };
