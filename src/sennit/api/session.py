@@ -228,7 +228,7 @@ class Session(SessionCore):
                 erase()
                 if not self._is_committed():
                     return found
-                erase = partial(_given, found)  # a commit has come in between
+                erase = found.copy  # a commit has come in between
             return self.memory.remove_messages(self, found, erase)
 
     def _is_committed(self) -> bool:
@@ -379,7 +379,3 @@ def operation_registry(operations: Any) -> OperationRegistry:
     if not isinstance(operations, OperationRegistry):
         raise InvalidTypeError(f"operations must be an OperationRegistry, got {shown(operations)}.")
     return operations
-
-
-def _given(messages: list[Message]) -> list[Message]:
-    return messages

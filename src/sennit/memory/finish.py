@@ -117,10 +117,8 @@ class Finishing:
         if record.state == "open":
             body: dict[str, Any] = loads(record.body)
             body["result"] = {**body.get("result", {}), "reasons": [reason]}
-            if state == "failed":
-                body.pop(
-                    "digest", None
-                )  # it would quote memories for as long as nobody tries again
+            if state == "failed":  # it would quote memories for as long as nobody tries again
+                body.pop("digest", None)
             change = PutCommit(commit, state, dumps(body), record.version)
             with suppress(ConflictError):  # someone else has got further
                 self._store.write(self._realm.user, session, [change])

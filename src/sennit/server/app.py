@@ -10,6 +10,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp
 
 from sennit.server import (
+    approvals,
     branches,
     files,
     finding,
@@ -42,6 +43,7 @@ _ROOMS = (
     messages,
     places,
     runs,
+    approvals,
     seen,
     learning,
     memories,

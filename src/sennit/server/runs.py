@@ -1,4 +1,4 @@
-"""Runs: started, watched, steered, stopped, gone on with, and decided about."""
+"""Runs: started, watched, steered, stopped and gone on with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from sennit.sessions.runs import BranchRuns
 from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.pending import waiting
 from sennit.turns.request import Request
 
 
@@ -139,31 +138,8 @@ class Steered(Shape):
     """Whether a run takes it in; otherwise it stands on the branch."""
 
 
-class Waiting(Shape):
-    """The tool calls that wait for a person."""
-
-    waiting: list[MessageShape]
-
-
-class Decision(Ask):
-    """Whether a tool call may be made."""
-
-    approve: bool
-    message: str = ""
-    """Why not; the model is told."""
-
-
-class Decided(Shape):
-    """What became of a decision."""
-
-    waiting: int
-    """How many calls still wait."""
-    run: Started | None
-    """The run, if it goes on."""
-
-
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """A run as it was asked for, checked."""
 
     model: str
@@ -184,7 +160,7 @@ class _Plan:
         return ConversationSession(request)
 
 
-def _plan(call: Call, ask: RunAsk) -> _Plan:
+def _plan(call: Call, ask: RunAsk) -> Plan:
     """What is asked for; raises Problem 422 for what is not here."""
     server = call.server
     model = ask.model or next(iter(server.models))
@@ -193,7 +169,7 @@ def _plan(call: Call, ask: RunAsk) -> _Plan:
         raise Problem(422, "model", f"No model {model!r}; there are: {there}.", param="model")
     tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
     remembers = server.settings.memory if ask.memory is UNSET else ask.memory
-    return _Plan(
+    return Plan(
         model,
         tools,
         [MemoryContext(call.caller.client.memory)] if remembers else [],
@@ -210,7 +186,7 @@ async def start(call: Call) -> Started:
     return await _start(call, branch, _plan(call, ask), _said(branch, ask))
 
 
-async def _start(call: Call, branch: Branch, plan: _Plan, say: Message | None) -> Started:
+async def _start(call: Call, branch: Branch, plan: Plan, say: Message | None) -> Started:
     conversation = await plan.conversation(branch)
     event = await call.server.runs.start(conversation, plan.options, plan.streaming, say=say)
     return _started(branch, event)
@@ -361,16 +337,17 @@ async def resume(call: Call) -> Started:
     ask: RunAsk = call.body
     if ask.text is not None or ask.id is not None:
         raise Problem(422, "invalid", "resume goes on and says nothing; start a run for that.")
-    plan = await _as_before(call, branch, ask)
-    return await _go_on(call, plan, await plan.conversation(branch))
+    plan = await as_before(call, branch, ask)
+    return await go_on(call, plan, await plan.conversation(branch))
 
 
-async def _go_on(call: Call, plan: _Plan, conversation: ConversationSession) -> Started:
+async def go_on(call: Call, plan: Plan, conversation: ConversationSession) -> Started:
+    """Let a run go on that was interrupted or waited."""
     event = await call.server.runs.start(conversation, plan.options, plan.streaming, resume=True)
     return _started(conversation.request.branch, event)
 
 
-async def _as_before(call: Call, branch: Branch, ask: RunAsk) -> _Plan:
+async def as_before(call: Call, branch: Branch, ask: RunAsk) -> Plan:
     """The last run again, with the model and the tools it had as far as they are still here."""
     last = await to_thread(BranchRuns(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)
@@ -381,29 +358,6 @@ async def _as_before(call: Call, branch: Branch, ask: RunAsk) -> _Plan:
         had = [name for name in notes.get("tools", ()) if name in server.tools]
         ask = msgspec.structs.replace(ask, tools=had)
     return _plan(call, ask)
-
-
-async def list_waiting(call: Call) -> Waiting:
-    """The tool calls that wait for a person."""
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    found = await to_thread(waiting, branch)
-    return Waiting(waiting=[message_shape(one, branch.index(one.id)) for one in found])
-
-
-async def decide(call: Call) -> Decided:
-    """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
-    given: Decision = call.body
-    branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    plan = await _as_before(call, branch, RunAsk())
-    conversation = await plan.conversation(branch)
-    call_id = call.path["call"]
-    if given.approve:
-        await conversation.approve(call_id, resume=False)
-    else:
-        await conversation.deny(call_id, given.message, resume=False)
-    left = await to_thread(waiting, branch)
-    run = None if left else await _go_on(call, plan, conversation)
-    return Decided(waiting=len(left), run=run)
 
 
 def endpoints() -> list[Endpoint]:
@@ -486,24 +440,6 @@ def endpoints() -> list[Endpoint]:
             summary="Go on with a run that was interrupted",
             body=RunAsk,
             answer=Started,
-            status=202,
-        ),
-        Endpoint(
-            method="GET",
-            path=ONE + "/waiting",
-            handle=list_waiting,
-            scope="read",
-            summary="The tool calls that wait for a person",
-            answer=Waiting,
-        ),
-        Endpoint(
-            method="POST",
-            path=ONE + "/approvals/{call}",
-            handle=decide,
-            scope="run",
-            summary="Allow or refuse a tool call that waits",
-            body=Decision,
-            answer=Decided,
             status=202,
         ),
     ]

@@ -168,7 +168,7 @@ def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> See
 
 
 def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
-    """A message of elsewhere, as it was told: in a line, with its date."""
+    """A message of elsewhere in a line, with its date; of a long one only a part was told."""
     file, _, named = uri.partition("#")
     uid, session = UUID(named), client.memory.realm.session_id(Uri.parse(file).names[0])
     try:

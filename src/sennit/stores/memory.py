@@ -52,6 +52,7 @@ from sennit.stores.records import (
     RunRecord,
     SessionRecord,
     Snapshot,
+    TakeLease,
     Whole,
     Write,
 )
@@ -249,8 +250,9 @@ class MemoryStore:
         ]
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
-        with self._step():
-            return self._kept(owner, session).acquire(branch, holder, ttl)
+        (head,) = self.write(owner, session, [TakeLease(branch, holder, ttl)])
+        assert head.taken is not None
+        return head.taken.lease
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         with self._step():

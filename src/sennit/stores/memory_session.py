@@ -42,7 +42,6 @@ from sennit.stores.records import (
     DescribeSession,
     Head,
     LabelRecord,
-    Lease,
     MessageRecord,
     PutLabels,
     PutRun,
@@ -184,10 +183,6 @@ class MemorySession:
         updated = max(self.session.updated, clock.now_us())
         self.session = replace(self.session, updated=updated)
         return heads
-
-    def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
-        self._branch(branch)
-        return self.log.acquire(branch, holder, ttl)
 
     def _make(self, change: Change) -> Head | None:
         match change:

@@ -22,7 +22,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases, words
-from sennit.stores.base import AFTER_ALL, no_branch, no_session, of_one_piece, session_taken
+from sennit.stores.base import AFTER_ALL, no_session, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.files import (
     KeptFile,
@@ -56,6 +56,7 @@ from sennit.stores.records import (
     RunRecord,
     SessionRecord,
     Snapshot,
+    TakeLease,
     Whole,
     Write,
 )
@@ -318,16 +319,9 @@ class PostgresStore(PostgresMemory):
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
-
-        def acquire(connection: Connection) -> Lease:
-            key = self._lease_key(connection, owner, session, branch)
-            if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
-                raise no_branch(branch)
-            lease = leases.taken(_last_lease(connection, key), branch, holder, ttl)
-            connection.execute(sql.PUT_LEASE, (*key, holder, lease.token, lease.expires))
-            return lease
-
-        return self._database.change(acquire)
+        (head,) = self.write(owner, session, [TakeLease(branch, holder, ttl)])
+        assert head.taken is not None
+        return head.taken.lease
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""

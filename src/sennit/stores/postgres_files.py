@@ -54,7 +54,7 @@ class FileReader:
 
     def by_id(self, owner: Owner, file: UUID) -> FileRecord | None:
         """The file with that id."""
-        found = self._files(owner, sql.FILE_BY_ID, file)
+        found = self.by_ids(owner, [file])
         return found[0] if found else None
 
     def by_ids(self, owner: Owner, ids: list[UUID]) -> list[FileRecord]:
@@ -174,7 +174,7 @@ class FileWriter(FileReader):
             raise path_taken(path)
 
     def _no(self, owner: int, file: UUID) -> int:
-        return self._rows(sql.FILE_BY_ID, owner, file)[0][0]
+        return self._rows(sql.FILES_BY_ID, owner, [file], [file])[0][0]
 
     def _add_version(self, owner: int, file: int, version: VersionRecord) -> None:
         values = (version.number, version.written, version.valid_from, version.body)

@@ -24,7 +24,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.stores import leases, sqlite_words, words
-from sennit.stores.base import AFTER_ALL, no_branch, of_one_piece, session_taken
+from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
 from sennit.stores.records import (
@@ -38,6 +38,7 @@ from sennit.stores.records import (
     RunRecord,
     SessionRecord,
     Snapshot,
+    TakeLease,
     Write,
 )
 from sennit.stores.sql import sqlite as sql
@@ -373,13 +374,9 @@ class SQLiteStore(SQLiteMemory):
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take the lease of a branch for `ttl` microseconds; raises ConflictError if it is held."""
-        with self._leasing((owner, session), branch) as connection:
-            key = self._branch_key(connection, owner, session, branch)
-            if connection.execute(sql.FIND_BRANCH, key).fetchone() is None:
-                raise no_branch(branch)
-            lease = leases.taken(_last_lease(connection, key, branch), branch, holder, ttl)
-            connection.execute(sql.PUT_LEASE, (*key, holder, lease.token, lease.expires))
-            return lease
+        (head,) = self.write(owner, session, [TakeLease(branch, holder, ttl)])
+        assert head.taken is not None
+        return head.taken.lease
 
     def renew(self, owner: Owner, session: UUID, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""

@@ -113,6 +113,9 @@ TAKE: Final = """
     ), journal AS (
         INSERT INTO sennit.journals (owner, session, branch)
         SELECT $1, session, $3 FROM found WHERE journal IS NULL
+    ), touched AS (
+        UPDATE sennit.sessions s SET updated = greatest(s.updated, $5)
+        FROM found WHERE s.owner = $1 AND s.no = found.session
     )
     SELECT f.tail, f.length, f.version, lease.token,
            (SELECT coalesce(max(seq), 0) FROM sennit.events

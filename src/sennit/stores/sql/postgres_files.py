@@ -14,12 +14,6 @@ FIND_FILE: Final = """
     FROM sennit.files f JOIN sennit.versions v
       ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest
     WHERE f.owner = %s AND f.path = %s"""
-FILE_BY_ID: Final = """
-    SELECT f.no, f.id, f.path, f.category, f.created, f.active, v.no, v.number, v.written,
-           v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
-    FROM sennit.files f JOIN sennit.versions v
-      ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest
-    WHERE f.owner = %s AND f.id = %s"""
 FILES_BY_ID: Final = """
     SELECT f.no, f.id, f.path, f.category, f.created, f.active, v.no, v.number, v.written,
            v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced
