@@ -111,6 +111,7 @@ class Driver:
                 self._current = None
             await self._keep_unseen(run)
             await observers.finish()
+            watching.clear()  # they know the run, and it them: so nothing has to look for that
 
     async def _keep_unseen(self, run: Run) -> None:
         """Put on the branch what people said to a run that never began."""
