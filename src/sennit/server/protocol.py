@@ -16,7 +16,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from sennit.messages.codec import dumps
 from sennit.server.problems import Problem
 
-
 _MOST_HELD = 65_536  # bytes
 
 

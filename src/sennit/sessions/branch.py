@@ -57,7 +57,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "version")
+    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "noted", "version")
 
     _session: SessionCore
     _tail: Segment
@@ -65,6 +65,9 @@ class Branch(Progression):
     _grants: Grants
     version: int
     """Which version of it the store has, if there is one."""
+    noted: tuple[int, int] | None
+    """Its last event's number and its last lease's token where they are known, and no run is left;
+    others may have run there since."""
 
     def __init__(
         self,
@@ -89,6 +92,7 @@ class Branch(Progression):
         self._grants = grants
         self._current: Current | None = None
         self.version = 0
+        self.noted = None
 
     @property
     def name(self) -> str:

@@ -48,6 +48,8 @@ from sennit.stores.records import (
     LabelRecord,
     PutRun,
     Snapshot,
+    TakeLease,
+    Taken,
 )
 
 if TYPE_CHECKING:
@@ -134,28 +136,40 @@ class Kept(Element):
         messages: Sequence[Message],
         branches: Sequence[Branch],
         also: Sequence[PutRun | AddEvents] = (),
-    ) -> None:
-        """The same, without blocking the caller's loop, together with what a run has to note."""
+        take: TakeLease | None = None,
+    ) -> Taken | None:
+        """The same, without blocking the caller's loop, together with what a run has to note.
+
+        With a lease to `take` the rest is done only if that is as known; see TakeLease.
+        """
         if self._keeper is None:
             with self.lock:
                 self._log.check(also)
                 self.place(messages, branches)
                 for change in also:
                     self._log.apply(change)
-            return
+            return None
         with self.lock:
             placement = Placement.of(messages, branches, self._messages)
+        taken: Taken | None = None
 
         def apply(heads: list[Head]) -> None:
-            with self.lock:
-                self._apply(placement, heads)
+            nonlocal taken
+            if take is not None:
+                taken = heads.pop(0).taken
+            if taken is None or taken.as_known:
+                with self.lock:
+                    self._apply(placement, heads)
 
+        first = () if take is None else (take,)
         try:
-            await self._keeper.submit((*placement.changes, *also), apply)
+            await self._keeper.submit((*first, *placement.changes, *also), apply)
         except ConflictError:
             await self.arefresh()
             raise
-        self._was_kept(messages, branches)
+        if taken is None or taken.as_known:
+            self._was_kept(messages, branches)
+        return taken
 
     def _apply(self, placement: Placement, heads: list[Head]) -> None:
         """Have in memory what the store has; what others put there meanwhile comes along."""
@@ -315,6 +329,7 @@ class Kept(Element):
             metadata=metadata,
             id=id,
         )
+        branch.noted = (0, 0)
         given = (system, *said) if isinstance(system, Message) else said
         return branch, [message for message in given if message not in self._messages]
 

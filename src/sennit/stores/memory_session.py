@@ -170,7 +170,13 @@ class MemorySession:
     def make(self, changes: Sequence[Change]) -> list[Head]:
         """Make all changes, or take back those already made."""
         try:
-            heads = [head for change in changes if (head := self._make(change)) is not None]
+            heads: list[Head] = []
+            for change in changes:
+                head = self._make(change)
+                if head is not None:
+                    heads.append(head)
+                    if head.taken is not None and not head.taken.as_known:
+                        break
             if any(isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes):
                 self._forget_segments()
         except BaseException:
@@ -264,11 +270,12 @@ class MemorySession:
     def _take(self, change: TakeLease) -> Head:
         branch = self._branch(change.branch)
         last = self.log.leases.get(branch.id)
-        lease = leases.taken(last, branch.id, change.holder, change.ttl)
+        seq, commits = self.log.last_seq(branch.id), len(self.commits.commits)
+        head = Head(branch.id, branch.segment, branch.length, branch.version)
+        lease, as_known = leases.taken_as_known(last, change, head.standing(last, seq, commits))
         self._put(self.log.leases, branch.id, lease)
-        seq, run = self.log.last_seq(branch.id), self.log.last_of(branch.id)
-        taken = Taken(lease, seq, run, len(self.commits.commits))
-        return Head(branch.id, branch.segment, branch.length, branch.version, taken)
+        newest = None if change.known is not None and as_known else self.log.last_of(branch.id)
+        return head.with_taken(Taken(lease, seq, newest, commits, as_known))
 
     def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
         check_fit(branch, segment)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -42,7 +42,7 @@ from sennit.stores.postgres_session import (
     one,
     session_from,
 )
-from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
+from sennit.stores.postgres_usual import Beginning, Taking, Usual, appending, usual_of
 from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (
     AddMessages,
@@ -269,16 +269,19 @@ class PostgresStore(PostgresMemory):
     def _make_usual(
         self, connection: Line, part: Sequence[tuple[Usual, Write]]
     ) -> list[list[Head] | SennitError]:
+        asked = [usual.asked() for usual, _ in part]
         try:
-            answers = connection.ask_each([usual.asked() for usual, _ in part])
+            answers = iter(connection.ask_each([one for each in asked for one in each]))
         except Refused:
             raise _UnusualError from None
         results: list[list[Head] | SennitError] = []
-        for (usual, write), answer in zip(part, answers, strict=True):
-            if answer.ntuples:
-                results.append(usual.heads(answer))
-            elif isinstance(usual, Taking):  # most likely somebody holds it, which is for them
-                results.append(self._made(connection, write))
+        for (usual, write), each in zip(part, asked, strict=True):
+            given = list(islice(answers, len(each)))
+            heads = usual.heads(given)
+            if heads is not None:
+                results.append(heads)
+            elif isinstance(usual, (Taking, Beginning)) and not given[0].ntuples:
+                results.append(self._made(connection, write))  # somebody holds it, most likely
             else:
                 raise _UnusualError
         return results

@@ -48,6 +48,7 @@ from sennit.stores.records import (
     SessionRecord,
     Snapshot,
     TakeLease,
+    Taken,
 )
 from sennit.stores.sql import postgres as sql
 
@@ -167,7 +168,8 @@ class SessionWriter:
                 case DescribeSession():
                     self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():
-                    self._take(change)
+                    if not self._take(change).as_known:
+                        break
         self._drop_unused_segments()
         return self._heads
 
@@ -227,10 +229,11 @@ class SessionWriter:
             self._put(segment, length, change.entries)
             self._run(sql.GROW_BRANCH, (len(numbers), *self._key, change.branch))
 
-    def _take(self, change: TakeLease) -> None:
-        tail, length, version = self._find_branch(change.branch)[5:8]
-        taken = self._journals.take(change, self._commits.last())
-        self._heads.append(Head(change.branch, tail, length, version, taken))
+    def _take(self, change: TakeLease) -> Taken:
+        head = Head(change.branch, *self._find_branch(change.branch)[5:8])
+        taken = self._journals.take(change, head, self._commits.last())
+        self._heads.append(head.with_taken(taken))
+        return taken
 
     def _find_branch(self, uid: UUID) -> tuple[Any, ...]:
         row = self._run(sql.FIND_BRANCH, (*self._key, uid)).fetchone()

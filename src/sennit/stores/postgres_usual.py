@@ -13,8 +13,6 @@ from struct import Struct
 from typing import NamedTuple, Protocol, cast
 from uuid import UUID
 
-import msgspec
-
 from sennit import clock
 from sennit.ids import id_from_bytes
 from sennit.stores.postgres_line import Answer, Line, Packed, Refused, Statement
@@ -22,6 +20,7 @@ from sennit.stores.records import (
     AddEvents,
     AddMessages,
     Append,
+    Change,
     EventRecord,
     Head,
     Lease,
@@ -29,6 +28,7 @@ from sennit.stores.records import (
     PutRun,
     RunRecord,
     RunState,
+    Standing,
     TakeLease,
     Taken,
     Write,
@@ -37,22 +37,22 @@ from sennit.stores.records import (
 from sennit.stores.sql import postgres as sql
 
 _APPEND = Statement("sennit_append", sql.APPEND, parameters=7)
-_TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
-_NOTE = Statement("sennit_note", sql.NOTE, parameters=17)
+_TAKE = Statement("sennit_take", sql.TAKE, parameters=12)
+_NOTE = Statement("sennit_note", sql.NOTE, parameters=18)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
 _BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
 
 
 class Usual(Protocol):
-    """A write that is one statement."""
+    """A write that is one statement, or a few."""
 
-    def asked(self) -> tuple[Statement, Packed]:
-        """The statement, and its values in PostgreSQL's binary form."""
+    def asked(self) -> list[tuple[Statement, Packed]]:
+        """The statements, and their values in PostgreSQL's binary form."""
         ...
 
-    def heads(self, answer: Answer) -> list[Head]:
-        """What the write gives, from the row that the statement gave."""
+    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
+        """What the write gives, from what the statements gave; None if it needs a closer look."""
         ...
 
 
@@ -70,13 +70,13 @@ class Appending(NamedTuple):
     def make(self, line: Line) -> Head | None:
         """Make it; None if it needs a closer look."""
         try:
-            answer = line.ask(*self.asked())
+            heads = self.heads([line.ask(*self.asked()[0])])
         except Refused:
             return None
-        return self.heads(answer)[0] if answer.ntuples else None
+        return heads[0] if heads else None
 
-    def asked(self) -> tuple[Statement, Packed]:
-        return _APPEND, [
+    def asked(self) -> list[tuple[Statement, Packed]]:
+        values: Packed = [
             _bigint.pack(self.now),
             _integer.pack(self.owner),
             self.session.bytes,
@@ -85,9 +85,10 @@ class Appending(NamedTuple):
             _bigint.pack(self.created),
             self.body,
         ]
+        return [(_APPEND, values)]
 
-    def heads(self, answer: Answer) -> list[Head]:
-        return [_head(self.branch, answer)]
+    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
+        return [_head(self.branch, answers[0])] if answers[0].ntuples else None
 
 
 class Taking(NamedTuple):
@@ -99,29 +100,42 @@ class Taking(NamedTuple):
     holder: str
     now: int
     ttl: int
+    known: Standing | None
 
-    def asked(self) -> tuple[Statement, Packed]:
-        return _TAKE, [
+    def asked(self) -> list[tuple[Statement, Packed]]:
+        values: Packed = [
             _integer.pack(self.owner),
             self.session.bytes,
             self.branch.bytes,
             self.holder.encode(),
             _bigint.pack(self.now),
             _bigint.pack(self.ttl),
+            *self._known(),
         ]
+        return [(_TAKE, values)]
 
-    def heads(self, answer: Answer) -> list[Head]:
-        token, seq, commits = (_number(answer, column) for column in range(3, 6))
+    def _known(self) -> Packed:
+        known = self.known
+        if known is None:
+            return [None] * 6
+        counts = (known.version, known.seq, known.token, known.commits)
+        return [known.segment.bytes, _integer.pack(known.length), *map(_bigint.pack, counts)]
+
+    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
+        (answer,) = answers
+        if not answer.ntuples:
+            return None
+        token, seq, commits, so = (_number(answer, column) for column in range(3, 7))
         lease = Lease(self.branch, self.holder, token, self.now + self.ttl)
-        taken = Taken(lease, seq, self._run(answer), commits)
-        return [msgspec.structs.replace(_head(self.branch, answer), taken=taken)]
+        taken = Taken(lease, seq, self._run(answer), commits, bool(so))
+        return [_head(self.branch, answer).with_taken(taken)]
 
     def _run(self, answer: Answer) -> RunRecord | None:
-        uid, state, body = (answer.get_value(0, column) for column in (6, 7, 10))
+        uid, state, body = (answer.get_value(0, column) for column in (7, 8, 11))
         if uid is None or state is None or body is None:
             return None
         stood = cast("RunState", state.decode())
-        times = _number(answer, 8), _number(answer, 9)
+        times = _number(answer, 9), _number(answer, 10)
         return RunRecord(id_from_bytes(uid), self.branch, stood, *times, body)
 
 
@@ -137,9 +151,11 @@ class Noting(NamedTuple):
     put: PutRun | None
     messages: tuple[MessageRecord, ...]
     events: tuple[EventRecord, ...]
+    holder: str | None
+    """Who has to hold the branch, where that is not sure."""
 
-    def asked(self) -> tuple[Statement, Packed]:
-        return _NOTE, [
+    def asked(self) -> list[tuple[Statement, Packed]]:
+        values: Packed = [
             _bigint.pack(self.now),
             _integer.pack(self.owner),
             self.session.bytes,
@@ -153,7 +169,9 @@ class Noting(NamedTuple):
             _packed(_BIGINT, [_bigint.pack(one.seq) for one in self.events]),
             _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
             _packed(_BYTES, [one.body for one in self.events]),
+            None if self.holder is None else self.holder.encode(),
         ]
+        return [(_NOTE, values)]
 
     def _put(self) -> Packed:
         if self.put is None:
@@ -162,20 +180,52 @@ class Noting(NamedTuple):
         times = _bigint.pack(run.created), _bigint.pack(run.updated)
         return [run.state.encode(), *times, run.body, bytes([self.put.release])]
 
-    def heads(self, answer: Answer) -> list[Head]:
+    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
+        (answer,) = answers
+        if not answer.ntuples:
+            return None
         return [_head(self.branch, answer)] if self.messages else []
+
+
+class Beginning(NamedTuple):
+    """Taking a branch together with the first step of a run, which is left out if it was otherwise.
+
+    The lease then has another token or another holder than the step asks for.
+    """
+
+    taking: Taking
+    noting: Noting
+
+    def asked(self) -> list[tuple[Statement, Packed]]:
+        return self.taking.asked() + self.noting.asked()
+
+    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
+        heads = self.taking.heads(answers[:1])
+        if not heads or not heads[0].taken or not heads[0].taken.as_known:
+            return heads
+        noted = self.noting.heads(answers[1:])
+        return None if noted is None else heads + noted
 
 
 def usual_of(write: Write, owner: int) -> Usual | None:
     """The write as one of the usual ones, if it is."""
-    if write.create is not None:
+    if write.create is not None or not write.changes:
         return None
-    match write.changes:
-        case [TakeLease() as take]:
-            key = (owner, write.session, take.branch)
-            return Taking(*key, take.holder, clock.now_us(), take.ttl)
-        case _:
-            return appending(write, owner) or _noting(write, owner)
+    first, *rest = write.changes
+    if not isinstance(first, TakeLease):
+        return appending(write, owner) or _noting(write, owner, write.changes)
+    key = (owner, write.session, first.branch)
+    taking = Taking(*key, first.holder, clock.now_us(), first.ttl, first.known)
+    if not rest:
+        return taking
+    noting = _noting(write, owner, rest, first.holder)
+    return Beginning(taking, noting) if noting is not None and _next(taking, noting) else None
+
+
+def _next(taking: Taking, noting: Noting) -> bool:
+    """Whether a step is taken with the lease that is taken before it."""
+    known = taking.known
+    return known is not None and noting[3:5] == (taking.branch, known.token + 1)
 
 
 def appending(write: Write, owner: int) -> Appending | None:
@@ -189,9 +239,11 @@ def appending(write: Write, owner: int) -> Appending | None:
     )
 
 
-def _noting(write: Write, owner: int) -> Noting | None:
-    """The write as a step of a run, if it is: first what is said, then what is noted of it."""
-    said, messages, rest = None, (), list(write.changes)
+def _noting(
+    write: Write, owner: int, changes: Sequence[Change], holder: str | None = None
+) -> Noting | None:
+    """Changes as a step of a run, if they are: first what is said, then what is noted of it."""
+    said, messages, rest = None, (), list(changes)
     match rest:
         case [AddMessages() as added, Append() as said, *rest]:
             messages = added.messages
@@ -211,7 +263,7 @@ def _noting(write: Write, owner: int) -> Noting | None:
         return None
     put = puts[0] if puts else None
     key = (owner, write.session, branch)
-    return Noting(clock.now_us(), *key, token, run, put, messages, events)
+    return Noting(clock.now_us(), *key, token, run, put, messages, events, holder)
 
 
 def _in_a_row(events: Sequence[EventRecord]) -> bool:

@@ -199,18 +199,18 @@ class SQLiteStore(SQLiteMemory):
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
         with self._writing(aside=True) as connection:
-            number, _ = self._add_session(connection, owner, session)
+            number = self._added_owner(connection, owner)
+            self._add_session(connection, number, session)
             return session_from(session_row(connection, number, session.id))
 
     def _add_session(
-        self, connection: sqlite3.Connection, owner: Owner, session: SessionRecord
-    ) -> tuple[int, bool]:
-        """Add a session unless it is there; gives the owner's number, and whether it was added."""
-        number = self._added_owner(connection, owner)
+        self, connection: sqlite3.Connection, owner: int, session: SessionRecord
+    ) -> int | None:
+        """Add a session; gives its number, or None if it is there already."""
         added = connection.execute(
             sql.ADD_SESSION,
             (
-                number,
+                owner,
                 session.id.bytes,
                 session.key,
                 session.user,
@@ -218,8 +218,8 @@ class SQLiteStore(SQLiteMemory):
                 session.updated,
                 text_of(session.metadata),
             ),
-        )
-        return number, added.rowcount > 0
+        ).fetchone()
+        return added[0] if added else None
 
     def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
         """The session with that id, if the owner has it."""
@@ -350,18 +350,25 @@ class SQLiteStore(SQLiteMemory):
 
     def _writer_for(self, write: Write) -> SessionWriter:
         """What changes the session of a write, with all it knows of it; raises NotFoundError."""
-        if write.create is not None:
-            _, added = self._add_session(self._writer, write.owner, write.create)
-            if not added:
-                raise session_taken(write.session)
         key = (write.owner, write.session)
-        writer = self._writers.get(key)
+        writer = None if write.create else self._writers.get(key)
         if writer is None:
-            owner = self._owner(self._writer, write.owner)
-            session = session_row(self._writer, owner, write.session)[0]
-            writer = SessionWriter(self._writer, owner, session, self._numbers)
+            owner, session = self._place_of(write)
+            empty = write.create is not None
+            writer = SessionWriter(self._writer, owner, session, self._numbers, empty=empty)
             self._writers[key] = writer
         return writer
+
+    def _place_of(self, write: Write) -> tuple[int, int]:
+        """The numbers of a write's owner and session, which is made if it is to be."""
+        if write.create is None:
+            owner = self._owner(self._writer, write.owner)
+            return owner, session_row(self._writer, owner, write.session)[0]
+        owner = self._added_owner(self._writer, write.owner)
+        session = self._add_session(self._writer, owner, write.create)
+        if session is None:
+            raise session_taken(write.session)
+        return owner, session
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""

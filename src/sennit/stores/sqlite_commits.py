@@ -34,6 +34,7 @@ class CommitTable:
     def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
         self._run, self._many = connection.execute, connection.executemany
         self._key = (owner, session)
+        self._last: int | None = None
 
     def all(self) -> CommitsRecord:
         """All of them."""
@@ -48,7 +49,10 @@ class CommitTable:
 
     def last(self) -> int:
         """The number of the last commit; 0 if there is none."""
-        return self._run(sql.LAST_COMMIT, self._key).fetchone()[0]
+        last = self._last
+        if last is None:
+            last = self._last = self._run(sql.LAST_COMMIT, self._key).fetchone()[0]
+        return last
 
     def get(self, number: int) -> CommitRecord:
         """The commit of that number, which is there."""
@@ -94,6 +98,7 @@ class CommitTable:
             raise covered_already(new)
         values = (new.number, new.id.bytes, new.branch.bytes, new.created, new.state, new.body)
         self._run(sql.ADD_COMMIT, (*self._key, *values))
+        self._last = new.number
         self._cover(new)
         for use in change.uses:
             claimed = self._run(sql.CLAIM_USE, (new.number, *self._key, use.bytes))
@@ -137,6 +142,7 @@ class CommitTable:
         """Erase all commits and uses of the session."""
         for statement in (sql.DELETE_ALL_ARCHIVED, sql.DELETE_USES, sql.DELETE_COMMITS):
             self._run(statement, self._key)
+        self._last = 0
 
     def copy(self, found: CommitsRecord) -> None:
         """Take over what another store has."""

@@ -19,6 +19,7 @@ from sennit.stores import leases
 from sennit.stores.records import (
     AddEvents,
     EventRecord,
+    Head,
     JournalRecord,
     Lease,
     PutRun,
@@ -54,10 +55,10 @@ class JournalReader:
 
 @dataclass(slots=True)
 class _Journal:
-    """A branch's journal, and where it ends."""
+    """A branch's journal, who holds the branch, and where it ends."""
 
     key: tuple[int, int]
-    token: int | None
+    lease: Lease | None
     last: int
     runs: dict[int, int]
     """The numbers of the runs that were asked for."""
@@ -76,23 +77,25 @@ class JournalWriter:
         """Keep a run as it is now; raises ConflictError if its lease was lost."""
         journal = self._held(change.run.branch, change.token)
         self._put(journal, change.run)
-        if change.release:
+        if change.release and journal.lease is not None:
             self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
+            journal.lease = leases.ended(journal.lease)
 
-    def take(self, change: TakeLease, commits: int) -> Taken:
-        """Take the lease of a branch; raises ConflictError if it is held."""
+    def take(self, change: TakeLease, head: Head, commits: int) -> Taken:
+        """Take the lease of a branch with that head; raises ConflictError if it is held."""
         key = (self._owner, self._session, change.branch.bytes)
-        row = self._run(sql.FIND_LEASE, key).fetchone()
-        last = None if row is None else Lease(change.branch, *row)
-        lease = leases.taken(last, change.branch, change.holder, change.ttl)
+        journal = self._journal(change.branch)
+        found = head.standing(journal.lease, journal.last, commits)
+        lease, as_known = leases.taken_as_known(journal.lease, change, found)
         self._run(sql.PUT_LEASE, (*key, lease.holder, lease.token, lease.expires))
-        journal = self._known.get(change.branch.int)
-        if journal is None:
-            journal = self._known[change.branch.int] = self._journal(change.branch)
-        journal.token, journal.runs = lease.token, {}  # whoever had it before notes no more
-        rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
-        newest = next(iter(_runs(change.branch, rows)), None)
-        return Taken(lease, journal.last, newest, commits)
+        if not journal.key[1]:
+            journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
+        journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
+        newest = None
+        if change.known is None or not as_known:
+            rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
+            newest = next(iter(_runs(change.branch, rows)), None)
+        return Taken(lease, journal.last, newest, commits, as_known)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)
@@ -127,22 +130,30 @@ class JournalWriter:
 
     def _held(self, branch: UUID, token: int) -> _Journal:
         """The journal of a branch; raises ConflictError if the token is not the last one."""
-        journal = self._known.get(branch.int)
-        if journal is None:
-            journal = self._known[branch.int] = self._journal(branch)
-        if journal.token != token:
+        journal = self._journal(branch)
+        if journal.lease is None or journal.lease.token != token:
             raise lost_lease(branch)
         return journal
 
     def _journal(self, branch: UUID) -> _Journal:
+        found = self._known.get(branch.int)
+        if found is None:
+            found = self._known[branch.int] = self._read(branch)
+        return found
+
+    def _read(self, branch: UUID) -> _Journal:
         key = (self._owner, self._session, branch.bytes)
         lease = self._run(sql.FIND_LEASE, key).fetchone()
         row = self._run(sql.FIND_JOURNAL, key).fetchone()
         if row is None and lease is not None:
             row = self._run(sql.ADD_JOURNAL, key).fetchone()
-        found = (self._owner, row[0] if row else 0)
+        found = (self._owner, row[0] if row else 0)  # 0 is no journal
         last = self._run(sql.LAST_EVENT, found).fetchone()[0]
-        return _Journal(found, lease[1] if lease else None, last, {})
+        return _Journal(found, Lease(branch, *lease) if lease else None, last, {})
+
+    def begin(self, branch: UUID) -> None:
+        """Know that nothing was noted on a branch yet, which has just been added."""
+        self._known[branch.int] = _Journal((self._owner, 0), None, 0, {})
 
     def _number(self, journal: _Journal, run: UUID) -> int | None:
         number = journal.runs.get(run.int)

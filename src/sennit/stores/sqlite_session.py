@@ -45,6 +45,7 @@ from sennit.stores.records import (
     RemoveMessages,
     SegmentRecord,
     TakeLease,
+    Taken,
     usual,
 )
 from sennit.stores.sql import sqlite as sql
@@ -75,8 +76,15 @@ class SessionWriter:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, owner: int, session: int, numbers: Iterator[int]
+        self,
+        connection: sqlite3.Connection,
+        owner: int,
+        session: int,
+        numbers: Iterator[int],
+        *,
+        empty: bool = False,
     ) -> None:
+        """An `empty` session has just been added, so nothing has to be looked for in it."""
         self._connection = connection
         self._run = connection.execute
         self._many = connection.executemany
@@ -89,6 +97,7 @@ class SessionWriter:
         self._messages: list[tuple[object, ...]] = []  # rows that are not written down yet
         self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
+        self._empty = empty  # whether there is certainly no branch yet
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
         self._labels = LabelTable(connection, owner, session)
@@ -105,7 +114,8 @@ class SessionWriter:
             elif isinstance(change, Append):
                 self._append(change)
             elif isinstance(change, TakeLease):
-                self._heads.append(self._take(change))
+                if not self._take(change).as_known:
+                    break
             elif isinstance(change, PutRun):
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
@@ -152,11 +162,13 @@ class SessionWriter:
                 self._journals.forget_messages(change.messages)
         self._write_down()
 
-    def _take(self, change: TakeLease) -> Head:
+    def _take(self, change: TakeLease) -> Taken:
         """Take the lease of a branch; raises ConflictError if it is held."""
         tail = self._tail(change.branch)
-        taken = self._journals.take(change, self._commits.last())
-        return Head(change.branch, tail.name, tail.length, tail.version, taken)
+        head = Head(change.branch, tail.name, tail.length, tail.version)
+        taken = self._journals.take(change, head, self._commits.last())
+        self._heads.append(head.with_taken(taken))
+        return taken
 
     def forget_lease(self, branch: UUID) -> None:
         """Look again who holds a branch before something is noted there."""
@@ -275,7 +287,8 @@ class SessionWriter:
         branch, segment = change.branch, change.segment
         check_fit(branch, segment)
         key = (self._owner, self._session)
-        like = self._run(sql.BRANCHES_LIKE, (*key, branch.id.bytes, branch.name)).fetchall()
+        alike = (*key, branch.id.bytes, branch.name)
+        like = [] if self._empty else self._run(sql.BRANCHES_LIKE, alike).fetchall()
         if like:
             same = (branch.id.bytes, branch.name, self._segment(segment.id))
             if like == [same]:
@@ -297,6 +310,9 @@ class SessionWriter:
                 text_of(branch.metadata),
             ),
         )
+        self._empty = False
+        self._tails[branch.id.int] = _Tail(branch.id, number, segment.id, length, 0)
+        self._journals.begin(branch.id)
 
     def _segment(self, uid: UUID) -> int | None:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()
@@ -313,7 +329,7 @@ class SessionWriter:
     def _base(self, segment: SegmentRecord) -> int | None:
         """The number of what a new segment builds on, if it fits there."""
         self._write_down()  # it may build on one that has just been added
-        if self._segment(segment.id) is not None:
+        if not self._empty and self._segment(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
         base, below = None, 0
         if segment.base is not None:

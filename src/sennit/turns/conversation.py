@@ -29,7 +29,7 @@ from sennit.turns.driver import Driver
 from sennit.turns.events import AnyEvent
 from sennit.turns.joining import Joined
 from sennit.turns.journal import Publish
-from sennit.turns.loop import NOTHING, hold_and_run
+from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
@@ -37,7 +37,7 @@ from sennit.turns.pending import pending_call, waiting
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, replay, shown_after, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Notice, Return
+from sennit.turns.returns import NOTHING, Notice, Return
 from sennit.turns.run import CancelMode, Run
 from sennit.turns.special import SpecialTurn
 from sennit.turns.sync import run_now, watching

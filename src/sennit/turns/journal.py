@@ -19,6 +19,7 @@ from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, to_record
+from sennit.turns.hold import Held, OtherwiseError
 
 Publish = Callable[[list[AnyEvent]], None]
 
@@ -45,8 +46,8 @@ class _Batch:
 class Journal:
     """The notes of one run."""
 
-    def __init__(self, runs: BranchRuns, token: int, publish: Publish) -> None:
-        self._runs, self._token, self._publish = runs, token, publish
+    def __init__(self, runs: BranchRuns, held: Held, publish: Publish) -> None:
+        self._runs, self._held, self._publish = runs, held, publish
         self._durable = runs.durable
         self._batches: list[_Batch] = []
         self._pump: Task[None] | None = None
@@ -74,7 +75,7 @@ class Journal:
 
         It is written with what was noted last, or with what is noted next.
         """
-        change = {run.id: PutRun(run, self._token, release)}
+        change = {run.id: PutRun(run, self._held.lease.token, release)}
         if not self._durable:
             self._write_now(_Batch(records=change))
         elif self._batches:
@@ -132,16 +133,18 @@ class Journal:
             await self._written(batch, changes)
 
     async def _written(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
-        if batch.rewrite is None:
-            await self._runs.write(batch.messages, changes)
-        else:
+        if batch.rewrite is not None:
             await to_thread(self._runs.rewrite, batch.rewrite, changes)
+            return
+        taken = await self._runs.write(batch.messages, changes, self._held.take)
+        if taken is not None and not self._held.has(taken):
+            raise OtherwiseError
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
         changes: list[PutRun | AddEvents] = [*batch.records.values()]
         if batch.events:
             told = tuple(map(to_record, batch.events))
-            changes.append(AddEvents(self._runs.branch.id, told, self._token))
+            changes.append(AddEvents(self._runs.branch.id, told, self._held.lease.token))
         return changes
 
 

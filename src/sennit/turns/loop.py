@@ -20,19 +20,16 @@ from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
-from sennit.turns.hold import held
+from sennit.turns.hold import Held, held, taken
 from sennit.turns.joining import running_here
 from sennit.turns.patience import undisturbed
 from sennit.turns.policies import pass_reply
-from sennit.turns.returns import Notice, Return
+from sennit.turns.returns import MOVED, NOTHING, Notice, Return
 from sennit.turns.room import greet, make_room
 from sennit.turns.run import Run
 from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
 from sennit.turns.tools import drain
 from sennit.turns.watched import watched
-
-MOVED = Notice("error", "moved", "Someone else has said something on this branch meanwhile.")
-NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interrupted.")
 
 
 async def turns(run: Run) -> Stop:
@@ -96,16 +93,15 @@ async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
 
 async def _hold_and_run(run: Run, resume: bool) -> Return:
     try:
-        async with held(run.runs, run.holder) as found:
-            if resume and (found.left is None or found.left.record.id != run.id):
-                return run.refuse("invalid", NOTHING)
-            if run.aim.at not in (None, run.request.branch.tail.total):
-                return run.refuse("invalid", MOVED)
+        async with held(run.runs, run.holder, presuming=not resume) as found:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
             with running_here(run.runs.place):
-                run.begin(found)
-                return await carry_out(run)
+                while (why := _misfit(run, found, resume)) is None:
+                    run.begin(found)
+                    if (result := await carry_out(run, found)) is not None:
+                        return result
+                return run.refuse("invalid", why)
     except ConflictError as error:
         return run.refuse("invalid", Notice("error", "busy", str(error)))
     except SennitError as error:
@@ -113,11 +109,22 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))
 
 
-async def carry_out(run: Run) -> Return:
-    """Run to the end, whatever it is, and tell it once."""
+def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
+    """Why a run does not fit a branch as it was found."""
+    if resume and (found.left is None or found.left.record.id != run.id):
+        return NOTHING
+    return None if run.aim.at in (None, run.request.branch.tail.total) else MOVED
+
+
+async def carry_out(run: Run, found: Held) -> Return | None:
+    """Run to the end, whatever it is, and tell it once; None if it has to be begun again."""
     try:
+        if not await taken(run.runs, found, run.settle):
+            return None
         return await run.end(await _stopped(run))
     except CancelledError:
+        if found.take is not None:  # it was never begun
+            raise
         result = await undisturbed(run.end(run.interrupted()))
         if run.cancelled_here:
             return result

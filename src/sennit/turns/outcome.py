@@ -119,7 +119,7 @@ async def _put_alone(outcome: Outcome, branch: Branch, publish: Publish) -> None
     runs = BranchRuns(branch)
     async with held(runs, new_holder()) as found:
         outcome.check(branch)
-        journal = Journal(runs, found.lease.token, publish)
+        journal = Journal(runs, found, publish)
         if found.left is None:  # a run that waits, or was interrupted, stays the last one
             run_id = outcome.result.run_id or new_id()
             now, body = clock.now_us(), dumps({"after": found.seq})

@@ -123,8 +123,9 @@ class Run:
         one, that one is over: what it was saying is kept as far as it came.
         """
         left, self._held, self._begun = held.left, held, True
-        self.journal = Journal(self.runs, held.lease.token, self.publish)
+        self.journal = Journal(self.runs, held, self.publish)
         self._seq = self._after = held.seq
+        self._said = []
         self._resumed = resumed = left is not None and left.record.id == self.id
         if left is not None:
             self.started, self.decided, self.returned = left.started, left.decided, left.returned
@@ -426,6 +427,8 @@ class Run:
         try:
             await self.settle()
             self._held.released = True
+            if self._result.stop_reason != "suspended":
+                self.runs.ended(self._seq, self._held.lease)
         except SennitError as error:  # such as a lost lease: nobody but us can know
             if self._result.stop_reason != "error" or self._result.error is not error:
                 self._result = self._failed_at_last(self._result, error)

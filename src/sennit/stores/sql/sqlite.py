@@ -8,7 +8,7 @@ ADD_OWNER = "INSERT INTO owners (tenant, kind, name) VALUES (?, ?, ?) RETURNING 
 
 ADD_SESSION = """
     INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, id) DO NOTHING"""
+    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, id) DO NOTHING RETURNING no"""
 FIND_SESSION = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = ? AND id = ?"""
