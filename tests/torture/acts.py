@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sennit import (
+    Branch,
     Client,
     InstructionContent,
     Message,
@@ -40,6 +41,7 @@ from sennit.stores.records import (
     Lease,
     PutRun,
     RunRecord,
+    Standing,
     TakeLease,
     Write,
 )
@@ -208,11 +210,12 @@ def _release(client: Client, session: Session) -> None:
     client._store.release(client._owner, session.id, lease)
 
 
-def noted(session: Session) -> tuple[Change, ...]:
-    """A step of a run on the branch that is held."""
-    message, branch = instruction("noted"), session.default_branch
+def noted(branch: Branch, after: int) -> tuple[Change, ...]:
+    """A step of a run on a branch that is held, or about to be."""
+    message = instruction("noted")
     run = RunRecord(ids.new_id(), branch.id, "running", 1, 2, b"{}")
-    events = tuple(EventRecord(seq, run.id, message.id, b'["text","knot"]') for seq in (3, 4))
+    numbers = (after + 1, after + 2)
+    events = tuple(EventRecord(seq, run.id, message.id, b'["text","knot"]') for seq in numbers)
     return (
         AddMessages((message_record(message),)),
         Append(branch.id, (message.id,)),
@@ -221,14 +224,21 @@ def noted(session: Session) -> tuple[Change, ...]:
     )
 
 
+def begun(branch: Branch) -> tuple[Change, ...]:
+    """The first step of a run, which takes its branch."""
+    tail, commits = branch.tail, branch.session.archives.number
+    known = Standing(tail.id, len(tail), branch.version, seq=0, token=0, commits=commits)
+    return TakeLease(branch.id, "holder", HOUR, known), *noted(branch, 0)
+
+
 def _note(client: Client, session: Session) -> None:
-    client._store.write(client._owner, session.id, noted(session))
+    client._store.write(client._owner, session.id, noted(session.default_branch, 2))
 
 
 def _write_group_of_runs(client: Client, session: Session) -> None:
-    take = TakeLease(session.get_branch("side").id, "holder", HOUR)
-    steps = [Write(client._owner, session.id, changes) for changes in (noted(session), (take,))]
-    client._store.write_many([*steps, *group(client, session)])
+    steps = (noted(session.default_branch, 2), begun(session.get_branch("side")))
+    writes = [Write(client._owner, session.id, changes) for changes in steps]
+    client._store.write_many([*writes, *group(client, session)])
 
 
 def _use(client: Client, session: Session) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
+import msgspec
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -45,8 +46,10 @@ from sennit.stores.records import (
     EventRecord,
     Lease,
     MessageRecord,
+    Owner,
     PutRun,
     RunRecord,
+    Standing,
     TakeLease,
     Write,
 )
@@ -80,10 +83,16 @@ class RunStep:
     off: int
     """How far the events are from where they should be."""
 
-    def changes(self, branch: UUID, last: int, token: int) -> tuple[Change, ...]:
-        """The same for a store; `last` is the number of the last event."""
+    def changes(self, branch: UUID, known: Standing, token: int) -> tuple[Change, ...]:
+        """The same for a store, where `known` is how the branch stood before all steps."""
         if self.kind == "take":
             return (TakeLease(branch, self.holder, 3 * SECOND),)
+        if self.kind == "begin":
+            take = TakeLease(branch, self.holder, 3 * SECOND, known)
+            return (take, *self._noted(branch, known.seq, known.token + 1))
+        return self._noted(branch, known.seq, token)
+
+    def _noted(self, branch: UUID, last: int, token: int) -> tuple[Change, ...]:
         said = [self._message(at) for at in range(self.messages)]
         uids = tuple(one.id for one in said)
         changes: list[Change] = [AddMessages(tuple(said)), Append(branch, uids)] if said else []
@@ -108,7 +117,7 @@ class RunStep:
 
 run_steps = st.builds(
     RunStep,
-    kind=st.sampled_from(["take", "note", "note", "say"]),
+    kind=st.sampled_from(["take", "begin", "begin", "note", "note", "say"]),
     holder=st.sampled_from("ab"),
     messages=st.integers(0, 2),
     events=st.integers(0, 2),
@@ -176,6 +185,21 @@ class Side:
         if (who, key) not in self.held:
             self.held[who, key] = self.clients[who].session(key)
         return self.held[who, key]
+
+    def standing(self, key: str, owner: Owner, session: UUID, branch: UUID) -> Standing | None:
+        """How a branch stands, as far as the leases go that were taken here; None if it is gone."""
+        try:
+            found = self.store.load(owner, session)
+        except NotFoundError:
+            return None
+        commits = len(self.store.archived(owner, session, 0))
+        seq = self.store.last_event(owner, session, branch)
+        taken = [one.token for name, one in self.leases.items() if f"{key} {branch} " in name]
+        for one in found.branches:
+            if one.id == branch:
+                counts = (one.length, one.version, seq, max(taken, default=0), commits)
+                return Standing(one.segment, *counts)
+        return None
 
 
 class Kit:
@@ -440,20 +464,19 @@ class Lockstep(RuleBasedStateMachine):
     def steps_of_runs(self, who: int, key: str, branch: int, steps: list[RunStep]) -> None:
         def act(side: Side) -> Any:
             session, owner = side.session(who, key), side.clients[who]._owner
-            known = sorted(branch.name for branch in session.branches)
-            if not known:
+            names = sorted(branch.name for branch in session.branches)
+            if not names:
                 return None
-            chosen = session.get_branch(known[branch % len(known)]).id
+            chosen = session.get_branch(names[branch % len(names)]).id
             at = (owner, session.id, chosen)
-            try:
-                seq = side.store.last_event(*at)
-            except NotFoundError:
+            known = side.standing(key, owner, session.id, chosen)
+            if known is None:
                 return None
             changes: list[tuple[Change, ...]] = []
             for step in steps:
                 had = side.leases.get(f"{key} {chosen} {step.holder}")
-                changes.append(step.changes(chosen, seq, had.token if had else 0))
-                seq += step.events
+                changes.append(step.changes(chosen, known, had.token if had else 0))
+                known = msgspec.structs.replace(known, seq=known.seq + step.events)
             writes = [Write(owner, session.id, one) for one in changes]
             found = side.store.write_many(writes)
             for step, heads in zip(steps, found, strict=True):

@@ -25,6 +25,7 @@ from sennit.stores.base import Store
 from sennit.testing.conformance import (
     appends,
     atomic,
+    beginnings,
     branches,
     closing,
     commits,
@@ -82,6 +83,7 @@ _MODULES = (
     rewrites,
     refreshing,
     atomic,
+    beginnings,
     owners,
     search,
     leases,

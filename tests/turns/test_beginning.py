@@ -1,0 +1,188 @@
+"""How a run begins on a store: with its first words, unless somebody else was there since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from threading import Event
+from typing import Any
+
+import pytest
+
+from sennit import Client, ConflictError, SennitError
+from sennit.sessions.runs import BranchRuns
+from sennit.stores.base import Store
+from sennit.stores.records import Head, TakeLease, Write
+from sennit.testing import ScriptedModel
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.returns import Return
+from tests.talking import in_short
+from tests.torture.ground import opened
+
+pytest_plugins = ("tests.durable",)
+_TTL = 60_000_000
+
+
+@pytest.fixture
+def clients(address: str) -> Generator[tuple[Client, Client]]:
+    """Two programs on one store."""
+    with opened(address) as one, opened(address) as other:
+        yield one, other
+
+
+class Talk:
+    """A conversation of one program."""
+
+    def __init__(self, client: Client, *replies: str) -> None:
+        self.session = client.session("chat", resources="*")
+        self.branch = self.session.default_branch
+        self.model = ScriptedModel(list(replies))
+        self.conversation: ConversationSession = self.session.conversation(
+            self.branch, model=self.model
+        )
+
+    def say(self, text: str, at: int | None = None) -> Return:
+        return asyncio.run(self.conversation.say(text, at=at))
+
+    @property
+    def said(self) -> list[str]:
+        self.session.refresh()
+        return [in_short(message) for message in self.branch.messages]
+
+
+class Slow:
+    """A store's group writes, the next of which waits until it is let go."""
+
+    def __init__(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.began, self.go, self.groups = Event(), Event(), list[Sequence[Write]]()
+        store: Store = client._store
+        write_many = store.write_many
+
+        def slow(writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+            self.groups.append(writes)
+            self.began.set()
+            self.go.wait(30)
+            return write_many(writes)
+
+        monkeypatch.setattr(store, "write_many", slow)
+
+
+def first(group: Sequence[Write]) -> Any:
+    return group[0].changes[0]
+
+
+def test_a_run_that_nobody_interferes_with_is_written_in_two_steps(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(clients[0], "One.", "Two.")
+    counted = Slow(clients[0], monkeypatch)
+    counted.go.set()
+    for text in ("First?", "Second?"):
+        assert talk.say(text).stop_reason == "stable"
+    assert len(counted.groups) == 4
+    assert isinstance(first(counted.groups[0]), TakeLease)
+    assert isinstance(first(counted.groups[2]), TakeLease)
+
+
+def test_programs_that_take_turns_hear_each_other(clients: tuple[Client, Client]) -> None:
+    one, other = Talk(clients[0], "a", "c"), Talk(clients[1], "b", "d")
+    for talk, text in ((one, "1"), (other, "2"), (one, "3"), (other, "4")):
+        assert talk.say(text).stop_reason == "stable"
+    expected = ["user 1", "says a", "user 2", "says b", "user 3", "says c", "user 4", "says d"]
+    assert one.said == other.said == expected
+    asked = one.model.requests[-1].messages
+    assert [message["content"] for message in asked] == ["1", "a", "2", "b", "3"]
+
+
+def test_what_somebody_said_meanwhile_is_shown_to_the_model(
+    clients: tuple[Client, Client],
+) -> None:
+    one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
+    one.say("1")
+    other.session.refresh()
+    other.session.add_message("user", "by the way", branches=other.branch)
+    assert one.say("2").stop_reason == "stable"
+    asked = one.model.requests[-1].messages
+    assert [message["content"] for message in asked] == ["1", "a", "by the way", "2"]
+
+
+def test_a_run_that_was_to_begin_elsewhere_is_refused_and_says_nothing(
+    clients: tuple[Client, Client],
+) -> None:
+    one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
+    one.say("1")
+    other.session.refresh()
+    other.session.add_message("user", "by the way", branches=other.branch)
+    refused = one.say("2", at=2)
+    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "moved")
+    assert one.said == ["user 1", "says a", "user by the way"]
+    assert one.say("2", at=3).stop_reason == "stable"  # the branch is free
+
+
+def test_a_branch_that_another_program_holds_is_refused(clients: tuple[Client, Client]) -> None:
+    one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
+    one.say("1")
+    runs = BranchRuns(other.branch)
+    lease = runs.acquire("elsewhere/1/x", _TTL)
+    refused = one.say("2")
+    assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
+    assert one.said == ["user 1", "says a"]
+    runs.release(lease)
+    assert one.say("2").stop_reason == "stable"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "somebody spoke"])
+def test_a_run_cancelled_while_it_begins_leaves_the_branch_free(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
+    one.say("1")
+    if elsewhere:
+        other.session.refresh()
+        other.session.add_message("user", "by the way", branches=other.branch)
+    slow = Slow(clients[0], monkeypatch)
+
+    async def cancelled() -> Return:
+        saying = asyncio.create_task(one.conversation.say("2"))
+        await asyncio.to_thread(slow.began.wait, 30)
+        one.conversation.cancel()
+        slow.go.set()
+        return await saying
+
+    result = asyncio.run(cancelled())
+    assert result.stop_reason == "cancelled"
+    known = ["user 1", "says a"]
+    assert one.said == ([*known, "user by the way"] if elsewhere else [*known, "user 2"])
+    BranchRuns(other.branch).release(BranchRuns(other.branch).acquire("other", _TTL))
+    assert one.say("3").stop_reason == "stable"
+
+
+def test_two_runs_begun_at_once_are_kept_apart(clients: tuple[Client, Client]) -> None:
+    one = Talk(clients[0], "a", "b", "c")
+    one.say("1")
+    twin: ConversationSession = one.session.conversation(one.branch, model=one.model)
+
+    async def both() -> list[Return]:
+        return list(await asyncio.gather(one.conversation.say("2"), twin.say("3")))
+
+    ends = sorted(str(result.stop_reason) for result in asyncio.run(both()))
+    assert ends == ["invalid", "stable"]
+    assert len(one.said) == 4
+
+
+def test_a_store_that_refuses_the_beginning_refuses_the_run(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Talk(clients[0], "a", "b")
+    one.say("1")
+    store: Store = clients[0]._store
+    failed = ConflictError("no")
+
+    def refuse(writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+        return [failed] * len(writes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_many", refuse)
+        assert one.say("2").stop_reason == "invalid"
+    assert one.said == ["user 1", "says a"]
+    assert one.say("2").stop_reason == "stable"
