@@ -77,7 +77,7 @@ class BranchRecord:
     capabilities: frozenset[str]
     metadata: dict[str, Any]
     version: int = 0
-    """Counts every change of it except appends, which `length` shows."""
+    """Counts every change of it but those that a list of branches shows: appends, another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +139,13 @@ class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
     def segments(self) -> tuple[SegmentRecord, ...]:
         """All new segments, from below."""
         return () if self.segment is None else (self.segment, *self.above)
+
+
+class RenameBranch(msgspec.Struct, frozen=True, gc=False):
+    """Give a branch another name, whatever else has changed; refused if another branch has it."""
+
+    branch: UUID
+    name: str
 
 
 class RemoveBranch(msgspec.Struct, frozen=True, gc=False):
@@ -244,6 +251,7 @@ Change: TypeAlias = (
     | Append
     | AddBranch
     | ChangeBranch
+    | RenameBranch
     | RemoveBranch
     | RemoveMessages
     | PutRun

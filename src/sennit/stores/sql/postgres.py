@@ -326,6 +326,8 @@ TOUCH_BRANCHES: Final = """
 FORGET_SYSTEM: Final = """
     UPDATE sennit.branches SET system = NULL
     WHERE owner = %s AND session = %s AND system = ANY (%s)"""
+RENAME_BRANCH: Final = """
+    UPDATE sennit.branches SET name = %s WHERE owner = %s AND session = %s AND id = %s"""
 DELETE_BRANCH: Final = """
     DELETE FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
 

@@ -109,6 +109,7 @@ CHANGE_BRANCH = """
     UPDATE branches SET system = ?, segment = ?, length = ?, resources = ?, capabilities = ?,
                         version = version + 1
     WHERE owner = ? AND session = ? AND id = ?"""
+RENAME_BRANCH = "UPDATE branches SET name = ? WHERE owner = ? AND session = ? AND id = ?"
 DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?"
 DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
 
