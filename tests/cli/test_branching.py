@@ -93,7 +93,7 @@ def test_two_branches_are_compared(store: str) -> None:
         (["fork", "rope", "--name", "main"], "There is already a branch named 'main'"),
         (["rename", "rope", "main", "other"], "fork it under the name 'other' instead"),
         (["rename", "rope", "mian", "other"], "There is no branch 'mian'. Did you mean main?"),
-        (["rename", "rope", "main", ""], "A name must not be empty"),
+        (["rename", "rope", "main", ""], "A branch's name must not be empty"),
         (["diff", "rope", "main", "mian"], "There is no branch 'mian'. Did you mean main?"),
     ],
 )

@@ -145,7 +145,9 @@ class Braid(Kept):
         keeps its name: it is where all goes that names no branch.
         """
         with self.lock:
-            found, chosen = self.get_branch(branch), _checked(name)
+            found, chosen = self.get_branch(branch), text(name, "A branch's name")
+            if not chosen:
+                raise ValidationError("A branch's name must not be empty; say what to call it.")
             if found.name == DEFAULT_BRANCH != chosen:
                 raise ValidationError(
                     f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
@@ -289,7 +291,7 @@ class Braid(Kept):
     def _free_name(self, name: str | None, stem: str) -> str:
         """`name` if it is free, or the next free automatic one."""
         if name is not None:
-            chosen = _checked(name)
+            chosen = text(checked_name(name), "A branch's name")
             self._refuse_taken(chosen)
             return chosen
         number = self._numbers.get(stem, 0) + 1
@@ -344,8 +346,3 @@ class Braid(Kept):
     aremove_branch = async_twin(remove_branch)
     arename_branch = async_twin(rename_branch)
     aset_branch_system = async_twin(set_branch_system)
-
-
-def _checked(name: str) -> str:
-    """A name that a branch may have; raises ValidationError."""
-    return text(checked_name(name), "A branch's name")
