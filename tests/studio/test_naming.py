@@ -71,6 +71,9 @@ def test_a_session_gets_a_name_and_loses_it_again(server: Running, open_studio: 
         expect(listed).to_have_text("Knots for <i>beginners</i>")
         expect(studio.page).to_have_title("Knots for <i>beginners</i> · Sennit")
         studio.page.reload()
+    studio.page.locator("#search").fill("for <I>")
+    expect(studio.page.locator(".session .title")).to_have_count(1)
+    studio.page.locator("#search").fill("")
     noted = {"kept": [1, 2], "title": "Knots for <i>beginners</i>"}
     assert server.get(f"/api/sessions/{session}").json()["metadata"] == noted
     studio.rename("Name this session", "", was="Knots for <i>beginners</i>")

@@ -69,7 +69,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
     def list_sessions(
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
-        """Sessions, the one changed last first; `before` is the last one of the page before."""
+        """Sessions, the one changed last first; `before` is the last one of the page before.
+
+        What they are to contain is a part of their key, or of a text "title" in their metadata.
+        """
         ...
 
     def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
