@@ -155,6 +155,7 @@ def test_a_renamed_branch_is_found_under_its_new_name_alone() -> None:
         ("other", ExistsError, "already a branch named 'other'; choose another"),
         ("", ValidationError, "must not be empty"),
         ("a\0b", ValidationError, "NUL character at position 1"),
+        ("ö" * 1001, ValidationError, "may have 2000 bytes, got 2002: 'öö"),
         ("\ud800", ValidationError, "lone surrogate"),
         (None, InvalidTypeError, "must be a string, got None"),
         (7, InvalidTypeError, "must be a string"),

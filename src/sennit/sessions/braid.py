@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit import clock
-from sennit.containers.element import Ref, checked_name, key_of
+from sennit.containers.element import Ref, key_of
 from sennit.containers.flow import Flow
 from sennit.errors import (
     ExistsError,
@@ -28,7 +28,6 @@ from sennit.errors import (
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.messages.plain import text
 from sennit.sessions.access import (
     Capabilities,
     Grants,
@@ -41,7 +40,7 @@ from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import RemoveBranch
+from sennit.stores.records import RemoveBranch, branch_name
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -145,9 +144,7 @@ class Braid(Kept):
         keeps its name: it is where all goes that names no branch.
         """
         with self.lock:
-            found, chosen = self.get_branch(branch), text(name, "A branch's name")
-            if not chosen:
-                raise ValidationError("A branch's name must not be empty; say what to call it.")
+            found, chosen = self.get_branch(branch), branch_name(name)
             if found.name == DEFAULT_BRANCH != chosen:
                 raise ValidationError(
                     f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
@@ -291,7 +288,7 @@ class Braid(Kept):
     def _free_name(self, name: str | None, stem: str) -> str:
         """`name` if it is free, or the next free automatic one."""
         if name is not None:
-            chosen = text(checked_name(name), "A branch's name")
+            chosen = branch_name(name)
             self._refuse_taken(chosen)
             return chosen
         number = self._numbers.get(stem, 0) + 1

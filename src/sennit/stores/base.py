@@ -31,6 +31,7 @@ from sennit.errors import (
     SennitError,
     StoreError,
     ValidationError,
+    shown,
 )
 from sennit.stores.files import FileStore
 from sennit.stores.hits import WordStore
@@ -205,7 +206,7 @@ def branch_taken(branch: BranchRecord) -> ExistsError:
 
 def name_taken(name: str) -> ExistsError:
     """The error for a name that another branch has."""
-    return ExistsError(f"There is already a branch named {name!r}; choose another name.")
+    return ExistsError(f"There is already a branch named {shown(name)}; choose another name.")
 
 
 def changed_meanwhile(branch: BranchRecord) -> ConflictError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha512
 
 from sennit.errors import (
     ConflictError,
@@ -15,6 +16,7 @@ from sennit.errors import (
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records import (
+    LONGEST_NAME,
     AddBranch,
     Append,
     BranchRecord,
@@ -87,7 +89,8 @@ def branches_created_at_one_moment_are_given_by_id(store: Store) -> None:
 
 def branch_names_may_hold_anything(store: Store) -> None:
     scene = Scene(store)
-    names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", "x" * 1000, "%_*?"]
+    long = "".join(sha512(f"{n}".encode()).hexdigest() for n in range(16))[:LONGEST_NAME]
+    names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", long, "%_*?"]
     for name in names:
         scene.branch(name, f"on {name}")
     for name in names:
