@@ -142,6 +142,7 @@ def test_a_renamed_branch_is_found_under_its_new_name_alone() -> None:
     with pytest.raises(NotFoundError):
         session.get_branch("fork")
     assert [point.branch_name for point in deeper.lineage()] == ["a better try", "main"]
+    assert (deeper.forked_from, main.forked_from) == (deeper.lineage()[0], None)
     assert deeper.metadata["forked_from"]["branch_name"] == "fork"  # as it was then
     assert session.create_branch("fork").name == "fork"
     fork.rename("a better try")
