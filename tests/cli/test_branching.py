@@ -1,4 +1,4 @@
-"""`sennit fork` and `diff`."""
+"""`sennit fork`, `rename` and `diff`."""
 
 from __future__ import annotations
 
@@ -57,6 +57,14 @@ def test_a_fork_by_the_id_of_a_message_keeps_the_system_message(store: str) -> N
     assert made["messages"] == 2
 
 
+def test_a_branch_is_renamed(store: str) -> None:
+    fork = told(store, "fork", "rope", "--name", "other")
+    assert run(store, "rename", "rope", "other", "the\x1bnext").stdout == "other is now thenext.\n"
+    done = {"session": "rope", "branch": "sheet bends", "id": fork["id"], "was": "the\x1bnext"}
+    assert told(store, "rename", "rope", fork["id"], "sheet bends") == done
+    assert "sheet bends (3 messages, forked after 3)" in run(store, "tree", "rope").stdout
+
+
 def test_two_branches_are_compared(store: str) -> None:
     told(store, "fork", "rope", "--at", "1", "--name", "other")
     with sennit.open(store) as client:
@@ -83,6 +91,9 @@ def test_two_branches_are_compared(store: str) -> None:
         (["fork", "rope", "--at", "0"], "--at counts from 1, and 'main' has 3 messages; got 0."),
         (["fork", "rope", "--at", "x"], "Branch 'main' has no message 'x'"),
         (["fork", "rope", "--name", "main"], "There is already a branch named 'main'"),
+        (["rename", "rope", "main", "other"], "fork it under the name 'other' instead"),
+        (["rename", "rope", "mian", "other"], "There is no branch 'mian'. Did you mean main?"),
+        (["rename", "rope", "main", ""], "A branch's name must not be empty"),
         (["diff", "rope", "main", "mian"], "There is no branch 'mian'. Did you mean main?"),
     ],
 )

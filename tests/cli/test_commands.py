@@ -70,6 +70,17 @@ def test_switching_shows_where_one_was() -> None:
     assert "Which branch?" in desk.type("/switch")
 
 
+def test_the_branch_one_is_on_is_renamed() -> None:
+    desk = Desk([])
+    assert "keeps its name" in desk.type("/rename idea")
+    desk.type("/fork idea")
+    assert "Now on a better idea" in desk.type("/rename a better idea")
+    assert desk.branch == "a better idea"
+    assert "already a branch named 'main'" in desk.type("/rename main")
+    assert "/rename NAME" in desk.type("/rename")
+    assert "Now on main" in desk.type("/switch main")
+
+
 def test_branches_and_tree_show_the_forks() -> None:
     desk = Desk(["Yes."])
     desk.type("Really?")

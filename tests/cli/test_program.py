@@ -54,6 +54,10 @@ def test_sessions_are_listed(store: str) -> None:
     assert run("ls", "--store", store).stdout.endswith("  rope\n")
     assert [one["name"] for one in told("ls", "ro", "--store", store)] == ["rope"]
     assert told("ls", "zzz", "--store", store) == []
+    with sennit.open(store) as client:
+        client.session("rope").describe({"title": "Knots\nand bends"})
+    assert run("ls", "bends", "--store", store).stdout.endswith("  rope  Knots and bends\n")
+    assert [one["title"] for one in told("ls", "--store", store)] == ["Knots\nand bends"]
 
 
 def test_a_branch_is_shown(store: str) -> None:

@@ -103,6 +103,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/approvals/{call}": {"approve": True},
     "/label": {"thumb": "up"},
     "/{session}": {"metadata": {}},
+    "/{branch}": {"name": "other"},
     "/{conversation}": {"metadata": {}},
     "/items": {"items": []},
     "/chat/completions": {"model": "talker", "messages": [{"role": "user", "content": "Hello"}]},

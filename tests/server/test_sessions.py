@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 from uuid import uuid4
 
 import pytest
 
 import sennit
 from tests.serving import Running, serving, texts
+from tests.sessions.test_session import said
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +47,25 @@ def test_a_branch_made_anew_elsewhere_is_found_by_its_name(tmp_path: Path) -> No
         say(server, session, "Is anybody there?")
         other.refresh()
         assert len(other.get_branch("main")) == 1
+
+
+def test_branches_that_swapped_their_names_elsewhere_are_not_mistaken(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    with serving(store) as server, sennit.open(store) as elsewhere:
+        session = made(server, "knots")
+        for name in ("one", "two"):
+            server.post(f"/api/sessions/{session}/branches", {"name": name})
+            say(server, session, f"on {name}", name)
+        other = elsewhere.session("knots")
+        one, two = other.get_branch("one"), other.get_branch("two")
+        one.rename("spare")
+        two.rename("one")
+        one.rename("two")
+        say(server, session, "on the other", "one")
+        say(server, session, "on the first", str(one.id))
+        other.refresh()
+        assert said(two) == ["on two", "on the other"]
+        assert said(one) == ["on one", "on the first"]
 
 
 def test_the_server_says_that_it_is_there(server: Running) -> None:
@@ -191,6 +213,63 @@ def test_two_branches_are_compared_from_their_common_ancestor(server: Running) -
     assert [(one["text"], one["index"]) for one in told["since_a"]] == [("b", 2)]
     assert [(one["text"], one["index"]) for one in told["since_b"]] == [("c", 2)]
     assert told["same_system"] is True
+
+
+def test_versions_come_in_the_order_they_were_made_whatever_their_ids(server: Running) -> None:
+    session = made(server, None, "a")
+    path = f"/api/sessions/{session}/branches/main"
+    for name in ("two", "three"):
+        server.post(f"{path}/fork", {"at": 1, "name": name})
+    ids = [f"{digit * 8}-0000-4000-8000-000000000000" for digit in "915"]
+    for uid, name in zip(ids, ("two", "main", "three"), strict=True):
+        say(server, session, name, name, id=uid)
+    versions = server.get(f"{path}/messages").json()["messages"][2]["siblings"]
+    assert [(one["message_id"], one["branch_name"]) for one in versions] == [
+        (ids[0], "two"),
+        (ids[1], "main"),
+        (ids[2], "three"),
+    ]
+
+
+def test_a_branch_is_renamed_for_all_that_name_it(server: Running) -> None:
+    session = made(server, None, "a")
+    path = f"/api/sessions/{session}/branches"
+    fork = server.post(f"{path}/main/fork", {"name": "fork"}).json()
+    server.post(f"{path}/fork/fork", {"name": "deeper"})
+    name = "What if? <b>/ö"
+    for one in ("fork", fork["id"]):  # the second time nothing is left to do
+        told = server.put(f"{path}/{one}", {"name": name})
+        assert told.status_code == 200
+        assert told.json() == {**fork, "name": name}
+    assert server.get(f"{path}/fork").status_code == 404
+    assert server.get(f"{path}/{quote(name, safe='')}").json()["id"] == fork["id"]
+    assert server.get(f"{path}/deeper").json()["forked_from"]["branch_name"] == name
+
+
+@pytest.mark.parametrize(
+    ("branch", "body", "status", "why"),
+    [
+        ("fork", {"name": "main"}, 409, "already a branch named 'main'; choose another name"),
+        ("fork", {"name": ""}, 422, "must not be empty"),
+        ("fork", {"name": "a\0b"}, 422, "NUL"),
+        ("fork", {"name": None}, 422, "name"),
+        ("fork", {}, 422, "name"),
+        ("fork", {"name": "x", "system": "y"}, 422, "system"),
+        ("main", {"name": "other"}, 422, "fork it under the name 'other' instead"),
+        ("none", {"name": "other"}, 404, "No branch 'none'"),
+    ],
+)
+def test_a_name_that_a_branch_cannot_have_is_explained(
+    server: Running, branch: str, body: dict[str, Any], status: int, why: str
+) -> None:
+    session = made(server)
+    path = f"/api/sessions/{session}/branches"
+    server.post(f"{path}/main/fork", {"name": "fork"})
+    told = server.put(f"{path}/{branch}", body)
+    assert told.status_code == status
+    assert why in told.json()["error"]["message"]
+    found = server.get(f"/api/sessions/{session}").json()["branches"]
+    assert [one["name"] for one in found] == ["main", "fork"]
 
 
 def test_a_branch_is_made_and_removed(server: Running) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
@@ -126,6 +128,71 @@ def test_lineage_keeps_the_last_known_ancestor_when_a_branch_is_removed() -> Non
     last = session.fork(middle, name="last")
     session.remove_branch(middle)
     assert [point.branch_name for point in last.lineage()] == ["middle"]
+
+
+def test_a_renamed_branch_is_found_under_its_new_name_alone() -> None:
+    session = Session()
+    main = filled(session, 2)
+    fork = session.fork(main, name="fork")
+    deeper = session.fork(fork, name="deeper")
+    fork.rename("a better try")
+    assert (fork.name, list(fork)) == ("a better try", list(main))
+    assert session.get_branch("a better try") is fork
+    assert session.conversations.get_progression("a better try") is fork
+    with pytest.raises(NotFoundError):
+        session.get_branch("fork")
+    assert [point.branch_name for point in deeper.lineage()] == ["a better try", "main"]
+    assert (deeper.forked_from, main.forked_from) == (deeper.lineage()[0], None)
+    assert deeper.metadata["forked_from"]["branch_name"] == "fork"  # as it was then
+    assert session.create_branch("fork").name == "fork"
+    fork.rename("a better try")
+    assert session.fork(fork).name == "a better try_fork_1"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("main", ExistsError, "already a branch named 'main'; choose another"),
+        ("other", ExistsError, "already a branch named 'other'; choose another"),
+        ("", ValidationError, "must not be empty"),
+        ("a\0b", ValidationError, "NUL character at position 1"),
+        ("ö" * 1001, ValidationError, "may have 2000 bytes, got 2002: 'öö"),
+        ("\ud800", ValidationError, "lone surrogate"),
+        (None, InvalidTypeError, "must be a string, got None"),
+        (7, InvalidTypeError, "must be a string"),
+    ],
+)
+def test_a_name_that_is_taken_or_no_name_is_refused_and_nothing_changes(
+    name: Any, kind: type[Exception], why: str
+) -> None:
+    session = Session()
+    fork = session.fork(filled(session, 1), name="fork")
+    session.create_branch("other")
+    with pytest.raises(kind, match=why):
+        fork.rename(name)
+    assert sorted(one.name for one in session.branches) == ["fork", "main", "other"]
+    assert session.get_branch("fork") is fork
+
+
+def test_main_keeps_its_name_and_another_may_become_main() -> None:
+    session = Session()
+    main = filled(session, 1)
+    fork = session.fork(main, name="fork")
+    with pytest.raises(ValidationError, match="fork it under the name 'other' instead"):
+        main.rename("other")
+    main.rename("main")
+    assert session.default_branch is main
+    session.remove_branch(main)
+    fork.rename("main")
+    assert session.default_branch is fork
+
+
+def test_a_removed_branch_is_not_renamed() -> None:
+    session = Session()
+    gone = session.create_branch("gone")
+    session.remove_branch(gone)
+    with pytest.raises(NotFoundError):
+        gone.rename("other")
 
 
 def test_edit_forks_before_the_message_and_puts_the_new_version_there() -> None:

@@ -239,6 +239,76 @@ def test_a_session_described_otherwise_is_so_for_everybody(path: Path) -> None:
         one.describe({"title": object()})
 
 
+def test_a_renamed_branch_is_so_for_everybody_who_refreshes(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    one.add_message("user", "Hello")
+    fork, other = one.fork("main", name="fork"), one.fork("main", name="other")
+    two.refresh()
+    theirs = two.get_branch("fork")
+    fork.rename("spare")
+    other.rename("fork")
+    fork.rename("other")  # they have swapped their names
+    two.refresh()
+    assert (theirs.name, two.get_branch("fork").id) == ("other", other.id)
+    assert two.get_branch("other") is theirs
+    same(one, two)
+    same(one, reopened(path, "chat"))
+
+
+def test_renaming_stands_in_nobody_elses_way(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    mine = one.create_branch("fork", system=system("S"))
+    two.refresh()
+    theirs = two.get_branch("fork")
+    mine.rename("renamed")
+    two.add_message(user("a"), branches=theirs)
+    theirs.grant(resources={"gpt4"})
+    two.set_branch_system(theirs, system("T"))
+    two.refresh()
+    one.refresh()
+    assert theirs.name == "renamed"
+    same(one, two)
+
+
+def test_of_two_who_rename_one_branch_the_last_one_is_heard(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    mine = one.create_branch("fork")
+    two.refresh()
+    mine.rename("mine")
+    two.get_branch("fork").rename("theirs")
+    two.get_branch("theirs").rename("fork")
+    mine.rename("mine")  # already called so, as far as is known here
+    two.refresh()
+    assert [branch.name for branch in two.branches] == ["mine"]
+    same(one, two)
+
+
+def test_a_name_that_someone_else_has_taken_is_refused_and_then_known(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    mine = one.create_branch("mine")
+    theirs = two.create_branch("wanted")
+    with pytest.raises(ExistsError, match="already a branch named 'wanted'; choose another name"):
+        mine.rename("wanted")
+    assert (mine.name, one.get_branch("wanted").id) == ("mine", theirs.id)
+    two.remove_branch(theirs)
+    one.refresh()
+    mine.rename("wanted")
+    with pytest.raises(NotFoundError):
+        two.rename_branch("mine", "other")
+    two.refresh()
+    same(one, two)
+
+
+def test_a_branch_that_someone_else_has_removed_is_not_renamed(path: Path) -> None:
+    one, two = (sennit.open(path).session("chat") for _ in range(2))
+    mine = one.create_branch("mine")
+    two.refresh()
+    two.remove_branch("mine")
+    with pytest.raises(NotFoundError, match="may have been removed"):
+        mine.rename("other")
+    assert mine.name == "mine"
+
+
 def test_a_deleted_session_is_gone_and_writing_to_it_says_so(path: Path) -> None:
     client = sennit.open(path)
     session = client.session("chat")

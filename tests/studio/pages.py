@@ -158,6 +158,17 @@ class Studio:
         message.hover()
         message.get_by_role("button", name=deed).click()
 
+    def rename(self, deed: str, name: str, *, was: str) -> None:
+        """Give what is shown another name, by a deed of its menu."""
+        self.page.locator(".session-head").get_by_role("button", name="More").click()
+        self.page.get_by_role("menuitem", name=deed).click()
+        dialog = self.page.get_by_role("dialog")
+        field = dialog.get_by_label("Name")
+        expect(field).to_have_value(was)
+        field.fill(name)
+        dialog.get_by_role("button", name="Rename").click()
+        expect(dialog).to_have_count(0)
+
     def drop_connections(self) -> None:
         """Let nothing through from now on."""
         self.page.context.route("**/events*", self._drop)

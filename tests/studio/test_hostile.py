@@ -122,6 +122,23 @@ def test_names_of_branches(server: Running, open_studio: OpenStudio) -> None:
         expect(studio.page.locator(".from")).to_be_visible()
 
 
+def test_names_that_are_given(server: Running, open_studio: OpenStudio) -> None:
+    session = server.post("/api/sessions", {"key": "named"}).json()["id"]
+    for name in ("main", "other", NAMES[0]):
+        server.post(f"/api/sessions/{session}/branches", {"name": name})
+    studio = open_studio(server, f"#/s/{session}/other")
+    title, branch = "named", "other"
+    for name in NAMES[1::16]:
+        studio.rename("Name this session", name, was=title)
+        expect(studio.page.locator(".session-head h1")).to_have_attribute("title", name.strip())
+        studio.rename("Rename this branch", name, was=branch)
+        expect(studio.page.locator("#branch option:checked")).to_have_text(name)
+        title = branch = name.strip()
+    studio.rename("Rename this branch", NAMES[0], was=branch)  # which is taken
+    studio.expected_refusals = 1
+    expect(studio.page.locator(".toast.failed").last).to_contain_text(NAMES[0][:20])
+
+
 def test_addresses_made_by_others(server: Running, open_studio: OpenStudio) -> None:
     studio = open_studio(server, locale="en-GB")  # in a tab of its own: most of it is refused
     studio.expected_refusals = 1000

@@ -284,6 +284,7 @@ ACTS = {
         Act("erase the system message", lambda _, s: s.remove_message(s.default_branch[0])),
         Act("erase several messages", lambda _, s: s.remove_messages(s.default_branch[1:4])),
         Act("describe", lambda _, s: s.describe({"title": "knot"})),
+        Act("rename a branch", lambda _, s: s.rename_branch("side", "knot")),
         Act("remove a branch", lambda _, session: session.remove_branch("main")),
         Act("delete a session", lambda client, _: client.delete_session("chat")),
         Act("search", lambda client, _: client.search_messages("knot"), steps=0),

@@ -384,6 +384,10 @@ class Lockstep(RuleBasedStateMachine):
 
         self.on_branch(who, key, branch, act)
 
+    @rule(who=who, key=keys, branch=places, name=st.sampled_from(["main", "left", "right", "up"]))
+    def rename_branch(self, who: int, key: str, branch: int, name: str) -> None:
+        self.on_branch(who, key, branch, lambda one: one.rename(name))
+
     @rule(who=who, key=keys, branch=places)
     def remove_branch(self, who: int, key: str, branch: int) -> None:
         self.on_branch(who, key, branch, lambda one: one.session.remove_branch(one))

@@ -1,4 +1,4 @@
-"""`sennit diff` and `fork`: two ways from one point."""
+"""`sennit diff`, `fork` and `rename`: two ways from one point, and what they are called."""
 
 from __future__ import annotations
 
@@ -95,6 +95,27 @@ def fork(
     way = f"--session {quote(clean(name))} --branch {quote(clean(forked.name))}"
     told = f"{_messages(kept)} of {clean(source.name)}; go on with: sennit chat {way}"
     typer.echo(told, err=True)
+
+
+def rename(
+    name: SessionArgument,
+    branch: _Branch,
+    new_name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a branch another name.
+
+    The branch main keeps its name: all that names no branch goes there.
+    """
+    with existing(store) as client:
+        found = branch_named(session_named(client, name), branch)
+        old = found.name
+        found.rename(new_name)
+    if as_json:
+        print_json({"session": name, "branch": found.name, "id": str(found.id), "was": old})
+        return
+    typer.echo(f"{clean(old)} is now {clean(found.name)}.")
 
 
 def _place(branch: Branch, at: str) -> int | str:

@@ -130,6 +130,15 @@ def _switch(talk: Talk, screen: Screen, rest: str) -> None:
     recall(talk, screen)
 
 
+@_command("/rename NAME", "call this branch something else")
+def _rename(talk: Talk, screen: Screen, rest: str) -> None:
+    if not rest:
+        screen.error("What is it to be called? Write /rename NAME.")
+        return
+    talk.branch.rename(rest)
+    screen.note(f"Now on {talk.branch.name}, as this branch is called from now on.")
+
+
 @_command("/tree", "draw the branches as a tree of forks")
 def _tree(talk: Talk, screen: Screen, _rest: str) -> None:
     screen.line(str(talk.session.tree()))

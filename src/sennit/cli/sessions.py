@@ -16,7 +16,7 @@ from sennit.cli.opening import (
     latest_branch,
     session_named,
 )
-from sennit.cli.words import clean, counted, said
+from sennit.cli.words import clean, counted, one_line, said
 from sennit.clock import from_datetime, to_iso
 
 SessionArgument = Annotated[
@@ -38,7 +38,7 @@ def print_json(value: Any) -> None:
 
 def ls(
     contains: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="Only names that hold this.")
+        str | None, typer.Argument(metavar="[TEXT]", help="Only names and titles that hold this.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
     store: StoreOption = None,
@@ -52,6 +52,7 @@ def ls(
             [
                 {
                     "name": one.key,
+                    "title": one.title,
                     "id": str(one.id),
                     "created_at": to_iso(from_datetime(one.created_at)),
                     "updated_at": to_iso(from_datetime(one.updated_at)),
@@ -62,7 +63,8 @@ def ls(
         return
     for one in found:
         changed = one.updated_at.astimezone()
-        typer.echo(f"{changed:%Y-%m-%d %H:%M}  {clean(one.key or str(one.id))}")
+        title = "" if one.title is None else f"  {one_line(one.title)}"
+        typer.echo(f"{changed:%Y-%m-%d %H:%M}  {clean(one.key or str(one.id))}{title}")
     if not found:
         typer.echo("No sessions.", err=True)
 

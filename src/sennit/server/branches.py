@@ -1,4 +1,4 @@
-"""Branches: made, forked, edited, compared, removed."""
+"""Branches: made, forked, edited, compared, renamed, removed."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ class ForkAsk(Ask):
 
     at: UUID | int | None = None
     name: str | None = None
+
+
+class BranchName(Ask):
+    """What a branch is to be called."""
+
+    name: str
 
 
 class DiffQuery(Ask):
@@ -79,6 +85,14 @@ async def get_branch(call: Call) -> BranchShape:
     return await to_thread(branch_shape, branch)
 
 
+async def rename_branch(call: Call) -> BranchShape:
+    """Give a branch another name."""
+    given: BranchName = call.body
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    await branch.session.arename_branch(branch, given.name)
+    return await to_thread(branch_shape, branch)
+
+
 async def remove_branch(call: Call) -> None:
     """Take a branch out; its messages stay where others have them."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -125,6 +139,15 @@ def endpoints() -> list[Endpoint]:
             handle=get_branch,
             scope="read",
             summary="A branch",
+            answer=BranchShape,
+        ),
+        Endpoint(
+            method="PUT",
+            path=ONE,
+            handle=rename_branch,
+            scope="write",
+            summary="Give a branch another name",
+            body=BranchName,
             answer=BranchShape,
         ),
         Endpoint(

@@ -77,7 +77,7 @@ class Search(Arguments):
 class ListSessions(Arguments):
     """Which sessions."""
 
-    contains: str | None = Field(None, description="Only those whose key holds this.")
+    contains: str | None = Field(None, description="Only those whose key or title holds this.")
     before: str | None = Field(None, description="The `next` of the page before.")
     limit: int = Field(20, ge=1, le=100)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -104,10 +105,11 @@ async def add_message(call: Call) -> Added:
         added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
         return _shown(branch, added)
     parts = _parts(given)
-    try:
-        return await _said(await call.caller.seen_branch(*where), given.role, parts)
-    except NotFoundError:  # another one may go by that name by now
-        return await _said(await call.caller.branch(*where), given.role, parts)
+    seen = call.caller.seen_branch(*where)
+    if seen is not None:
+        with suppress(NotFoundError):  # it was removed; another one may go by that name by now
+            return await _said(seen, given.role, parts)
+    return await _said(await call.caller.branch(*where), given.role, parts)
 
 
 async def _said(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:

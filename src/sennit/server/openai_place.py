@@ -174,14 +174,12 @@ def _begun_in(shelf: Shelf, sent: Sent) -> Place:
 
 def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
     """Where something new is said in a session that is named, if it is open."""
-    session = caller.client.opened(named.session)
-    branch = None if session is None else session.get_branch(named.branch or _MAIN, None)
+    branch = caller.seen_branch(named.session, named.branch or _MAIN)
     says_more = named.history == "whole" or sent.speaks or sent.answers
-    if session is None or branch is None or says_more:
+    if branch is None or says_more:
         return None
     if sent.system is not None and not _behaves(branch, sent.system):
         return None
-    caller.open.hold(session)
     return Place(branch, sent.messages, None)
 
 

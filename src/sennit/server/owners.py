@@ -17,6 +17,7 @@ from sennit.api.session import Session
 from sennit.server.openai_known import Known
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES, Scope, Token
+from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
 
 _EVERYTHING = frozenset(SCOPES)
@@ -73,12 +74,15 @@ class Caller:
         """A branch by the id or key of its session and its own id or name; NotFoundError."""
         return (await self.session(session)).get_branch(branch)
 
-    async def seen_branch(self, session: str, branch: str) -> Branch:
-        """The same as it was last seen here; only what is not open, or not known, is read."""
+    def seen_branch(self, session: str, branch: str) -> Branch | None:
+        """The same as it was last seen here, without asking the store; None if that is not sure.
+
+        An id stays, and so does the name "main"; any other may be another branch's by now.
+        """
         opened = self.client.opened(session)
         found = None if opened is None else opened.get_branch(branch, None)
-        if opened is None or found is None:
-            return await self.branch(session, branch)
+        if opened is None or found is None or branch not in (DEFAULT_BRANCH, str(found.id)):
+            return None
         self.open.hold(opened)
         return found
 

@@ -130,9 +130,8 @@ def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
 
 def title_of(caller: Caller, info: SessionInfo) -> str:
     """What to call a session: as it was named, or else what was asked in it first."""
-    given = info.metadata.get("title")
-    if isinstance(given, str) and given:
-        return given
+    if info.title is not None:
+        return info.title
     if info.key is not None:
         return info.key
     try:

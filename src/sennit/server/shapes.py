@@ -135,13 +135,13 @@ def branch_shape(branch: Branch) -> BranchShape:
 
 
 def _origin(branch: Branch) -> Origin | None:
-    told = branch.metadata.get("forked_from")
-    if told is None:
+    left = branch.forked_from
+    if left is None:
         return None
     return Origin(
-        branch_id=UUID(told["branch_id"]),
-        branch_name=told["branch_name"],
-        message_count=told["message_count"],
+        branch_id=left.branch_id,
+        branch_name=left.branch_name,
+        message_count=left.message_count,
     )
 
 

@@ -16,12 +16,18 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit import clock
-from sennit.containers.element import Ref, checked_name, key_of
+from sennit.containers.element import Ref, key_of
 from sennit.containers.flow import Flow
-from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, OutOfRangeError, shown
+from sennit.errors import (
+    ExistsError,
+    InvalidTypeError,
+    NotFoundError,
+    OutOfRangeError,
+    ValidationError,
+    shown,
+)
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.messages.plain import text
 from sennit.sessions.access import (
     Capabilities,
     Grants,
@@ -34,7 +40,7 @@ from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import RemoveBranch
+from sennit.stores.records import RemoveBranch, branch_name
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -130,6 +136,23 @@ class Braid(Kept):
                 self._keeper.write([RemoveBranch(found.id)])
             self._forget_branch(found)
             return found
+
+    def rename_branch(self, branch: BranchRef, name: str) -> None:
+        """Give a branch another name; of several who do it at once, the last one's holds.
+
+        Raises ExistsError if another branch has the name, and ValidationError for "main", which
+        keeps its name: it is where all goes that names no branch.
+        """
+        with self.lock:
+            found, chosen = self.get_branch(branch), branch_name(name)
+            if found.name == DEFAULT_BRANCH != chosen:
+                raise ValidationError(
+                    f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
+                    f"there; fork it under the name {chosen!r} instead."
+                )
+            if found.name != chosen:
+                self._refuse_taken(chosen)
+            self._keep_name(found, chosen)  # also if it is the same: someone may have changed it
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
         """The branch's system message, if it has one."""
@@ -265,17 +288,20 @@ class Braid(Kept):
     def _free_name(self, name: str | None, stem: str) -> str:
         """`name` if it is free, or the next free automatic one."""
         if name is not None:
-            chosen = text(checked_name(name), "A branch's name")
-            if chosen in self._named:
-                raise ExistsError(
-                    f"There is already a branch named {chosen!r}; choose another name."
-                )
+            chosen = branch_name(name)
+            self._refuse_taken(chosen)
             return chosen
         number = self._numbers.get(stem, 0) + 1
         while f"{stem}_{number}" in self._named:
             number += 1
         self._numbers[stem] = number
         return f"{stem}_{number}"
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._named:
+            from sennit.stores.base import name_taken  # with all of a store: late
+
+            raise name_taken(name)
 
     def _system_of(self, system: Any) -> Message | None:
         """Check what is to become a system message; nothing is stored yet."""
@@ -315,4 +341,5 @@ class Braid(Kept):
     acreate_branch = async_twin(create_branch)
     afork = async_twin(fork)
     aremove_branch = async_twin(remove_branch)
+    arename_branch = async_twin(rename_branch)
     aset_branch_system = async_twin(set_branch_system)

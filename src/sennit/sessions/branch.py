@@ -45,6 +45,7 @@ class ForkPoint:
 
     branch_id: UUID
     branch_name: str
+    """What the branch it left is called; if that is gone, what it was called then."""
     created_at: datetime
     """When the branch it left was created."""
     message_count: int
@@ -185,21 +186,33 @@ class Branch(Progression):
         """Whether a service is granted."""
         return self._grants.allow_service(service)
 
+    @property
+    def forked_from(self) -> ForkPoint | None:
+        """Where this branch left another, if it is a fork."""
+        origin = self.metadata.get("forked_from")
+        if origin is None:
+            return None
+        uid = UUID(origin["branch_id"])
+        left = self._session.get_branch(uid, None)
+        return ForkPoint(
+            branch_id=uid,
+            branch_name=origin["branch_name"] if left is None else left.name,
+            created_at=clock.from_iso(origin["created_at"]),
+            message_count=origin["message_count"],
+        )
+
     def lineage(self) -> tuple[ForkPoint, ...]:
         """Where this branch was forked from, and that one, and so on; the nearest first."""
         found: list[ForkPoint] = []
         branch: Branch | None = self
-        while branch is not None and (origin := branch.metadata.get("forked_from")) is not None:
-            found.append(
-                ForkPoint(
-                    branch_id=UUID(origin["branch_id"]),
-                    branch_name=origin["branch_name"],
-                    created_at=clock.from_iso(origin["created_at"]),
-                    message_count=origin["message_count"],
-                )
-            )
-            branch = self._session.get_branch(found[-1].branch_id, None)
+        while branch is not None and (origin := branch.forked_from) is not None:
+            found.append(origin)
+            branch = self._session.get_branch(origin.branch_id, None)
         return tuple(found)
+
+    def rename(self, name: str) -> None:
+        """`session.rename_branch` of this branch."""
+        self._session.rename_branch(self, name)
 
     def fork(
         self,

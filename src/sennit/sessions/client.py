@@ -48,6 +48,12 @@ class SessionInfo:
     updated_at: datetime
     metadata: Mapping[str, Any]
 
+    @property
+    def title(self) -> str | None:
+        """What people call it, if it was given a "title" in its metadata."""
+        given = self.metadata.get("title")
+        return given if isinstance(given, str) and given else None
+
 
 @dataclass(frozen=True, slots=True)
 class MessageHit:
@@ -187,7 +193,8 @@ class ClientCore(Generic[_S]):
     ) -> list[SessionInfo]:
         """The owner's sessions, the one changed last first.
 
-        `contains` filters by a part of the key; `before` is the last one of the page before.
+        `contains` filters by a part of the key or title; `before` is the last one of the page
+        before.
         """
         page = None if before is None else (clock.from_datetime(before.updated_at), before.id)
         part = None if contains is None else text(contains, "contains")

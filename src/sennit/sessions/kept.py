@@ -47,6 +47,7 @@ from sennit.stores.records import (
     Head,
     LabelRecord,
     PutRun,
+    RenameBranch,
     Snapshot,
     TakeLease,
     Taken,
@@ -203,6 +204,24 @@ class Kept(Element):
             raise
         branch.version += 1
 
+    def _keep_name(self, branch: Branch, name: str) -> None:
+        """Have a branch go by another name: store, then memory."""
+        if self._keeper is not None:
+            try:
+                self._keeper.write([RenameBranch(branch.id, name)])
+            except ExistsError:
+                self.refresh()  # someone else took the name
+                raise
+        self._rename({branch: name})
+
+    def _rename(self, names: dict[Branch, str]) -> None:
+        """Know branches by other names, all at once: they may have swapped theirs."""
+        for branch in names:
+            del self._named[branch.name]
+        for branch, name in names.items():
+            branch._name = name
+            self._named[name] = branch
+
     def refresh(self) -> None:
         """Take in what others have written to the store; without a store there is nothing to do."""
         with self.lock:
@@ -228,10 +247,11 @@ class Kept(Element):
         self._metadata = MappingProxyType(found.session.metadata)
         self._messages.take(found.messages)
         segments_from(found.segments, known)
-        kept = {record.id for record in found.branches}
+        names = {record.id: record.name for record in found.branches}
         for branch in self._branches:
-            if branch.id not in kept:
+            if branch.id not in names:
                 self._forget_branch(branch)
+        self._rename({one: new for one in self._branches if (new := names[one.id]) != one.name})
         for record in found.branches:
             self._absorb_branch(record, known[record.segment])
         if self._keeper is not None:

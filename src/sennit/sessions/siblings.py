@@ -1,7 +1,7 @@
 """Other versions of what was said: where the branches of a session go apart.
 
 Two branches share a history up to some place; what each has there are two versions of one message.
-It is read from the segments the branches share, without looking at any message.
+It is read from the segments the branches share, without looking at what any message says.
 """
 
 from __future__ import annotations
@@ -37,5 +37,10 @@ def versions(branch: Branch) -> dict[int, list[Version]]:
             for one in (branch, other):
                 uid = one.tail.id_at(place)
                 here.setdefault(uid.int, Version(one, uid))
-    # Ids grow with time.
-    return {index: [here[uid] for uid in sorted(here)] for index, here in found.items()}
+        messages = branch.session.messages
+
+        def made(version: Version) -> tuple[int, UUID]:
+            # Not by id alone: one that a client has made need not grow with time.
+            return messages.get(version.message).created_us, version.message
+
+        return {index: sorted(here.values(), key=made) for index, here in found.items()}

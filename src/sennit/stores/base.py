@@ -7,7 +7,8 @@ What every store promises:
 2. All or nothing. The changes of one `write` are seen together or not at all.
 3. Appends never conflict. Writers on one branch, in any number of processes, all land; each one's
    own order is kept. Other changes of a branch are refused with ConflictError if someone else
-   changed it since it was read.
+   changed it since it was read. Only its name has nothing to do with the rest: the last one given
+   holds, and whoever knows the old one is not refused anything.
 4. Twice is once. Ids are the writer's, so repeating a write whose acknowledgement was lost changes
    nothing.
 5. Nobody else. The owner is part of every key; what belongs to another owner does not exist.
@@ -30,6 +31,7 @@ from sennit.errors import (
     SennitError,
     StoreError,
     ValidationError,
+    shown,
 )
 from sennit.stores.files import FileStore
 from sennit.stores.hits import WordStore
@@ -68,7 +70,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
     def list_sessions(
         self, owner: Owner, *, contains: str | None, before: tuple[int, UUID] | None, limit: int
     ) -> list[SessionRecord]:
-        """Sessions, the one changed last first; `before` is the last one of the page before."""
+        """Sessions, the one changed last first; `before` is the last one of the page before.
+
+        What they are to contain is a part of their key, or of a text "title" in their metadata.
+        """
         ...
 
     def delete_session(self, owner: Owner, session: UUID, before: int | None = None) -> bool:
@@ -194,9 +199,14 @@ def other_content(message: UUID) -> ExistsError:
     return ExistsError(f"Message {message} is stored with another content.")
 
 
-def name_taken(branch: BranchRecord) -> ExistsError:
+def branch_taken(branch: BranchRecord) -> ExistsError:
     """The error for a new branch whose name or id is taken."""
     return ExistsError(f"A branch named {branch.name!r} or with its id is already there.")
+
+
+def name_taken(name: str) -> ExistsError:
+    """The error for a name that another branch has."""
+    return ExistsError(f"There is already a branch named {shown(name)}; choose another name.")
 
 
 def changed_meanwhile(branch: BranchRecord) -> ConflictError:

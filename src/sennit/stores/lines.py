@@ -21,7 +21,6 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.containers.element import checked_name
 from sennit.errors import ArchiveError, SennitError, ValidationError, shown
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import SystemContent
@@ -40,6 +39,7 @@ from sennit.stores.records import (
     SegmentRecord,
     SessionRecord,
     Snapshot,
+    branch_name,
 )
 
 _LARGEST = 1.7976931348623157e308  # 1e999 is read as infinity, which is no score
@@ -240,7 +240,7 @@ class _Reader:
 
     def _take_branch(self, line: _BranchLine) -> None:
         _refuse_taken(line.id, self._branches, "branch")
-        name = text(checked_name(line.name), "A branch's name")
+        name = branch_name(line.name)
         if name in self._names:
             raise ValidationError(f"Two branches are named {shown(name)}.")
         if line.system is not None and line.system not in self._systems:

@@ -90,7 +90,7 @@ class MemoryStore:
             found = [
                 kept.session
                 for kept in self._of(owner).values()
-                if _contains(kept.session.key, contains)
+                if _is_called(kept.session, contains)
                 and (before is None or _when(kept.session) < before)
             ]
             found.sort(key=_when, reverse=True)
@@ -440,8 +440,11 @@ def _when(session: SessionRecord) -> tuple[int, UUID]:
     return session.updated, session.id
 
 
-def _contains(key: str | None, part: str | None) -> bool:
-    return part is None or (key is not None and part.casefold() in key.casefold())
+def _is_called(session: SessionRecord, part: str | None) -> bool:
+    names = (session.key, session.metadata.get("title"))
+    return part is None or any(
+        isinstance(name, str) and part.casefold() in name.casefold() for name in names
+    )
 
 
 def _asked(wanted: list[str], session: UUID | None, limit: int) -> Asked:

@@ -20,6 +20,7 @@ from sennit.errors import ExistsError
 from sennit.messages.codec import dumps, loads
 from sennit.stores import leases
 from sennit.stores.base import (
+    branch_taken,
     changed_meanwhile,
     check_fit,
     misplaced,
@@ -47,6 +48,7 @@ from sennit.stores.records import (
     PutRun,
     RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -200,6 +202,8 @@ class MemorySession:
                 self._add_branch(change.branch, change.segment)
             case ChangeBranch():
                 self._change_branch(change.branch, change.segments)
+            case RenameBranch():
+                self._rename_branch(change.branch, change.name)
             case RemoveBranch():
                 self._remove_branch(change.branch)
             case RemoveMessages():
@@ -283,7 +287,7 @@ class MemorySession:
         if there is not None and (there.name, there.segment) == (branch.name, segment.id):
             return
         if there is not None or branch.name in self._names:
-            raise name_taken(branch)
+            raise branch_taken(branch)
         self._check_system(branch)
         self._add_segment(segment)
         self._put(self._names, branch.name, branch.id)
@@ -309,6 +313,14 @@ class MemorySession:
             changed = replace(changed, segment=segment.id, length=length)
         self._check_system(branch)
         self._put(self._branches, there.id, changed)
+
+    def _rename_branch(self, uid: UUID, name: str) -> None:
+        branch = self._branch(uid)
+        if self._names.get(name, uid) != uid:
+            raise name_taken(name)
+        self._drop(self._names, [branch.name])
+        self._put(self._names, name, uid)
+        self._put(self._branches, uid, replace(branch, name=name))
 
     def _remove_branch(self, uid: UUID) -> None:
         branch = self._branch(uid)

@@ -14,6 +14,7 @@ from uuid import UUID
 from sennit.errors import ExistsError
 from sennit.messages.codec import loads
 from sennit.stores.base import (
+    branch_taken,
     changed_meanwhile,
     check_fit,
     misplaced,
@@ -44,6 +45,7 @@ from sennit.stores.records import (
     PutRun,
     RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -151,6 +153,8 @@ class SessionWriter:
                     self._add_branch(change)
                 case ChangeBranch():
                     self._change_branch(change)
+                case RenameBranch():
+                    self._rename_branch(change)
                 case RemoveBranch():
                     self._remove_branch(change.branch)
                 case RemoveMessages():
@@ -271,7 +275,7 @@ class SessionWriter:
         if like == [(branch.id, branch.name, segment.id)]:
             return  # made before, and its acknowledgement lost
         if like:
-            raise name_taken(branch)
+            raise branch_taken(branch)
         system = self._system(branch.system)
         number = self._add_segment(segment, self._base(segment, {}))
         self._run(
@@ -378,6 +382,15 @@ class SessionWriter:
             ),
         )
         self._left = self._left or bool(new)
+
+    def _rename_branch(self, change: RenameBranch) -> None:
+        found = self._run(sql.BRANCHES_LIKE, (*self._key, change.branch, change.name))
+        like = [row[0] for row in found]
+        if change.branch not in like:
+            raise no_branch(change.branch)
+        if len(like) > 1:
+            raise name_taken(change.name)
+        self._run(sql.RENAME_BRANCH, (change.name, *self._key, change.branch))
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (*self._key, uid)

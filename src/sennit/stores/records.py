@@ -16,7 +16,12 @@ from uuid import UUID
 
 import msgspec
 
+from sennit.errors import ValidationError, shown
+from sennit.messages.plain import text
 from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
+
+LONGEST_NAME = 2000
+"""How many bytes a branch's name may have: PostgreSQL can index no more than some 2,700."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,19 @@ class BranchRecord:
     capabilities: frozenset[str]
     metadata: dict[str, Any]
     version: int = 0
-    """Counts every change of it except appends, which `length` shows."""
+    """Counts every change of it but those that a list of branches shows: appends, another name."""
+
+
+def branch_name(given: Any) -> str:
+    """`given` as a name that a branch can have in every store; raises ValidationError."""
+    name = text(given, "A branch's name")
+    if not name:
+        raise ValidationError("A branch's name must not be empty; say what to call it.")
+    if (size := len(name.encode())) > LONGEST_NAME:
+        raise ValidationError(
+            f"A branch's name may have {LONGEST_NAME} bytes, got {size}: {shown(name)}; shorten it."
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,13 @@ class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
     def segments(self) -> tuple[SegmentRecord, ...]:
         """All new segments, from below."""
         return () if self.segment is None else (self.segment, *self.above)
+
+
+class RenameBranch(msgspec.Struct, frozen=True, gc=False):
+    """Give a branch another name, whatever else has changed; refused if another branch has it."""
+
+    branch: UUID
+    name: str
 
 
 class RemoveBranch(msgspec.Struct, frozen=True, gc=False):
@@ -262,6 +286,7 @@ Change: TypeAlias = (
     | Append
     | AddBranch
     | ChangeBranch
+    | RenameBranch
     | RemoveBranch
     | RemoveMessages
     | PutRun

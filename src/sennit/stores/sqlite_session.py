@@ -17,6 +17,7 @@ from sennit import clock
 from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
 from sennit.stores.base import (
+    branch_taken,
     changed_meanwhile,
     check_fit,
     misplaced,
@@ -43,6 +44,7 @@ from sennit.stores.records import (
     PutRun,
     RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     SegmentRecord,
     TakeLease,
     Taken,
@@ -147,12 +149,16 @@ class SessionWriter:
         self._grown[branch.int] = tail
         return Head(branch, tail.name, length, tail.version)
 
-    def _change(self, change: AddBranch | ChangeBranch | RemoveBranch | RemoveMessages) -> None:
+    def _change(
+        self, change: AddBranch | ChangeBranch | RenameBranch | RemoveBranch | RemoveMessages
+    ) -> None:
         match change:
             case AddBranch():
                 self._add_branch(change)
             case ChangeBranch():
                 self._change_branch(change)
+            case RenameBranch():
+                self._rename_branch(change)
             case RemoveBranch():
                 self._remove_branch(change.branch)
             case RemoveMessages():
@@ -293,7 +299,7 @@ class SessionWriter:
             same = (branch.id.bytes, branch.name, self._segment(segment.id))
             if like == [same]:
                 return
-            raise name_taken(branch)
+            raise branch_taken(branch)
         system = self._system(branch.system)
         number, length = self._add_segment(segment)
         self._run(
@@ -395,6 +401,15 @@ class SessionWriter:
             ),
         )
         self._rewritten = self._rewritten or bool(new)
+
+    def _rename_branch(self, change: RenameBranch) -> None:
+        key, uid = (self._owner, self._session), change.branch.bytes
+        like = [row[0] for row in self._run(sql.BRANCHES_LIKE, (*key, uid, change.name))]
+        if uid not in like:
+            raise no_branch(change.branch)
+        if len(like) > 1:
+            raise name_taken(change.name)
+        self._run(sql.RENAME_BRANCH, (change.name, *key, uid))
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (self._owner, self._session, uid.bytes)

@@ -51,7 +51,9 @@ FIND_SESSION: Final = """
 LIST_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %(owner)s
-      AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0)
+      AND (%(contains)s::text IS NULL OR strpos(lower(key), lower(%(contains)s::text)) > 0
+           OR json_typeof(metadata::json -> 'title') = 'string'
+              AND strpos(lower(metadata::json ->> 'title'), lower(%(contains)s::text)) > 0)
       AND hour <= %(updated)s::bigint / 3600000000
       AND (updated, id) < (%(updated)s::bigint, %(id)s::uuid)
     ORDER BY hour DESC, updated DESC, id DESC LIMIT %(limit)s"""
@@ -336,6 +338,8 @@ TOUCH_BRANCHES: Final = """
 FORGET_SYSTEM: Final = """
     UPDATE sennit.branches SET system = NULL
     WHERE owner = %s AND session = %s AND system = ANY (%s)"""
+RENAME_BRANCH: Final = """
+    UPDATE sennit.branches SET name = %s WHERE owner = %s AND session = %s AND id = %s"""
 DELETE_BRANCH: Final = """
     DELETE FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
 

@@ -14,7 +14,10 @@ FIND_SESSION = """
     WHERE owner = ? AND id = ?"""
 LIST_SESSIONS = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
-    WHERE owner = :owner AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0)
+    WHERE owner = :owner
+      AND (:contains IS NULL OR instr(folded(key), folded(:contains)) > 0
+           OR json_type(metadata, '$.title') = 'text'
+              AND instr(folded(json_extract(metadata, '$.title')), folded(:contains)) > 0)
       AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
@@ -109,6 +112,7 @@ CHANGE_BRANCH = """
     UPDATE branches SET system = ?, segment = ?, length = ?, resources = ?, capabilities = ?,
                         version = version + 1
     WHERE owner = ? AND session = ? AND id = ?"""
+RENAME_BRANCH = "UPDATE branches SET name = ? WHERE owner = ? AND session = ? AND id = ?"
 DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?"
 DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
 

@@ -70,6 +70,7 @@ async function call(method, address, options) {
 
 export const get = (address, options) => call('GET', address, options);
 export const post = (address, body = {}, options = {}) => call('POST', address, { ...options, body });
+export const put = (address, body) => call('PUT', address, { body });
 export const del = (address) => call('DELETE', address);
 
 /** Save what an address gives as a file. */

@@ -19,16 +19,16 @@ export function confirmed(title, words, action) {
     </div>`);
 }
 
-/** Ask for texts: `fields` are [name, label, 'long' for many lines]. Resolves to {name: text}, or null. */
+/** Ask for texts: `fields` are [name, label, 'long' for many lines, what it says]. Resolves to {name: text}, or null. */
 export function asked(title, fields, action) {
   const send = (close) => (event) => {
     event.preventDefault();
     close(Object.fromEntries(fields.map(([name]) => [name, event.target.elements[name].value.trim()])));
   };
   return ask(title, (close) => html`<form onSubmit=${send(close)}>
-    ${fields.map(([name, label, long], index) => html`<label key=${name} class="field">${label}${long
+    ${fields.map(([name, label, size, text], index) => html`<label key=${name} class="field">${label}${size === 'long'
       ? html`<textarea name=${name} rows="3"></textarea>`
-      : html`<input name=${name} autocomplete="off" autofocus=${index === 0} />`}</label>`)}
+      : html`<input name=${name} value=${text} autocomplete="off" autofocus=${index === 0} onFocus=${(event) => event.target.select()} />`}</label>`)}
     <div class="dialog-actions">
       <button type="button" class="button quiet" onClick=${() => close(null)}>Cancel</button>
       <button class="button primary">${action}</button>

@@ -1,9 +1,9 @@
 // One session: its name, its branches, and the three ways to look at them.
-import { del, download, get, path, post, query } from './api.js';
+import { del, download, get, path, post, put, query } from './api.js';
 import { ChatView } from './chat.js';
 import { colourOf, deal } from './colours.js';
 import { CompareView } from './compare.js';
-import { confirmed } from './dialog.js';
+import { asked, confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { Menu } from './menu.js';
@@ -34,7 +34,7 @@ export function SessionView({ route, models }) {
       ${branch && html`<${BranchPicker} session=${session} branch=${branch} view=${view} />
       <div class="tabs" role="tablist" aria-label="Views">${VIEWS.map(([key, words]) => html`
         <a key=${key} role="tab" id="tab-${key}" aria-selected=${view === key} href=${sessionLink(id, branch.id, { view: key })}>${words}</a>`)}</div>`}
-      <${SessionDeeds} session=${session} branch=${branch} refresh=${refresh} />
+      <${SessionDeeds} session=${session} branch=${branch} route=${route} refresh=${refresh} />
     </header>
     ${!branch && html`<${Begin} session=${session} refresh=${refresh} />`}
     ${branch && view === 'chat' && html`<${ChatView} key=${branch.id} session=${session} branch=${branch} params=${params} models=${models} onChange=${refresh} />`}
@@ -94,7 +94,24 @@ function Begin({ session, refresh }) {
   return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" onClick=${begin}>Begin one</button><//>`;
 }
 
-function SessionDeeds({ session, branch, refresh }) {
+/** Ask for another name and give it; `give` is not called if it stays the same. */
+async function renamed(title, label, was, give) {
+  const given = await asked(title, [['name', label, 'short', was]], 'Rename');
+  if (given && given.name !== was) await attempt(() => give(given.name));
+}
+
+function SessionDeeds({ session, branch, route, refresh }) {
+  const nameSession = () => renamed('Name this session', 'Name (may be empty)', titleOf(session), async (name) => {
+    const { metadata: { title, ...noted } } = await get(path('sessions', session.id));  // others may have noted something
+    await put(path('sessions', session.id), { metadata: name ? { ...noted, title: name } : noted });
+    await refresh();
+  });
+  const renameBranch = () => renamed('Rename this branch', 'Name', branch.name, async (name) => {
+    const here = sessionLink(session.id, branch.id, { view: route.view, ...route.params });
+    if (route.branch === branch.name) go(here, { replace: true });  // an address that stays true
+    await put(path('sessions', session.id, 'branches', branch.id), { name });
+    await refresh();
+  });
   const remove = (words, warning, work) => async () => {
     if (!await confirmed(words, warning, 'Delete')) return;
     await attempt(async () => { await work(); dispatchEvent(new Event('sessionschange')); });
@@ -113,6 +130,8 @@ function SessionDeeds({ session, branch, refresh }) {
     return download(path('sessions', session.id, 'export') + query({ format }), name);
   });
   const entries = [
+    ['Name this session', nameSession],
+    ...(branch && branch.name !== 'main' ? [['Rename this branch', renameBranch]] : []), null,
     ...FORMATS.map(([format, words]) => [words, () => save(format)]), null,
     ...(session.branches.length > 1 ? [['Delete this branch', removeBranch, 'bad']] : []),
     ['Delete this session', removeSession, 'bad'],

@@ -24,6 +24,7 @@ from sennit.stores.records import (
     MessageRecord,
     RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     Write,
 )
 from sennit.testing.conformance.scene import (
@@ -77,7 +78,9 @@ def _good(given: _Set) -> list[Change]:
         Append(given.side.id, (given.loose[0].id,)),
         ChangeBranch(replace(given.side, resources=frozenset({"gpt"}))),
         ChangeBranch(replace(given.side, segment=new.id, length=2, version=1), new),
+        RenameBranch(given.side.id, "spare too"),
         RemoveBranch(given.spare.id),
+        RenameBranch(given.side.id, "spare"),
         RemoveMessages((given.loose[1].id, given.loose[0].id)),
     ]
 

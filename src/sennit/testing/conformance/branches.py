@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha512
 
 from sennit.errors import (
     ConflictError,
@@ -14,7 +15,16 @@ from sennit.errors import (
 )
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, Append, BranchRecord, ChangeBranch, RemoveBranch
+from sennit.stores.records import (
+    LONGEST_NAME,
+    AddBranch,
+    Append,
+    BranchRecord,
+    Change,
+    ChangeBranch,
+    RemoveBranch,
+    RenameBranch,
+)
 from sennit.testing.conformance.scene import (
     NOON,
     Scene,
@@ -31,7 +41,7 @@ def _names(scene: Scene) -> list[str]:
     return [record.name for record in scene.load().branches.values()]
 
 
-def _refused(scene: Scene, kind: type[SennitError], change: AddBranch, why: str) -> None:
+def _refused(scene: Scene, kind: type[SennitError], change: Change, why: str) -> None:
     before = scene.load()
     raises(kind, lambda: scene.write(change), why)
     same(scene.load().branches, before.branches, f"The branches after {why!r} was refused")
@@ -79,7 +89,8 @@ def branches_created_at_one_moment_are_given_by_id(store: Store) -> None:
 
 def branch_names_may_hold_anything(store: Store) -> None:
     scene = Scene(store)
-    names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", "x" * 1000, "%_*?"]
+    long = "".join(sha512(f"{n}".encode()).hexdigest() for n in range(16))[:LONGEST_NAME]
+    names = ["'; DROP TABLE branches; --", "a'b\"c`d", "", " ", "naïve 🦜", long, "%_*?"]
     for name in names:
         scene.branch(name, f"on {name}")
     for name in names:
@@ -294,6 +305,70 @@ def a_change_never_touches_name_time_and_metadata(store: Store) -> None:
     odd = replace(main, name="other", created=1, metadata={}, resources=frozenset({"gpt"}))
     scene.write(ChangeBranch(odd))
     expected = replace(main, resources=frozenset({"gpt"}), version=1)
+    same(scene.stored(main.id), expected, "The branch")
+
+
+def a_branch_gets_another_name_and_keeps_all_else(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    for name in ("Bö'b\n", "", "main", "'; DROP TABLE branches; --", "x" * 1000):
+        scene.write(RenameBranch(main.id, name))
+        same(scene.stored(main.id), replace(main, name=name), "The branch under another name")
+        listed = scene.changes({main.segment: 1}).branches
+        same(listed[main.id].name, name, "Its name with what is new")
+    same(scene.said("x" * 1000), ["one"], "What it says")
+
+
+def a_branch_renamed_twice_alike_is_renamed_once(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    for _ in range(2):
+        scene.write(RenameBranch(main.id, "other"))
+    same(scene.stored(main.id), replace(main, name="other"), "The branch")
+
+
+def a_name_that_another_branch_has_is_refused(store: Store) -> None:
+    scene = Scene(store)
+    scene.branch("main", "one")
+    side = scene.branch("side", "two")
+    _refused(scene, ExistsError, RenameBranch(side.id, "main"), "a taken name")
+
+
+def an_unknown_branch_is_not_renamed(store: Store) -> None:
+    here, there = Scene(store), Scene(store)
+    here.branch("main")
+    foreign = there.branch("side")
+    for uid in (new_id(), foreign.id):
+        _refused(here, NotFoundError, RenameBranch(uid, "other"), "an unknown branch")
+        _refused(here, NotFoundError, RenameBranch(uid, "main"), "an unknown branch, taken name")
+    same(_names(there), ["side"], "The branches of the other session")
+
+
+def a_name_that_was_given_up_is_free(store: Store) -> None:
+    scene = Scene(store)
+    old = scene.branch("main", "old")
+    scene.write(RenameBranch(old.id, "before"))
+    scene.branch("main", "new")
+    same((scene.said("before"), scene.said("main")), (["old"], ["new"]), "The two branches")
+    _refused(scene, ExistsError, RenameBranch(old.id, "main"), "its old name, which is taken")
+
+
+def two_branches_swap_their_names_in_one_write(store: Store) -> None:
+    scene = Scene(store)
+    one, two = scene.branch("one", "1"), scene.branch("two", "2")
+    names = (RenameBranch(one.id, "x"), RenameBranch(two.id, "one"), RenameBranch(one.id, "two"))
+    scene.write(*names)
+    same((scene.said("one"), scene.said("two")), (["2"], ["1"]), "The two branches")
+
+
+def another_name_stands_in_the_way_of_no_other_change(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    scene.write(RenameBranch(main.id, "other"))
+    scene.append(main.id, "two")
+    scene.write(ChangeBranch(replace(main, resources=frozenset({"gpt"}))))
+    scene.write(RenameBranch(main.id, "third"))
+    expected = replace(main, name="third", length=2, resources=frozenset({"gpt"}), version=1)
     same(scene.stored(main.id), expected, "The branch")
 
 

@@ -25,6 +25,7 @@ from sennit.stores.records import (
     MessageRecord,
     RemoveBranch,
     RemoveMessages,
+    RenameBranch,
     SegmentRecord,
     Snapshot,
 )
@@ -67,6 +68,7 @@ class _Model:
             (self.fork, 4),
             (self.rewrite, 3),
             (self.change, 2),
+            (self.rename, 2),
             (self.remove_branch, 2),
             (self.erase_hidden, 2),
             (self.erase_any, 1),
@@ -131,6 +133,11 @@ class _Model:
         wanted = replace(record, system=system, resources=frozenset({f"{self.random.random()}"}))
         self.scene.write(ChangeBranch(wanted))
         self._keep(replace(wanted, version=wanted.version + 1))
+
+    def rename(self) -> None:
+        record, name = self._any(), f"renamed {self.random.random()}"
+        self.scene.write(RenameBranch(record.id, name))
+        self._keep(replace(record, name=name))
 
     def remove_branch(self) -> None:
         record = self._any()

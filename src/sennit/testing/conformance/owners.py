@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Append, Owner, RemoveBranch
+from sennit.stores.records import AddMessages, Append, Owner, RemoveBranch, RenameBranch
 from sennit.testing.conformance.scene import (
     OWNER,
     STRANGER,
@@ -48,7 +48,12 @@ def a_session_of_another_owner_is_not_loaded(store: Store) -> None:
 def a_session_of_another_owner_is_not_written_to(store: Store) -> None:
     scene = Scene(store)
     main = scene.branch("main", "one")
-    for change in (AddMessages((message("x"),)), Append(main.id, ()), RemoveBranch(main.id)):
+    for change in (
+        AddMessages((message("x"),)),
+        Append(main.id, ()),
+        RenameBranch(main.id, "theirs"),
+        RemoveBranch(main.id),
+    ):
         raises(
             NotFoundError,
             lambda change=change: store.write(STRANGER, scene.id, [change]),

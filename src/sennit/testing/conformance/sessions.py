@@ -207,6 +207,18 @@ def the_list_is_filtered_by_a_part_of_the_key(store: Store) -> None:
     empty("Keys with 'nothing'", _keys(store, "nothing"))
 
 
+def the_list_is_filtered_by_a_part_of_the_title(store: Store) -> None:
+    titles = ("Knots for Ähnliche", 5, ["Knots"], {"Knots": "Knots"}, None, 'knot\'s 100% \\ "b"')
+    for at, title in enumerate(titles):
+        store.create_session(OWNER, session(key=f"{at}", metadata={"title": title}))
+    store.create_session(OWNER, session(key=None, metadata={"title": "knots", "other": "x"}))
+    store.create_session(OWNER, session(key="6", metadata={"other": "knots", "a": {"title": "k"}}))
+    same(_keys(store, "KNOTS"), {"0", None}, "Titles with 'knots'")
+    same(_keys(store, "ähn"), {"0"}, "Titles with 'ähn'")
+    same(_keys(store, '100% \\ "B'), {"5"}, "Titles with signs")
+    same(_keys(store, "5"), {"5"}, "Keys and titles with '5'")
+
+
 def the_filter_ignores_case(store: Store) -> None:
     _create(store, "Chat About Parrots")
     same(_keys(store, "chat ABOUT p"), {"Chat About Parrots"}, "Keys, whatever their case")

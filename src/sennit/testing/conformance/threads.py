@@ -9,7 +9,7 @@ from threading import Barrier
 from typing import TypeVar
 from uuid import UUID
 
-from sennit.errors import ConflictError, SennitError, StoreError
+from sennit.errors import ConflictError, ExistsError, SennitError, StoreError
 from sennit.stores.base import Store
 from sennit.stores.records import (
     AddBranch,
@@ -18,6 +18,7 @@ from sennit.stores.records import (
     ChangeBranch,
     Head,
     MessageRecord,
+    RenameBranch,
     Write,
 )
 from sennit.testing.conformance.scene import (
@@ -151,6 +152,31 @@ def of_many_branches_with_one_name_one_is_made(store: Store) -> None:
 
     same(_together(run).count(True), 1, "Threads that made the branch")
     same(len(scene.load().branches), 1, "Branches")
+
+
+def of_many_branches_renamed_alike_one_is(store: Store) -> None:
+    scene = Scene(store)
+    made = [scene.branch(f"b{n}") for n in range(_THREADS)]
+
+    def run(number: int) -> bool:
+        try:
+            scene.write(RenameBranch(made[number].id, "wanted"))
+        except ExistsError:
+            return False
+        return True
+
+    won = [number for number, result in enumerate(_together(run)) if result]
+    same(len(won), 1, "Threads that renamed theirs")
+    same(scene.stored(made[won[0]].id).name, "wanted", "The winner's branch")
+
+
+def of_many_names_given_to_one_branch_one_stays(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", "one")
+    _together(lambda number: scene.write(RenameBranch(main.id, f"{number}")))
+    found = scene.stored(main.id)
+    assert found.name in map(str, range(_THREADS)), f"A name that nobody gave: {found.name!r}"
+    same(found, replace(main, name=found.name), "The branch")
 
 
 def of_many_who_want_a_lease_one_gets_it(store: Store) -> None:
