@@ -54,43 +54,42 @@ class PatientProtocol(H11Protocol):
     """A connection that is closed when no request comes in time."""
 
     head_seconds = 30.0
-    _waiting: TimerHandle | None = None
+    _free_since = 0.0
+    _looking: TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; it has to say something."""
         super().connection_made(Together(transport, self.loop))  # pyright: ignore[reportArgumentType]
-        self._wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Once a request has begun, its own limits count."""
-        super().data_received(data)
-        if self._waiting is not None and not self._between():
-            self._waiting.cancel()
-            self._waiting = None
+        self._free_since = self.loop.time()
+        self._look_in(self.head_seconds)
 
     def on_response_complete(self) -> None:
         """The next request has to come in time, too."""
         super().on_response_complete()
-        if self._waiting is None and not self.transport.is_closing():
-            self._wait()
+        self._free_since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nobody to wait for."""
         super().connection_lost(exc)
-        if self._waiting is not None:
-            self._waiting.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
 
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(self.head_seconds, self._give_up)
+    def _look_in(self, seconds: float) -> None:
+        self._looking = self.loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Close it if nothing has come for too long; once a request has begun, its limits count."""
+        left = self._free_since + self.head_seconds - self.loop.time()
+        if not self._between():
+            self._look_in(self.head_seconds)
+        elif left > 0:
+            self._look_in(left)
+        else:
+            self.transport.close()
 
     def _between(self) -> bool:
         """Whether no request is under way."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
-
-    def _give_up(self) -> None:
-        self._waiting = None
-        if self._between():
-            self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         """Say that this was no HTTP."""
