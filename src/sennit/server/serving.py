@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _GRACE = 10
 _BACKLOG = 2048
-_YOUNG = 20_000  # objects that are made before any are looked through
+_YOUNG = 50_000  # objects that are made before any are looked through
 
 
 class Server(uvicorn.Server):

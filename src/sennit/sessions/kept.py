@@ -74,11 +74,15 @@ class Kept(Element):
         self._messages = MessagePile(self._whole)
         self._branches = BranchPile(self._whole)
         self._named: dict[str, Branch] = {}
-        self._conversations = Conversations(self._messages, self._branches, self._named)
         self._keeper: Keeper | None = None
         self._key: str | None = None
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._archives = Archives()
+
+    @cached_property
+    def _conversations(self) -> Conversations:
+        """All of it as a flow; few ask for that."""
+        return Conversations(self._messages, self._branches, self._named)
 
     @cached_property
     def _log(self) -> RunLog:
