@@ -239,6 +239,31 @@ def test_owners_never_meet(tmp_path: Path) -> None:
             client(server, "snt_wrong").models.list()
 
 
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("named", [False, True], ids=["found", "named"])
+def test_a_conversation_that_another_program_deleted_begins_anew(
+    tmp_path: Path, named: bool, stream: bool
+) -> None:
+    store = tmp_path / "s.db"
+    headers = {"X-Sennit-Session": "knots"} if named else {}
+    with served("The bowline.", "The sheet bend.", "The clove hitch.", store=store) as chat:
+        chat.ask(USER, extra_headers=headers)
+        with sennit.open(store) as other:
+            assert other.delete_session(other.sessions()[0].id)
+        more = [USER, assistant("The bowline."), user("Another.")]
+        for text in ("The sheet bend.", "The clove hitch."):
+            sent = more[-1:] if named else more
+            answer = chat.ask(*sent, extra_headers=headers, stream=stream)
+            chunks = list(answer) if stream else [answer]
+            told = [getattr(one.choices[0], "delta" if stream else "message") for one in chunks]
+            assert "".join(one.content or "" for one in told) == text
+            more += [assistant(text), user("One more.")]
+        (session,) = chat.sessions()
+        kept = ["Another.", "The sheet bend.", "One more.", "The clove hitch."]
+        assert chat.said(session["id"])[-4:] == kept
+        assert len(chat.said(session["id"])) == (4 if named else 6)
+
+
 def test_a_named_session_takes_only_what_is_new_or_the_whole_history() -> None:
     with served("The bowline.", "The sheet bend.", "The clove hitch.") as chat:
         headers = {"X-Sennit-Session": "knots"}

@@ -14,9 +14,10 @@ ever sees more or less than it sent, but a conversation may then stand in two pl
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 from uuid import UUID
 
@@ -54,6 +55,8 @@ class Place:
     """Whether a store keeps it."""
     story: Story | None = None
     """What was told of a conversation that was found by that."""
+    again: Callable[[], Awaitable[Place]] | None = None
+    """Looks for it once more, in the store, if it was known here and is not there any more."""
 
     @property
     def session(self) -> Session:
@@ -85,7 +88,9 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     """
     if named is not None:
         known = None if anew else _known_by_name(caller, sent, named)
-        return known or await to_thread(_named, caller, sent, named, anew)
+        if known is None:
+            return await to_thread(_named, caller, sent, named, anew)
+        return replace(known, again=partial(_again, caller, sent, named, anew, known))
     check_calls(sent.messages)
     story = Story(caller.client, caller.known, sent.messages)
     if not story.turns:
@@ -93,7 +98,14 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     wanted = story.turns[:-1] if anew else story.turns
     place, shared = await _found(caller, sent, story.turns, wanted)
     story.goes_to(place.branch, story.turns[shared:])
-    return replace(place, story=story)
+    again = partial(_again, caller, sent, named, anew, place)
+    return replace(place, story=story, again=again)
+
+
+async def _again(caller: Caller, sent: Sent, named: Named | None, anew: bool, gone: Place) -> Place:
+    """The place for the same where another one is gone."""
+    caller.lose(gone.session.id)
+    return replace(await place_of(caller, sent, named, anew=anew), again=None)
 
 
 async def _found(
@@ -337,4 +349,11 @@ def anchored(place: Place, uid: UUID, metadata: Mapping[str, object]) -> Place:
     first, *rest = place.say
     noted = {**first.metadata, **metadata, "said": len(place.say)}
     named = Message(first.content, sender=first.sender, id=uid, metadata=noted)
-    return replace(place, say=(named, *rest))
+    again = None if place.again is None else partial(_anchored_again, place.again, uid, metadata)
+    return replace(place, say=(named, *rest), again=again)
+
+
+async def _anchored_again(
+    again: Callable[[], Awaitable[Place]], uid: UUID, metadata: Mapping[str, object]
+) -> Place:
+    return anchored(await again(), uid, metadata)

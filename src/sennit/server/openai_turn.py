@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive
 
-from sennit.errors import ModelError, SennitError, ValidationError
+from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.models import ModelSchema
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad
@@ -85,7 +85,7 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         if not _elsewhere(result, place):
             _note(place, result)
             return place, sound(result)
-        place = await _beside(place)
+        place = await _moved(place, result)
 
 
 async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
@@ -95,16 +95,18 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
     """
     while True:
         place, conversation = await _prepared(place, wanted)
+        result = Return()
         async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
             async for event in watch:
                 if isinstance(event, RunEnded):
-                    if _elsewhere(event.result, place):
+                    result = event.result
+                    if _elsewhere(result, place):
                         break
-                    _note(place, event.result)
+                    _note(place, result)
                 yield event
             else:
                 return
-        place = await _beside(place)
+        place = await _moved(place, result)
 
 
 async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:
@@ -133,8 +135,13 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     return place, ConversationSession(replace(request, output=wanted.form))
 
 
-async def _beside(place: Place) -> Place:
-    """The same on a fork, because somebody else is busy there or was faster."""
+async def _moved(place: Place, result: Return) -> Place:
+    """Where it goes on instead: a fork, as somebody else is busy there or was faster.
+
+    What is not there any more is looked for once more.
+    """
+    if isinstance(result.error, NotFoundError) and place.again is not None:
+        return await place.again()
     system = place.branch.system
     beside = await aside(place, None if system is None else system.id)
     if beside.story is not None:
@@ -156,7 +163,9 @@ def _note(place: Place, result: Return) -> None:
 
 
 def _elsewhere(result: Return, place: Place) -> bool:
-    """Whether it has to be tried on a fork: the branch is not, or not any more, this history's."""
+    """Whether it has to be tried elsewhere: the branch is not, or not any more, this history's."""
+    if isinstance(result.error, NotFoundError) and not result.body.interactions:
+        return place.again is not None
     refused = result.stop_reason == "invalid" and place.at is not None
     return refused and result.messages[0].code in ("busy", "moved")
 

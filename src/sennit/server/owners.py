@@ -59,6 +59,11 @@ class Caller:
     known: Known
     """Where the conversations of clients that name no session stand."""
 
+    def lose(self, session: UUID) -> None:
+        """Look for a session in the store when it is next asked for: it is not as it was."""
+        self.open.drop(session)
+        self.client.let_go(session)
+
     def require(self, scope: Scope) -> None:
         """Raise Problem 403 unless they may do that; "admin" may do all."""
         if scope not in self.scopes and "admin" not in self.scopes:

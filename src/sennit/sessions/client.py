@@ -171,6 +171,11 @@ class ClientCore(Generic[_S]):
         """The session if it is open here, as it was last seen: the store is not asked."""
         return self._open.get(self._identify(session_id)[0])
 
+    def let_go(self, session_id: UUID) -> None:
+        """Have the session read from the store when it is next asked for."""
+        with self._lock:
+            self._open.pop(session_id, None)
+
     def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
