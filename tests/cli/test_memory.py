@@ -152,6 +152,18 @@ def test_a_session_is_forgotten_with_all_that_rests_on_it(committed: dict[str, A
     assert (told("memory", "ls"), told("ls")) == ([], [])
 
 
+def test_what_came_from_a_deleted_session_is_forgotten_by_its_name(
+    store: str, committed: dict[str, Any]
+) -> None:
+    del committed
+    with sennit.open(store) as client:
+        client.delete_session("first")
+    assert told("memory", "forget", "--session", "first", "--yes") == {"sessions": 0, "files": 1}
+    assert told("memory", "ls") == []
+    again = run("memory", "forget", "--session", "first", "--yes")
+    assert (again.exit_code, "no session 'first'" in again.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

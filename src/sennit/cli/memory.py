@@ -178,9 +178,7 @@ def forget(
     if what is None or (uri is not None and session is not None):
         raise ValidationError("Name what to forget: a URI, or --session NAME.")
     with existing(store) as client:
-        if session is not None:
-            session_named(client, session)
-        else:
+        if session is None:
             client.fs.stat(what.partition("#")[0])  # what follows names a line of the profile
         if not yes:
             told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit import clock
-from sennit.errors import AccessError, NotFoundError, ValidationError
+from sennit.errors import AccessError, NotFoundError, ValidationError, shown
 from sennit.memory import profile
 from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
@@ -148,16 +148,17 @@ def forget(
             raise ValidationError(f"Forget a whole session, not {str(place)!r} alone.")
         session = place.names[0]
     assert session is not None
-    return forget_session(realm, realm.session_id(session), delete)
+    return forget_session(realm, session, delete)
 
 
-def forget_session(realm: Realm, session: UUID, delete: Callable[[UUID], bool]) -> Forgotten:
+def forget_session(realm: Realm, named: str | UUID, delete: Callable[[UUID], bool]) -> Forgotten:
     """Erase a session and all that rests on it; NotFoundError if there is neither."""
+    session = realm.session_id(named)
     touched = forget_derived(realm, session)
     sessions = int(delete(session))
     touched += forget_derived(realm, session)  # a commit may have ended in between; no more can
     if not sessions and not touched:
-        raise NotFoundError(f"There is no session {session} here, and nothing came from it.")
+        raise NotFoundError(f"There is no session {shown(named)}, and nothing came from one.")
     unname(realm, touched)
     realm.store.scrub()
     return Forgotten(sessions, _count(touched))
