@@ -62,26 +62,35 @@ class Keeper:
         self, changes: tuple[Change, ...], apply: Callable[[list[Head]], None]
     ) -> Future[None]:
         """The same together with others, to be awaited; `apply` is called in order of commits."""
-        mailbox = self._mailbox
-        if mailbox is None or not mailbox.is_here():
-            from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
-
-            mailbox = self._mailbox = Mailbox.of_running_loop()
-        finished = mailbox.promise()
+        mailbox, finished = self._promised()
 
         def done(outcome: Outcome) -> Wake:
-            error = outcome if isinstance(outcome, SennitError) else None
-            try:
-                if not isinstance(outcome, SennitError):
-                    self._new = None
+            error = None
+            if isinstance(outcome, SennitError):
+                error = outcome
+            else:
+                self._new = None
+                try:
                     apply(outcome)
-            except SennitError as failed:
-                error = failed
+                except SennitError as failed:
+                    error = failed
             mailbox.put(finished, error)
             return mailbox.ring
 
         self.group.submit(Write(self.owner, self.session, changes, self._new), done)
         return finished
+
+    def _promised(self) -> tuple[Mailbox, Future[None]]:
+        """Where the outcome of something goes, and what waits for it there."""
+        mailbox = self._mailbox
+        finished = None if mailbox is None else mailbox.promise()
+        if mailbox is None or finished is None:
+            from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
+
+            mailbox = self._mailbox = Mailbox.of_running_loop()
+            finished = mailbox.promise()
+            assert finished is not None
+        return mailbox, finished
 
     def load(self) -> Snapshot:
         """All there is."""

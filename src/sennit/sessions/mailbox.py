@@ -29,13 +29,10 @@ class Mailbox:
             found = cls._all[loop] = cls(loop)
         return found
 
-    def is_here(self) -> bool:
-        """Whether it is the running loop's."""
-        return asyncio.get_running_loop() is self._loop()
-
-    def promise(self) -> asyncio.Future[None]:
-        """What someone on the running loop waits for, to be `put` here when it is done."""
-        return asyncio.get_running_loop().create_future()
+    def promise(self) -> asyncio.Future[None] | None:
+        """What someone waits for, to be `put` here when it is done; None if another loop runs."""
+        loop = asyncio.get_running_loop()
+        return loop.create_future() if loop is self._loop() else None
 
     def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
         """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""

@@ -30,7 +30,8 @@ class GroupWriter:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: SimpleQueue[tuple[Write, Done] | None] = SimpleQueue()  # None: no more
+        self._waiting: list[tuple[Write, Done]] = []
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for all that wait, and at the end
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
@@ -47,14 +48,16 @@ class GroupWriter:
             if self._thread is None:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
-            self._waiting.put((write, done))
+            self._waiting.append((write, done))
+            if len(self._waiting) == 1:
+                self._bell.put(None)
 
     def close(self) -> None:
         """Finish what was submitted, then stop."""
         with self._lock:
             if not self._closed:
                 self._closed = True
-                self._waiting.put(None)
+                self._bell.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
@@ -67,12 +70,11 @@ class GroupWriter:
 
     def _next_group(self) -> list[tuple[Write, Done]]:
         """All that has come in, at least one write; none when there will be no more."""
-        take = self._waiting.get
-        first = take()
-        found = [first, *(take() for _ in range(min(self._waiting.qsize(), _LARGEST - 1)))]
-        group = [one for one in found if one is not None]
-        if group and len(group) < len(found):
-            self._waiting.put(None)  # to be seen again when these are written
+        self._bell.get()
+        with self._lock:
+            group, self._waiting = self._waiting[:_LARGEST], self._waiting[_LARGEST:]
+            if self._waiting:
+                self._bell.put(None)
         return group
 
     def _written(self, group: list[tuple[Write, Done]]) -> list[Outcome]:
