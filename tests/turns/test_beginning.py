@@ -16,6 +16,7 @@ from sennit.stores.records import Head, TakeLease, Write
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.returns import Return
+from sennit.turns.special import SpecialTurn
 from tests.talking import in_short
 from tests.torture.ground import opened
 
@@ -155,6 +156,58 @@ def test_a_run_cancelled_while_it_begins_leaves_the_branch_free(
     assert one.said == ([*known, "user by the way"] if elsewhere else [*known, "user 2"])
     BranchRuns(other.branch).release(BranchRuns(other.branch).acquire("other", _TTL))
     assert one.say("3").stop_reason == "stable"
+
+
+@pytest.mark.parametrize("end", ["as known", "somebody spoke", "held"])
+def test_what_is_said_to_a_run_that_is_about_to_begin_is_kept(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
+    one.say("1")
+    other.session.refresh()
+    if end == "somebody spoke":
+        other.session.add_message("user", "by the way", branches=other.branch)
+    elif end == "held":
+        BranchRuns(other.branch).acquire("elsewhere/1/x", _TTL)
+    slow = Slow(clients[0], monkeypatch)
+
+    async def steered() -> Return:
+        saying = asyncio.create_task(one.conversation.say("2"))
+        await asyncio.to_thread(slow.began.wait, 30)
+        one.conversation.steer("3")
+        slow.go.set()
+        return await saying
+
+    result = asyncio.run(steered())
+    assert result.stop_reason == ("invalid" if end == "held" else "stable")
+    said = one.said[2:]
+    assert said.count("user 3") == 1
+    assert ("user 2" in said) == (end != "held")
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "somebody spoke"])
+def test_a_special_turn_waits_for_a_run_that_is_about_to_begin(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
+    one.say("1")
+    if elsewhere:
+        other.session.refresh()
+        other.session.add_message("user", "by the way", branches=other.branch)
+    aside = SpecialTurn(instruction="Sum up.", model=ScriptedModel(["all of it"], name="aside"))
+    one.branch.grant(resources={"aside"})
+
+    async def both() -> tuple[Return, Return]:
+        slow = Slow(clients[0], monkeypatch)
+        saying = asyncio.create_task(one.conversation.say("2"))
+        await asyncio.to_thread(slow.began.wait, 30)
+        turn = asyncio.create_task(one.conversation.execute_special_turn(aside))
+        slow.go.set()
+        return await saying, await turn
+
+    ran, turned = asyncio.run(both())
+    assert (ran.stop_reason, turned.stop_reason) == ("stable", "stable")
+    assert one.said.count("says all of it") == 1
 
 
 def test_two_runs_begun_at_once_are_kept_apart(clients: tuple[Client, Client]) -> None:

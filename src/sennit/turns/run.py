@@ -148,12 +148,12 @@ class Run:
     @property
     def begun(self) -> bool:
         """Whether it has ever held the branch."""
-        return self._begun
+        return self._begun and self._held.take is None
 
     @property
     def under_way(self) -> bool:
         """Whether it has begun and not ended, so that events can be told."""
-        return self._begun and not self.ended
+        return self.begun and not self.ended
 
     def _go_on_with(self, left: Unfinished) -> None:
         progress = self.progress
