@@ -201,9 +201,19 @@ def test_five_hundred_branches_are_drawn_quickly(
     def drawn(key: str) -> float:
         studio = open_studio(scene.server, scene.link(key, "main", "tree"))
         heads = studio.page.locator("svg a.head")
-        expect(heads).to_have_count(BRANCHES if key == "many" else 50)
+        count = BRANCHES if key == "many" else 50
+        expect(heads).to_have_count(count)
+        studio.page.evaluate("performance.clearMeasures()")
+        for _ in range(3):
+            studio.page.locator("#tab-chat").click()
+            studio.page.locator("#say").wait_for()
+            studio.page.locator("#tab-tree").click()
+            expect(heads).to_have_count(count)
         studio.shot(key)
-        return studio.page.evaluate("performance.getEntriesByName('sennit:tree').at(-1).duration")
+        # What else the machine does can only add to it.
+        return studio.page.evaluate(
+            "Math.min(...performance.getEntriesByName('sennit:tree').map((one) => one.duration))"
+        )
 
     few, many = drawn("few"), drawn("many")
     counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
