@@ -87,6 +87,11 @@ class Scene:
     def __init__(self, server: Running, model: SteppedModel) -> None:
         self.server, self.model = server, model
 
+    def cut_streams(self) -> None:
+        """End all connections over which events come; the model was asked before."""
+        for stream in list(self.server.state.streams):
+            self.model.loop.call_soon_threadsafe(stream.stop)
+
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:

@@ -8,6 +8,10 @@ from typing import Any
 
 from playwright.sync_api import Dialog, Locator, Page, Request, Route, expect
 
+# How long something may take until it is seen: a machine may have far more to do than it can.
+_PATIENCE = 15_000
+expect.set_options(timeout=_PATIENCE)
+
 # Whatever would run because of a text sets this, or opens a dialog, or breaks the page's policy.
 _WATCH = """
 window.__violations = [];
@@ -30,13 +34,18 @@ _TOO_WIDE = """async () => {
   return found();
 }"""
 
+# Time enough for the page to draw what it was told.
+FRAMES = """async () => {
+  for (let count = 0; count < 10; count += 1) await new Promise(requestAnimationFrame);
+}"""
+
 
 class Studio:
     """One tab."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page, self.url = page, url
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(_PATIENCE)
         page.add_init_script(_WATCH)
         page.on("dialog", self._opened)
         page.on("pageerror", lambda error: self._complain("error", str(error)))
@@ -69,7 +78,8 @@ class Studio:
         self.requests.append(request.url)
 
     def _answered(self, response: Any) -> None:
-        if response.status >= 400:
+        # A server that is about to stop says so, and a test may end before the page is answered.
+        if response.status >= 400 and response.status != 503:
             self._refused.append(f"{response.status} {response.url}")
 
     def broken_rules(self) -> list[str]:
@@ -110,11 +120,6 @@ class Studio:
     def answers(self) -> Locator:
         return self.page.locator(".list article.answer")
 
-    @property
-    def branch(self) -> str:
-        """The name of the branch that is shown."""
-        return self.page.locator("#branch option:checked").inner_text()
-
     def message(self, text: str) -> Locator:
         return self.messages.filter(has_text=text)
 
@@ -127,9 +132,14 @@ class Studio:
         expect(self.page.locator("#branch option:checked")).to_have_text(branch)
 
     def idle(self) -> None:
-        """Wait until no answer comes any more."""
+        """Wait until no answer comes any more; that one came must have been seen before."""
         expect(self.page.locator("#stop")).to_have_count(0)
         expect(self.page.locator("article.draft")).to_have_count(0)
+
+    def hears(self, text: str) -> None:
+        """Wait until an answer said that, and is over."""
+        self.sees(text)
+        self.idle()
 
     def too_wide(self) -> list[str]:
         """What does not fit the width of the screen."""
@@ -174,9 +184,11 @@ class Studio:
         self.page.context.route("**/events*", self._drop)
 
     def mend_connections(self) -> None:
+        """Let all through again, and tell the page so, as a browser does."""
         self.page.context.unroute_all(behavior="ignoreErrors")
+        self.page.evaluate("dispatchEvent(new Event('online'))")
 
-    def hold(self, pattern: str, held: list[Route]) -> None:
+    def hold(self, pattern: str | re.Pattern[str], held: list[Route]) -> None:
         """Let requests that fit a pattern wait until `page.unroute(pattern)`."""
 
         def keep(route: Route) -> None:

@@ -28,7 +28,7 @@ class SteppedModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        self._loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[Delta]()
+        self.loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[Delta]()
         self.requests.append(request)
         self._asked.set()
         yield self._said(self._pieces)
@@ -52,11 +52,12 @@ class SteppedModel:
 
     def _end(self, reason: str) -> None:
         self._put(Finished(reason, Usage(120, 30), self.name))  # pyright: ignore[reportArgumentType]
-        self._asked.clear()
 
     def _put(self, piece: Delta) -> None:
         assert self._asked.wait(20), "nobody asks the model"
-        self._loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
+        if isinstance(piece, Finished):
+            self._asked.clear()  # before the server hears it: it may ask again at once
+        self.loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 
     def forget(self) -> None:
         """Nobody listens to the last answer any more: wait for the next question."""

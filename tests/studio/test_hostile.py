@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import expect
@@ -20,10 +21,14 @@ NAMES = [text for text in RAW if text.isprintable()]  # a service can have no ot
 
 _OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 _SCROLL = """async (by) => {
-  const box = document.querySelector('.list');
-  box.scrollTop += by;
+  document.querySelector('.list').scrollTop += by;
   for (let count = 0; count < 3; count += 1) await new Promise(requestAnimationFrame);
-  return box.scrollTop + box.clientHeight > box.scrollHeight - 2;
+}"""
+# Which rows are there, and whether the last of them is in sight.
+_ROWS = """() => {
+  const box = document.querySelector('.list');
+  const rows = [...document.querySelectorAll('.row')].map((row) => Number(row.dataset.index));
+  return [rows, box.scrollTop + box.clientHeight > box.scrollHeight - 2];
 }"""
 
 
@@ -97,15 +102,14 @@ def test_messages_and_tools(server: Running, open_studio: OpenStudio, key: str) 
     last = 2 * len(HOSTILE) if key == "messages" else 5 * len(HOSTILE)
     seen: set[int] = set()
     studio.page.locator(".row").first.wait_for()
-    at_end = studio.page.evaluate(_SCROLL, -1_000_000)
-    while True:
+    by, at_end = -1_000_000, False
+    while not at_end:
+        studio.page.evaluate(_SCROLL, by)
         expect(studio.page.locator(".message.loading")).to_have_count(0)
         studio.page.evaluate(_OPEN_ALL)
-        rows = "rows => rows.map((row) => Number(row.dataset.index))"
-        seen.update(studio.page.eval_on_selector_all(".row", rows))
-        if at_end:
-            break
-        at_end = studio.page.evaluate(_SCROLL, 3000)
+        rows, at_end = studio.page.evaluate(_ROWS)
+        seen.update(rows)
+        by = 3000
     assert seen == set(range(last))
 
 
@@ -150,7 +154,7 @@ def test_addresses_made_by_others(server: Running, open_studio: OpenStudio) -> N
         studio.page.evaluate(
             "text => { location.hash = `#/memory?uri=${encodeURIComponent(text)}`; }", text
         )
-    studio.page.wait_for_load_state("networkidle")
+    expect(studio.page.locator(".memory-item .failed")).to_be_visible()
 
 
 def test_memories(server: Running, open_studio: OpenStudio) -> None:
@@ -168,8 +172,10 @@ def test_memories(server: Running, open_studio: OpenStudio) -> None:
 def test_what_is_found(server: Running, open_studio: OpenStudio) -> None:
     studio = open_studio(server)
     for words in ("window.pwned=1", "<script>", "evil.example"):
-        studio.page.locator("#search").fill(words)
-        studio.page.wait_for_load_state("networkidle")
+        with studio.page.expect_response(
+            lambda one, asked=words: f"?{urlencode({'q': asked})}" in one.url
+        ):
+            studio.page.locator("#search").fill(words)
         expect(studio.page.locator(".session.found").first).to_be_visible()
 
 
@@ -180,27 +186,27 @@ def test_answers_as_they_are_said_and_tools_that_go_wrong(
     studio.begin("streamed")
     studio.page.get_by_label("Model").select_option("speaker")
     studio.say(TOGETHER)
-    studio.sees(HOSTILE[0])
-    studio.idle()
+    studio.hears(HOSTILE[0])
     studio.do(HOSTILE[0], "What the model saw")
     expect(studio.page.locator(".part")).not_to_have_count(0)
     studio.page.evaluate(_OPEN_ALL)
     studio.page.keyboard.press("Escape")
     studio.say("Now call")
-    studio.sees("Done.")
-    studio.idle()
+    studio.hears("Done.")
     expect(studio.page.locator(".card.outcome.failed").last).to_be_visible()
 
 
 def test_names_of_models_and_their_errors(server: Running, open_studio: OpenStudio) -> None:
     studio = open_studio(server)
     studio.begin("failing")
-    options = studio.page.get_by_label("Model").locator("option").all_text_contents()
-    assert options == ["speaker", *NAMES]
+    options = studio.page.get_by_label("Model").locator("option")
+    expect(options).to_have_count(1 + len(NAMES))
+    assert options.all_text_contents() == ["speaker", *NAMES]
     assert len(NAMES) >= 60
-    for name in NAMES[::9]:
+    for nth, name in enumerate(NAMES[::9], 1):
         studio.page.get_by_label("Model").select_option(name)
         studio.say("Hello")
+        expect(studio.message("Hello")).to_have_count(nth)
         expect(studio.page.locator(".notice.error")).to_contain_text(name.split()[0])
         studio.idle()
     studio.go("#/usage")

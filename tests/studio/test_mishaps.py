@@ -54,8 +54,7 @@ def test_a_connection_that_breaks_in_mid_answer_goes_on_where_it_was(
     scene.model.say("The bowline")
     studio.sees("The bowline")
     studio.drop_connections()
-    for stream in list(scene.server.state.streams):
-        stream.stop()
+    scene.cut_streams()
     expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
     scene.model.say(" and the hitch")
     studio.mend_connections()
@@ -82,8 +81,7 @@ def test_an_answer_that_a_restart_interrupted_is_gone_on_with(
         resume.click()
         model.say("The hitch.")
         model.finish()
-        studio.sees("The hitch.")
-        studio.idle()
+        studio.hears("The hitch.")
         expect(studio.page.locator(".notice")).to_have_count(0)
 
 
@@ -97,8 +95,7 @@ def test_what_is_said_just_after_an_answer_ended_is_answered_too(
     studio.sees("The bowline.")
     # The page does not hear of the end.
     studio.drop_connections()
-    for stream in list(scene.server.state.streams):
-        stream.stop()
+    scene.cut_streams()
     expect(studio.page.locator(".notice")).to_contain_text("The connection was lost")
     scene.model.finish()
     all_events(scene.server, "/api/sessions/late/branches/main/events")
@@ -107,8 +104,7 @@ def test_what_is_said_just_after_an_answer_ended_is_answered_too(
     studio.mend_connections()
     studio.sees("And a bend")
     scene.model.finish()
-    studio.sees("The sheet bend.")
-    studio.idle()
+    studio.hears("The sheet bend.")
     expect(studio.messages).to_have_count(4)
 
 
@@ -127,8 +123,7 @@ def test_a_tool_approved_at_once_is_seen_to_its_end(scene: Scene, open_studio: O
     assert held
     studio.page.unroute(last_page)  # which lets go of what was held
     scene.model.finish()
-    studio.sees("Done.")
-    studio.idle()
+    studio.hears("Done.")
 
 
 def test_a_text_is_said_once_though_nobody_heard_that_it_was(
@@ -140,13 +135,14 @@ def test_a_text_is_said_once_though_nobody_heard_that_it_was(
 
     studio = open_studio(scene.server)
     studio.expected_refusals = 1
-    studio.begin()
+    studio.begin("lost")
     studio.page.route("**/runs", lose, times=1)
     with studio.page.expect_event("requestfailed", lambda one: one.url.endswith("/runs")):
         studio.say("Name a knot")
     expect(studio.page.locator(".toast.failed").last).to_contain_text("cannot be reached")
     scene.model.say("The bowline.")
     scene.model.finish()
+    all_events(scene.server, "/api/sessions/lost/branches/main/events")
     expect(studio.page.locator("#say")).to_have_value("Name a knot")
     studio.page.locator("#say").press("Enter")
     studio.sees("The bowline.")
@@ -166,13 +162,13 @@ def test_a_conversation_stays_in_sight_when_the_server_does_not_answer(
     with studio.page.expect_event("requestfailed", lambda one: bool(session.search(one.url))):
         scene.model.finish()
     expect(studio.page.locator(".toast.failed").last).to_contain_text("cannot be reached")
-    studio.idle()
-    studio.sees("The bowline.")
+    studio.hears("The bowline.")
     studio.page.unroute(session)
     # What could not be read at first is read when someone asks for it again.
     where = studio.page.url.partition("/#")[2]
     studio.page.route("**/messages?*", lambda route: route.abort(), times=1)
     studio.go("#/")
+    studio.page.locator(".welcome").wait_for()
     studio.go(f"#{where}")
     studio.page.get_by_role("button", name="Try again").click()
     studio.sees("The bowline.")
@@ -188,8 +184,7 @@ def test_a_question_without_an_answer_can_be_asked_again(
         studio.say("Hello?")
         expect(studio.page.locator(".notice.error")).to_contain_text("It is down.")
         studio.page.locator("#answer").click()
-        studio.sees("Here I am.")
-        studio.idle()
+        studio.hears("Here I am.")
         expect(studio.page.locator(".notice")).to_have_count(0)
         expect(studio.messages).to_have_count(2)
 
@@ -213,5 +208,4 @@ def test_what_somebody_else_decided_is_seen_when_it_is_decided_again(
     approve.click()
     expect(approve).to_have_count(0)
     scene.model.finish()
-    studio.sees("As you like.")
-    studio.idle()
+    studio.hears("As you like.")

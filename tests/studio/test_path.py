@@ -27,8 +27,7 @@ def test_the_whole_path_of_a_person(tmp_path: Path, open_studio: OpenStudio) -> 
             for piece in pieces:
                 model.say(piece)
             model.finish()
-            studio.sees("".join(pieces))
-            studio.idle()
+            studio.hears("".join(pieces))
 
         # Talk: an answer comes piece by piece, the next is stopped.
         studio.begin("a week away")

@@ -20,6 +20,7 @@ from sennit import (
 )
 from tests.serving import Running, serving
 from tests.studio.conftest import OpenStudio
+from tests.studio.pages import FRAMES
 
 LONG = 5000
 BRANCHES = 500
@@ -98,14 +99,21 @@ def _braid(session: Session, count: int) -> UUID:
     return session.id
 
 
-_WALK = """async ({ from, to, by }) => {
+# Resolves when a frame has been painted: by then rows that turned out taller are where they belong.
+_FRAME = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+
+_WALK = (
+    f"""async ({{ from, to, by }}) => {{
+  const frame = {_FRAME};
+"""
+    + """
   const box = document.querySelector('.list');
-  const frame = () => new Promise((done) => requestAnimationFrame(done));
   const seen = new Set();
   let [most, gaps, top] = [0, 0, from * box.scrollHeight];
   for (;;) {
     box.scrollTop = top;
-    do { await frame(); await frame(); } while (document.querySelector('.message.loading'));
+    do await frame(); while (document.querySelector('.message.loading'));
+    await frame();
     const rows = [...document.querySelectorAll('.row')];
     const { top: above, bottom: below } = box.getBoundingClientRect();
     const covered = rows[0].getBoundingClientRect().top <= above + 1
@@ -119,6 +127,7 @@ _WALK = """async ({ from, to, by }) => {
     top = box.scrollTop + by * (by < 1 ? box.scrollHeight : 1);
   }
 }"""
+)
 
 
 def test_any_place_of_a_long_session_is_reached_with_few_nodes(
@@ -155,10 +164,11 @@ def test_scrolling_up_keeps_what_is_read_in_its_place(
     studio = open_studio(scene.server, scene.link("long") + "?at=2500")
     studio.sees("Message 2500.")
     moved = studio.page.evaluate(
-        """async () => {
+        f"""async () => {{
+          const frame = {_FRAME};"""
+        """
           const box = document.querySelector('.list');
           const top = (row) => row.getBoundingClientRect().top;
-          const frame = () => new Promise((done) => requestAnimationFrame(done));
           let worst = 0;
           for (let step = 0; step < 30; step += 1) {
             const rows = [...document.querySelectorAll('.row')];
@@ -191,9 +201,19 @@ def test_five_hundred_branches_are_drawn_quickly(
     def drawn(key: str) -> float:
         studio = open_studio(scene.server, scene.link(key, "main", "tree"))
         heads = studio.page.locator("svg a.head")
-        expect(heads).to_have_count(BRANCHES if key == "many" else 50)
+        count = BRANCHES if key == "many" else 50
+        expect(heads).to_have_count(count)
+        studio.page.evaluate("performance.clearMeasures()")
+        for _ in range(3):
+            studio.page.locator("#tab-chat").click()
+            studio.page.locator("#say").wait_for()
+            studio.page.locator("#tab-tree").click()
+            expect(heads).to_have_count(count)
         studio.shot(key)
-        return studio.page.evaluate("performance.getEntriesByName('sennit:tree').at(-1).duration")
+        # What else the machine does can only add to it.
+        return studio.page.evaluate(
+            "Math.min(...performance.getEntriesByName('sennit:tree').map((one) => one.duration))"
+        )
 
     few, many = drawn("few"), drawn("many")
     counted = {"ms for 50 branches": round(few), f"ms for {BRANCHES}": round(many)}
@@ -283,8 +303,9 @@ def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> N
 def test_on_a_phone_nothing_is_wider_than_the_screen(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server, scene.link("knots", "softer"), width=360, height=740)
     studio.sees("The slip knot.")
-    for view in ("chat", "tree", "compare"):
+    for view, sign in {"chat": ".message", "tree": "svg a.head", "compare": ".column"}.items():
         studio.page.locator(f"#tab-{view}").click()
+        studio.page.locator(sign).first.wait_for()
         studio.shot(view)
         assert studio.too_wide() == []
     studio.go(scene.link("named", "main"))
@@ -313,14 +334,15 @@ def test_dark_or_light_is_as_the_system_says_until_someone_chooses(
 
 def test_the_first_paint_does_not_wait_for_the_data(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server)
+    held: list[Route] = []
+    studio.hold("**/api/**", held)
+    with studio.page.expect_request("**/api/sessions*"):
+        studio.page.reload()
     studio.page.get_by_role("heading", name="Conversations that branch").wait_for()
-    paint = studio.page.evaluate(
-        "performance.getEntriesByName('first-contentful-paint')[0].startTime"
-    )
-    floor = studio.page.evaluate(
-        "performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd"
-    )
-    assert paint < max(1000, 3 * floor)
+    painted = "performance.getEntriesByName('first-contentful-paint').length"
+    studio.page.wait_for_function(f"() => {painted}")
+    studio.page.unroute("**/api/**")  # which lets go of what was held
+    expect(studio.page.get_by_role("link", name="long")).to_be_visible()
 
 
 _NAMELESS = """() => [...document.querySelectorAll('button, a, input, select, textarea, [role]')]
@@ -376,12 +398,6 @@ def test_everything_has_a_name_and_can_be_read(
         assert ratio >= 4.5, (where, text, ratio)
 
 
-# Time enough for the page to draw what it was told.
-_FRAMES = """async () => {
-  for (let count = 0; count < 10; count += 1) await new Promise(requestAnimationFrame);
-}"""
-
-
 def test_a_slow_answer_is_not_drawn_over_a_newer_one(scene: Scene, open_studio: OpenStudio) -> None:
     studio = open_studio(scene.server, "#/usage")
     studio.page.locator(".page .empty").wait_for()
@@ -397,7 +413,7 @@ def test_a_slow_answer_is_not_drawn_over_a_newer_one(scene: Scene, open_studio: 
             json={"days": [{"date": "2020-01-01", "model": "m", **spent}], "sessions": []}
         )
     studio.page.unroute("**/api/usage?days=7")
-    studio.page.evaluate(_FRAMES)
+    studio.page.evaluate(FRAMES)
     expect(studio.page.locator(".page")).not_to_contain_text("$1.00")
     expect(studio.page.locator(".empty")).to_contain_text("90 days")
 

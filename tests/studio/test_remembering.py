@@ -42,8 +42,7 @@ def test_what_was_said_is_remembered_and_leads_back_to_its_words(
     studio = open_studio(server)
     studio.begin("boats")
     studio.say("I prefer slow boats to fast cars.")
-    studio.sees("Noted.")
-    studio.idle()
+    studio.hears("Noted.")
     studio.page.locator("#remember").click()
     studio.page.locator("#memory-search").fill("boats")
     entry = studio.page.locator(".memory-entry", has_text="slow boats").first
@@ -63,8 +62,7 @@ def test_an_answer_shows_the_memories_the_model_was_told(
     studio = open_studio(server)
     studio.begin("later")
     studio.say("Which tea or coffee do I like?")
-    studio.sees("Noted.")
-    studio.idle()
+    studio.hears("Noted.")
     studio.do("Noted.", "What the model saw")
     panel = studio.page.get_by_role("complementary", name="What the model saw")
     expect(panel.locator(".part.kind-profile")).to_contain_text("Ann Lee")
@@ -85,13 +83,15 @@ def test_undoing_a_commit_takes_its_memories_back(server: Running, open_studio: 
     studio.page.get_by_role("dialog").get_by_role("button", name="Undo").click()
     expect(commit.locator(".badge").first).to_have_text("undone")
     studio.page.locator(".filter", has_text="All").click()
-    studio.page.locator(".memory-list").wait_for()
+    studio.page.locator(".memory-list .memory-entry, .memory-list .empty").first.wait_for()
     expect(studio.page.locator(".memory-entry", has_text="wool")).to_have_count(0)
 
 
 def test_a_memory_that_is_forgotten_is_gone(server: Running, open_studio: OpenStudio) -> None:
+    studio = open_studio(server)
+    studio.page.locator(".welcome").wait_for()
     told(server, "rain", "I prefer umbrellas to hats.")
-    studio = open_studio(server, "#/memory")
+    studio.go("#/memory")
     entries = studio.page.locator(".memory-entry", has_text="umbrellas")
     entries.first.click()
     studio.page.locator("#forget").click()

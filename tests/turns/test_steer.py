@@ -56,6 +56,18 @@ def test_what_comes_too_late_for_the_run_stays_on_the_branch() -> None:
     assert again.said == ["user Go.", "says Ninety centimetres.", "user In feet, please."]
 
 
+def test_who_speaks_to_the_run_alone_is_told_that_it_is_over() -> None:
+    talk = Talk("Ninety centimetres.", chunk=3)
+    conversation = talk.conversation()
+
+    async def work() -> list[object]:
+        async with conversation.events(streaming=PLAIN) as events:
+            return [conversation.steer_run("So?") async for one in events if one.kind == "end"]
+
+    assert asyncio.run(work()) == [None]
+    assert talk.said == ["user Go.", "says Ninety centimetres."]
+
+
 def test_without_a_run_it_is_said_at_once() -> None:
     talk = Talk()
     talk.conversation().steer("Hello.")

@@ -323,9 +323,9 @@ async def steer(call: Call) -> Steered:
     ask: SteerAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
-    if running is not None:
-        message = await to_thread(running.steer, ask.text)
-        return Steered(message=message_shape(message), running=True)
+    # The run may end just now; what it does not take in is said to nobody yet.
+    if running and (taken := await to_thread(running.steer_run, ask.text)):
+        return Steered(message=message_shape(taken), running=True)
     group = await branch.session.aadd_message("user", ask.text, branches=branch)
     message = group.messages[0]
     return Steered(message=message_shape(message, branch.index(message.id)), running=False)

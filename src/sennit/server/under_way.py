@@ -89,16 +89,21 @@ class UnderWay:
                         if isinstance(event, RunStarted):
                             self._by_place[place] = conversation
                         began.set_result(event)
+                    if isinstance(event, RunEnded):  # who hears that acts on it at once
+                        self._leave(place, conversation)
         except Exception as error:
             if not began.done():
                 began.set_exception(error)
             else:  # nobody waits for it; the run is found as after a crash
                 log_unforeseen(_log, "a run", error)
         finally:
-            if self._by_place.get(place) is conversation:
-                del self._by_place[place]
+            self._leave(place, conversation)
             if not began.done():
                 began.cancel()
+
+    def _leave(self, place: Hashable, conversation: ConversationSession) -> None:
+        if self._by_place.get(place) is conversation:
+            del self._by_place[place]
 
     @contextmanager
     def including(self, conversation: ConversationSession) -> Generator[None]:

@@ -196,10 +196,15 @@ class ConversationSession:
         Without one, it is put on the branch at once. Called from another thread than the run's, it
         returns when what was said is kept; on the run's own loop, that is with its next event.
         """
-        message = self._instruction(text)
-        if not self._driver.steer(message):
+        if (message := self.steer_run(text)) is None:
+            message = self._instruction(text)
             self._request.session.add_message(message, branches=self._request.branch)
         return message
+
+    def steer_run(self, text: str) -> Message | None:
+        """`steer`, but only to a run: without one, or when it is over, nothing is said (None)."""
+        message = self._instruction(text)
+        return message if self._driver.steer(message) else None
 
     def edit(
         self, message: Ref | int, content: Any, *, name: str | None = None

@@ -40,7 +40,8 @@ export function query(given) {
 /** A response, whatever it holds; an ApiError if the server refused. */
 export async function open(method, address, { body, headers = {}, signal } = {}) {
   const sent = { ...headers };
-  if (token) sent.Authorization = `Bearer ${token}`;
+  const known = token;
+  if (known) sent.Authorization = `Bearer ${known}`;
   if (body !== undefined) sent['Content-Type'] = 'application/json';
   let response;
   try {
@@ -52,6 +53,8 @@ export async function open(method, address, { body, headers = {}, signal } = {})
     if (error.name === 'AbortError') throw error;
     throw new ApiError('The server cannot be reached. Is it running?', 0, 'unreachable');
   }
+  // Who has logged in since a request was sent is not asked again because of it.
+  if (response.status === 401 && known === token) waiting.forEach((wake) => wake());
   if (!response.ok) throw await refusal(response);
   return response;
 }
@@ -59,7 +62,6 @@ export async function open(method, address, { body, headers = {}, signal } = {})
 async function refusal(response) {
   const told = await response.json().catch(() => ({}));
   const { message, code } = told.error ?? {};
-  if (response.status === 401) waiting.forEach((wake) => wake());
   return new ApiError(message ?? `The server answered ${response.status}.`, response.status, code);
 }
 

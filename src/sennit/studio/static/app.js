@@ -11,7 +11,7 @@ import { Sessions } from './sessions.js';
 import { ThemeToggle } from './theme.js';
 import { Toasts, attempt } from './toasts.js';
 import { UsagePage } from './usage.js';
-import { classes, html, render, useEffect, useState } from './view.js';
+import { classes, html, render, useEffect, useLayoutEffect, useState } from './view.js';
 
 function App() {
   const route = useRoute();
@@ -20,7 +20,7 @@ function App() {
   const [open, setOpen] = useState(false);
   const [version, setVersion] = useState(0);
   const models = useModels(entered);
-  useEffect(() => onLogin(() => setLocked(true)), []);
+  useLayoutEffect(() => onLogin(() => setLocked(true)), []);
   useEffect(() => setOpen(false), [route]);
   useEffect(() => {
     const changed = () => { if (!document.hidden) setVersion((count) => count + 1); };

@@ -27,19 +27,24 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const field = useRef(null);
   useJump(transcript, list, params, setSelected);
   const empty = transcript.loaded && transcript.length === 0;
-  // Nothing to read yet: write. On a phone that would cover half the screen with keys.
-  useEffect(() => { if (empty && matchMedia('(hover: hover)').matches) field.current?.focus(); }, [empty]);
+  // Nothing to read yet: write, unless that is done elsewhere. On a phone it would cover half the screen with keys.
+  useEffect(() => {
+    const writing = document.activeElement?.matches('input, textarea, select');
+    if (empty && !writing && matchMedia('(hover: hover)').matches) field.current?.focus();
+  }, [empty]);
 
   const move = async (made) => {
     const one = await attempt(made);
     if (!one) return;
     await onChange();
-    if (!transcript.closed) go(sessionLink(session.id, (one.branch ?? one).id));
+    if (transcript.closed) return;
+    setEditing(null);
+    go(sessionLink(session.id, (one.branch ?? one).id));
   };
   const deeds = {
     select: (message) => setSelected(message.id),
     edit: (message) => { setEditing(message?.id ?? null); if (message) setSelected(message.id); },
-    edited: (message, text) => { setEditing(null); return move(() => post(transcript.url('edit'), { message: message.id, text, run: ask })); },
+    edited: (message, text) => move(() => post(transcript.url('edit'), { message: message.id, text, run: ask })),
     retry: (message) => move(() => post(transcript.url('regenerate'), { message: message.id, run: ask })),
     fork: async (message) => {
       const given = await asked('Fork after this message', [['name', 'Name of the new branch (may be empty)']], 'Fork');

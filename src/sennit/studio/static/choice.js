@@ -4,16 +4,17 @@ import { useState } from './view.js';
 
 const KEEP = 'sennit.choice';
 
-/** [what to ask for, change]; a model that is no longer there gives way to the server's first. */
+/** [what to ask for, change]; a model that is known to be no longer there gives way to the server's first. */
 export function useChoice(models) {
   const [kept, setKept] = useState(read);
   const known = models.find(({ name }) => name === kept.model) ?? models.find((one) => one.default);
+  const model = models.length ? known?.name : kept.model;
   const change = (part) => {
     const now = { ...kept, ...part };
     localStorage.setItem(KEEP, JSON.stringify(now));
     setKept(now);
   };
-  return [{ model: known?.name, memory: kept.memory ?? true }, change];
+  return [{ model, memory: kept.memory ?? true }, change];
 }
 
 function read() {

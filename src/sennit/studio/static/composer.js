@@ -23,7 +23,7 @@ export function Composer({ branch, running = false, models, ask, choose, onSend,
     if (!text.trim() || sending.current) return;
     sending.current = true;
     write('');
-    if (!await onSend(text)) write(text);
+    if (!await onSend(text)) write([text, unsent.get(branch)].filter(Boolean).join('\n'));  // before what was written since
     sending.current = false;
   };
   const keyed = (event) => {

@@ -1,6 +1,6 @@
 // Windows above the page: questions that must be answered, and the list of shortcuts. The browser's own
 // <dialog> keeps the focus inside and gives it back.
-import { html, useEffect, useRef, useState } from './view.js';
+import { html, useLayoutEffect, useRef, useState } from './view.js';
 
 let show = null;
 
@@ -38,8 +38,8 @@ export function asked(title, fields, action) {
 export function Dialogs() {
   const [open, setOpen] = useState(null);
   const box = useRef(null);
-  useEffect(() => { show = setOpen; }, []);
-  useEffect(() => { if (open) box.current.showModal(); }, [open]);
+  useLayoutEffect(() => { show = setOpen; }, []);
+  useLayoutEffect(() => { if (open) box.current.showModal(); }, [open]);
   if (!open) return null;
   // Closed by the browser, so that the focus goes back to where it was.
   const close = (value) => { open.resolve(value); box.current.close(); };

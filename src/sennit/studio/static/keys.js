@@ -1,6 +1,6 @@
 // All shortcuts in one table: what the help shows is what works. A letter typed into a field is text.
 import { ask } from './dialog.js';
-import { html, useEffect, useRef } from './view.js';
+import { html, useLayoutEffect, useRef } from './view.js';
 
 const SHORTCUTS = [
   ['/', 'Search sessions and messages'],
@@ -26,11 +26,11 @@ const SHORTCUTS = [
 
 const handlers = [];
 
-/** While a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
+/** As soon as a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
 export function useKeys(table) {
   const latest = useRef(table);
   latest.current = table;
-  useEffect(() => {
+  useLayoutEffect(() => {
     handlers.unshift(latest);
     return () => { handlers.splice(handlers.indexOf(latest), 1); };
   }, []);

@@ -89,10 +89,17 @@ function Deeds({ message, deeds, score }) {
 function Editor({ message, deeds }) {
   const [text, setText] = useState(message.text);
   const field = useRef(null);
+  const sending = useRef(false);
   useEffect(() => { field.current.focus(); field.current.setSelectionRange(text.length, text.length); }, []);
+  const send = async () => {  // a text that was not taken stays here
+    if (!text.trim() || sending.current) return;
+    sending.current = true;
+    await deeds.edited(message, text);
+    sending.current = false;
+  };
   const keyed = (event) => {
     if (event.key === 'Escape') deeds.edit(null);
-    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); deeds.edited(message, text); }
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
   };
   return html`<div class="editor">
     <textarea ref=${field} aria-label="New text" rows=${Math.min(12, text.split('\n').length + 1)} value=${text}
@@ -100,7 +107,7 @@ function Editor({ message, deeds }) {
     <div class="editor-actions">
       <span class="hint">The old version stays on its branch.</span>
       <button class="button quiet" onClick=${() => deeds.edit(null)}>Cancel</button>
-      <button class="button primary" disabled=${!text.trim()} onClick=${() => deeds.edited(message, text)}>Send on a new branch</button>
+      <button class="button primary" disabled=${!text.trim()} onClick=${send}>Send on a new branch</button>
     </div>
   </div>`;
 }

@@ -1,6 +1,6 @@
 // Where the page is, told by the part of the address after `#`, so that every view, branch and message
 // has a link and the browser's back button works.
-import { useEffect, useState } from './view.js';
+import { useEffect, useLayoutEffect, useState } from './view.js';
 
 const PAGES = new Set(['memory', 'usage']);
 const VIEWS = new Set(['chat', 'tree', 'compare']);
@@ -57,7 +57,7 @@ export function useTitle(words) {
 
 export function useRoute() {
   const [route, setRoute] = useState(() => parsed(location.hash));
-  useEffect(() => {
+  useLayoutEffect(() => {
     const moved = () => setRoute(parsed(location.hash));
     addEventListener('hashchange', moved);
     return () => removeEventListener('hashchange', moved);

@@ -1,5 +1,5 @@
 // Short news that needs no answer: what was done, or why it was not. Read aloud by screen readers.
-import { html, useEffect, useState } from './view.js';
+import { html, useLayoutEffect, useState } from './view.js';
 
 const STAYS = 6_000;
 let add = () => {};
@@ -21,7 +21,7 @@ export async function attempt(work) {
 
 export function Toasts() {
   const [toasts, setToasts] = useState([]);
-  useEffect(() => {
+  useLayoutEffect(() => {
     add = (toast) => {
       setToasts((now) => [...now.slice(-3), toast]);
       setTimeout(() => setToasts((now) => now.filter(({ id }) => id !== toast.id)), STAYS);

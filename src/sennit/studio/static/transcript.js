@@ -24,6 +24,10 @@ export class Transcript {
   #steered = new Map();         // message id → what was said to the run, which it has not taken in yet
   #asked = new Set();           // pages under way
   #era = 0;                     // grows when positions change: what was asked for before is void
+  #loads = 0;                   // how often all was loaded: only the last one counts
+  #deeds = 0;                   // grows when something is decided, judged or over
+  #looks = 0;                   // how often the end was looked at
+  #shown = 0;                   // which of these looks is shown
   #last = 0;                    // the number of the last event applied
   #upcoming = null;             // from where to follow next
   #unsure = null;               // {text, id} of what may have been said when the connection broke
@@ -80,20 +84,28 @@ export class Transcript {
 
   #get(address) { return get(address, { signal: this.#life.signal }); }
 
-  /** Load the end of the branch, and go on with the answer that is under way, if one is. */
+  /**
+   * Load the end of the branch, and go on with the answer that is under way, if one is. All of it is shown
+   * at once: who sees a message can act on it. What was read before a decision is void, and read again.
+   */
   async load() {
     this.error = null;
+    const mine = this.#loads += 1;
+    const deeds = this.#deeds;
     try {
       // The branch first: what it says is under way or waits stands in the messages by then.
       const branch = await this.#get(this.url());
-      await this.refresh();
-      this.interrupted = branch.interrupted;
-      this.waiting = new Map((branch.waiting ? await this.#waiting() : []).map((call) => [callId(call), call]));
-      if (branch.running) this.#follow(await this.#beginning());
-      this.loaded = true;
-      await this.#loadScores();
+      const [newest, calls, scores, after] = await Promise.all([
+        this.#newest(), branch.waiting ? this.#waiting() : [], this.#judged(), branch.running ? this.#beginning() : null,
+      ]);
+      if (mine !== this.#loads) return;
+      if (deeds !== this.#deeds) { await this.load(); return; }
+      this.#renew(newest);
+      Object.assign(this, { scores, interrupted: branch.interrupted, loaded: true });
+      this.waiting = new Map(calls.map((call) => [callId(call), call]));
+      if (after !== null) this.#follow(after);
     } catch (error) {
-      if (error.name === 'AbortError') return;
+      if (error.name === 'AbortError' || mine !== this.#loads) return;
       if (this.loaded) this.#fail(error);
       else this.error = error;
     }
@@ -108,9 +120,9 @@ export class Transcript {
     return runs[0].after;
   }
 
-  async #loadScores() {
+  async #judged() {
     const { labels } = await this.#get(path('sessions', this.session, 'labels') + query({ by: 'user' }));
-    this.scores = new Map(labels.map(({ message, score }) => [message, score]));
+    return new Map(labels.map(({ message, score }) => [message, score]));
   }
 
   /** Load what is missing between two positions. */
@@ -156,9 +168,18 @@ export class Transcript {
 
   /** Look again at the end of the branch. If it was rewritten, all that was known of it is forgotten. */
   async refresh({ rewritten = false } = {}) {
-    const era = this.#era += rewritten;
-    const told = await this.#get(this.url('messages') + query({ limit: PAGE }));
-    if (era !== this.#era) return;
+    this.#renew(await this.#newest(rewritten));
+  }
+
+  async #newest(rewritten = false) {
+    const asked = { rewritten, era: this.#era += rewritten, look: this.#looks += 1 };
+    return { ...asked, told: await this.#get(this.url('messages') + query({ limit: PAGE })) };
+  }
+
+  // A look that a later one has overtaken shows nothing any more.
+  #renew({ told, rewritten, era, look }) {
+    if (era !== this.#era || look < this.#shown) return;
+    this.#shown = look;
     const moved = ({ index, id }) => this.#messages.has(index) && this.#messages.get(index).id !== id;
     if (rewritten || (!this.running && told.total < this.total) || told.messages.some(moved)) this.#forget();
     this.#take(told);
@@ -211,7 +232,7 @@ export class Transcript {
 
   async decide(call, approve, message) {
     const { run } = await this.#do(['approvals', callId(call)], { approve, message: message || undefined });
-    this.waiting.delete(callId(call));
+    this.#wait(call, false);
     this.#changed();
     if (run) this.#follow(run.after);
   }
@@ -227,6 +248,7 @@ export class Transcript {
       await post(address, { thumb });
       this.scores.set(id, score);
     }
+    this.#deeds += 1;
     this.#changed();
   }
 
@@ -276,8 +298,7 @@ export class Transcript {
     else if (kind === 'steer') this.#hear(data);
     else if (kind === 'replaced') await this.refresh({ rewritten: true }).catch((error) => this.#fail(error));
     else if (kind === 'run') this.started.add(callId(message));
-    else if (kind === 'ask') this.waiting.set(callId(message), message);
-    else if (kind === 'decided') this.waiting.delete(callId(message));
+    else if (kind === 'ask' || kind === 'decided') this.#wait(message, kind === 'ask');
     else if (kind === 'start') this.#begin();
     else if (kind === 'warn') this.notices.push(data.notice);
     else if (kind === 'end') this.#end(data.result);
@@ -300,7 +321,14 @@ export class Transcript {
     this.interrupted = false;
   }
 
+  #wait(call, waits) {
+    this.#deeds += 1;
+    if (waits) this.waiting.set(callId(call), call);
+    else this.waiting.delete(callId(call));
+  }
+
   #end({ stop_reason: reason, notices }) {
+    this.#deeds += 1;
     this.notices.push(...notices);
     this.interrupted = reason === 'suspended' && !this.waiting.size;
   }

@@ -3,6 +3,7 @@ import { Component, createRef, h, render } from './vendor/preact.mjs';
 import htm from './vendor/htm.mjs';
 
 export { Component, createRef, render };
+// Effects run after a paint. What answers a person must be there before anyone can see it: a layout effect.
 export {
   useEffect, useLayoutEffect, useMemo, useRef, useState,
 } from './vendor/hooks.mjs';
