@@ -97,12 +97,13 @@ class Studio:
         return url.startswith((f"{self.url}/", f"blob:{self.url}/", "data:"))
 
     def go(self, where: str) -> None:
-        """Open an address, such as "#/memory"; the page is loaded anew if it is there already."""
+        """Open an address, such as "#/memory"; what is shown already is loaded anew."""
         target = f"{self.url}/{where}"
-        if self.page.url == target:
-            self.page.reload()
-        else:
+        shown = self.page.url.partition("?")[0]
+        if self.page.url != target:
             self.page.goto(target)
+        if shown == target.partition("?")[0]:  # also at another place in it
+            self.page.reload()
 
     def shot(self, name: str) -> None:
         """Keep a picture of the page as it is."""

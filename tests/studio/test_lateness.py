@@ -124,6 +124,31 @@ def test_an_edit_that_was_not_taken_can_be_sent_again(
     studio.is_on("main_fork_1")
 
 
+def test_a_retry_that_is_pressed_twice_makes_one_branch(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name a knot")
+    scene.model.say("The bowline.")
+    scene.model.finish()
+    studio.hears("The bowline.")
+    held: list[Route] = []
+    studio.hold("**/regenerate", held)
+    with studio.page.expect_request("**/regenerate"):
+        studio.do("The bowline.", "Retry on a new branch")
+    studio.do("The bowline.", "Retry on a new branch")
+    studio.page.evaluate(FRAMES)
+    [retry] = held
+    retry.continue_()
+    studio.page.unroute("**/regenerate")
+    scene.model.say("The hitch.")
+    scene.model.finish()
+    studio.hears("The hitch.")
+    studio.is_on("main_fork_1")
+    expect(studio.page.locator("#branch option")).to_have_count(2)
+
+
 def test_the_chosen_model_is_asked_before_it_is_known_which_there_are(
     scene: Scene, open_studio: OpenStudio
 ) -> None:

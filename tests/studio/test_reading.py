@@ -147,6 +147,21 @@ def test_any_place_of_a_long_session_is_reached_with_few_nodes(
     assert most < 1500
 
 
+def test_an_edit_is_there_when_its_message_comes_back_into_sight(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, scene.link("long") + "?at=2500")
+    studio.do("Message 2500.", "Edit on a new branch")
+    field = studio.page.get_by_label("New text")
+    field.fill("Something else")
+    scroller = studio.page.locator(".list")
+    place = scroller.evaluate("(box) => box.scrollTop")
+    scroller.evaluate("(box) => { box.scrollTop = 0; }")
+    expect(field).to_have_count(0)
+    scroller.evaluate("(box, place) => { box.scrollTop = place; }", place)
+    expect(field).to_have_value("Something else")
+
+
 @pytest.mark.slow
 def test_every_message_of_a_long_session_is_seen_on_the_way(
     scene: Scene, open_studio: OpenStudio

@@ -33,13 +33,17 @@ export function ChatView({ session, branch, params, models, onChange }) {
     if (empty && !writing && matchMedia('(hover: hover)').matches) field.current?.focus();
   }, [empty]);
 
+  const moving = useRef(false);  // pressed twice, a button still makes one branch
   const move = async (made) => {
+    if (moving.current) return false;
+    moving.current = true;
     const one = await attempt(made);
-    if (!one) return;
-    await onChange();
-    if (transcript.closed) return;
+    if (one) await onChange();
+    moving.current = false;
+    if (!one || transcript.closed) return Boolean(one);
     setEditing(null);
     go(sessionLink(session.id, (one.branch ?? one).id));
+    return true;
   };
   const deeds = {
     select: (message) => setSelected(message.id),

@@ -86,27 +86,27 @@ function Deeds({ message, deeds, score }) {
   </span>`;
 }
 
+const edits = new Map();  // message id → its new text, also while the message is scrolled out of sight
+
 function Editor({ message, deeds }) {
-  const [text, setText] = useState(message.text);
+  const [text, setText] = useState(edits.get(message.id) ?? message.text);
   const field = useRef(null);
-  const sending = useRef(false);
   useEffect(() => { field.current.focus(); field.current.setSelectionRange(text.length, text.length); }, []);
+  const write = (words) => { setText(words); edits.set(message.id, words); };
+  const leave = () => { edits.delete(message.id); deeds.edit(null); };
   const send = async () => {  // a text that was not taken stays here
-    if (!text.trim() || sending.current) return;
-    sending.current = true;
-    await deeds.edited(message, text);
-    sending.current = false;
+    if (text.trim() && await deeds.edited(message, text)) edits.delete(message.id);
   };
   const keyed = (event) => {
-    if (event.key === 'Escape') deeds.edit(null);
+    if (event.key === 'Escape') leave();
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
   };
   return html`<div class="editor">
     <textarea ref=${field} aria-label="New text" rows=${Math.min(12, text.split('\n').length + 1)} value=${text}
-      onInput=${(event) => setText(event.target.value)} onKeyDown=${keyed}></textarea>
+      onInput=${(event) => write(event.target.value)} onKeyDown=${keyed}></textarea>
     <div class="editor-actions">
       <span class="hint">The old version stays on its branch.</span>
-      <button class="button quiet" onClick=${() => deeds.edit(null)}>Cancel</button>
+      <button class="button quiet" onClick=${leave}>Cancel</button>
       <button class="button primary" disabled=${!text.trim()} onClick=${send}>Send on a new branch</button>
     </div>
   </div>`;
