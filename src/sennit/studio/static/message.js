@@ -3,7 +3,7 @@
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
-import { classes, html, useEffect, useRef, useState } from './view.js';
+import { classes, html, useLayoutEffect, useRef, useState } from './view.js';
 import { fully, line, when } from './words.js';
 
 const LONG = 4_000;
@@ -91,7 +91,7 @@ const edits = new Map();  // message id → its new text, also while the message
 function Editor({ message, deeds }) {
   const [text, setText] = useState(edits.get(message.id) ?? message.text);
   const field = useRef(null);
-  useEffect(() => { field.current.focus(); field.current.setSelectionRange(text.length, text.length); }, []);
+  useLayoutEffect(() => { field.current.focus({ preventScroll: true }); field.current.setSelectionRange(text.length, text.length); }, []);
   const write = (words) => { setText(words); edits.set(message.id, words); };
   const leave = () => { edits.delete(message.id); deeds.edit(null); };
   const send = async () => {  // a text that was not taken stays here
