@@ -113,8 +113,8 @@ def group_commit(place: _Places) -> Result:
 
     bodies = _bodies(count)
 
-    async def floor(path: Path) -> None:
-        await _AsyncFloor(path).write_all(bodies, tasks)
+    async def floor(bare: sqlite3.Connection) -> None:
+        await _AsyncFloor(bare).write_all(bodies, tasks)
 
     return compare(
         "durable append, 16 async tasks",
@@ -122,7 +122,7 @@ def group_commit(place: _Places) -> Result:
             lambda given: asyncio.run(write(*given)),
             lambda: (*_session(place.new()), _messages(count)),
         ),
-        Work(lambda path: asyncio.run(floor(path)), place.new),
+        Work(lambda bare: asyncio.run(floor(bare)), lambda: _bare(place.new())),
         floor_name="bare group commit",
         count=count,
         bar=1 / 0.6,
@@ -136,14 +136,13 @@ class _AsyncFloor:
     in another thread, and the tasks of that group are woken.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, bare: sqlite3.Connection) -> None:
+        self._bare = bare
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
 
     async def write_all(self, bodies: list[bytes], tasks: int) -> None:
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
-        bare = await asyncio.to_thread(self._open)
 
         async def one(mine: list[bytes]) -> None:
             for body in mine:
@@ -157,16 +156,14 @@ class _AsyncFloor:
                 await news.wait()
                 news.clear()
                 group, self._waiting = self._waiting, []
-                await asyncio.to_thread(_inserts, bare, [body for body, _ in group], len(group))
+                rows = [body for body, _ in group]
+                await asyncio.to_thread(_inserts, self._bare, rows, len(rows))
                 for _, finished in group:
                     finished.set_result(None)
 
         working = asyncio.create_task(writer())
         await asyncio.gather(*(one(bodies[number::tasks]) for number in range(tasks)))
         working.cancel()
-
-    def _open(self) -> sqlite3.Connection:
-        return _bare(self._path)
 
 
 def load(place: _Places) -> Iterator[Result]:

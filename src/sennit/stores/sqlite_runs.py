@@ -29,6 +29,7 @@ from sennit.stores.records import (
 )
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_rows import add_rows
 
 
 class JournalReader:
@@ -68,8 +69,7 @@ class JournalWriter:
     """Notes runs and events of one session."""
 
     def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
-        self._run = connection.execute
-        self._many = connection.executemany
+        self._connection, self._run = connection, connection.execute
         self._owner, self._session = owner, session
         self._known: dict[int, _Journal] = {}
 
@@ -121,7 +121,7 @@ class JournalWriter:
             message = None if event.message is None else event.message.bytes
             rows.append((*journal.key, event.seq, run, message, event.body))
         if rows:
-            self._many(sql.ADD_EVENT, rows)
+            add_rows(self._connection, sql.ADD_EVENT, rows)
             journal.last = events[-1].seq
 
     def _there(self, journal: _Journal, events: Sequence[EventRecord]) -> list[EventRecord]:

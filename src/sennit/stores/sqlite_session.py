@@ -54,6 +54,7 @@ from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_labels import LabelTable
+from sennit.stores.sqlite_rows import add_rows
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.sqlite_words import forget_words
 
@@ -89,7 +90,6 @@ class SessionWriter:
         """An `empty` session has just been added, so nothing has to be looked for in it."""
         self._connection = connection
         self._run = connection.execute
-        self._many = connection.executemany
         self._owner, self._session, self._numbers = owner, session, numbers
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
         self._appended: dict[int, list[int]] = {}  # what it has put on which branch
@@ -187,10 +187,10 @@ class SessionWriter:
 
     def _write_down(self) -> None:
         if self._messages:
-            self._many(sql.ADD_MESSAGE, self._messages)
+            add_rows(self._connection, sql.ADD_MESSAGE, self._messages)
             self._messages.clear()
         if self._entries:
-            self._many(sql.ADD_ENTRY, self._entries)
+            add_rows(self._connection, sql.ADD_ENTRY, self._entries)
             self._entries.clear()
         if self._grown:
             for tail in self._grown.values():
