@@ -45,6 +45,11 @@ class Talk:
     def say(self, text: str, at: int | None = None) -> Return:
         return asyncio.run(self.conversation.say(text, at=at))
 
+    def mentions(self, text: str) -> None:
+        """Put something on the branch, without a run."""
+        self.session.refresh()
+        self.session.add_message("user", text, branches=self.branch)
+
     @property
     def said(self) -> list[str]:
         self.session.refresh()
@@ -100,8 +105,7 @@ def test_what_somebody_said_meanwhile_is_shown_to_the_model(
 ) -> None:
     one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
     one.say("1")
-    other.session.refresh()
-    other.session.add_message("user", "by the way", branches=other.branch)
+    other.mentions("by the way")
     assert one.say("2").stop_reason == "stable"
     asked = one.model.requests[-1].messages
     assert [message["content"] for message in asked] == ["1", "a", "by the way", "2"]
@@ -112,8 +116,7 @@ def test_a_run_that_was_to_begin_elsewhere_is_refused_and_says_nothing(
 ) -> None:
     one, other = Talk(clients[0], "a", "b"), Talk(clients[1])
     one.say("1")
-    other.session.refresh()
-    other.session.add_message("user", "by the way", branches=other.branch)
+    other.mentions("by the way")
     refused = one.say("2", at=2)
     assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "moved")
     assert one.said == ["user 1", "says a", "user by the way"]
@@ -139,8 +142,7 @@ def test_a_run_cancelled_while_it_begins_leaves_the_branch_free(
     one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
     one.say("1")
     if elsewhere:
-        other.session.refresh()
-        other.session.add_message("user", "by the way", branches=other.branch)
+        other.mentions("by the way")
     slow = Slow(clients[0], monkeypatch)
 
     async def cancelled() -> Return:
@@ -164,9 +166,8 @@ def test_what_is_said_to_a_run_that_is_about_to_begin_is_kept(
 ) -> None:
     one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
     one.say("1")
-    other.session.refresh()
     if end == "somebody spoke":
-        other.session.add_message("user", "by the way", branches=other.branch)
+        other.mentions("by the way")
     elif end == "held":
         BranchRuns(other.branch).acquire("elsewhere/1/x", _TTL)
     slow = Slow(clients[0], monkeypatch)
@@ -192,8 +193,7 @@ def test_a_special_turn_waits_for_a_run_that_is_about_to_begin(
     one, other = Talk(clients[0], "a", "b", "c"), Talk(clients[1])
     one.say("1")
     if elsewhere:
-        other.session.refresh()
-        other.session.add_message("user", "by the way", branches=other.branch)
+        other.mentions("by the way")
     aside = SpecialTurn(instruction="Sum up.", model=ScriptedModel(["all of it"], name="aside"))
     one.branch.grant(resources={"aside"})
 
