@@ -208,10 +208,12 @@ def split(
     if role not in ("user", "assistant"):
         raise ValidationError(f"role must be 'user' or 'assistant', got {shown(role)}.")
     listed = _listed(parts)
+    moment = _milliseconds(created_at)
+    if id is None and len(listed) == 1 and isinstance(listed[0], TextPart):
+        return _alone(role, listed[0], sender, moment)
     members: list[_Member] = []
     for part in listed:
         _place(part, role, members)
-    moment = _milliseconds(created_at)
     contents = [
         (content, own, member.used(content))
         for member in members
@@ -231,6 +233,15 @@ def split(
         for index, (content, own, used) in enumerate(contents)
     )
     return MessageGroup(mark["id"], role, tuple(listed), moment, messages)
+
+
+def _alone(
+    role: GroupRole, said: TextPart, sender: SenderRecipient | None, moment: datetime
+) -> MessageGroup:
+    """A text on its own, as most are: the same in fewer steps."""
+    kind = InstructionContent if role == "user" else AssistantResponseContent
+    message = Message(kind(said.text), sender=sender, created_at=moment)
+    return MessageGroup(f"msg_{message.id}", role, (said,), moment, (message,))
 
 
 def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
