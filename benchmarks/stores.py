@@ -47,7 +47,7 @@ class _Places:
         return self._folder / f"{uuid4()}.db"
 
 
-def _bare(path: Path) -> sqlite3.Connection:
+def bare(path: Path) -> sqlite3.Connection:
     """A table of rows as bare as can be, with the settings that our store has."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -73,7 +73,8 @@ def _session(path: Path, size: int = 0) -> tuple[Session, Branch]:
     return session, branch
 
 
-def _inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> None:
+def inserts(connection: sqlite3.Connection, bodies: list[bytes], each: int) -> None:
+    """Insert rows, so many with each commit."""
     for start in range(0, len(bodies), each):
         connection.execute("BEGIN IMMEDIATE")
         for body in bodies[start : start + each]:
@@ -93,7 +94,7 @@ def append(place: _Places) -> Result:
     return compare(
         "durable append",
         Work(ours, lambda: (*_session(place.new()), _messages(count))),
-        Work(lambda bare: _inserts(bare, bodies, 1), lambda: _bare(place.new())),
+        Work(lambda given: inserts(given, bodies, 1), lambda: bare(place.new())),
         floor_name="one insert per commit",
         count=count,
         bar=1 / 0.7,
@@ -113,8 +114,16 @@ def group_commit(place: _Places) -> Result:
 
     bodies = _bodies(count)
 
-    async def floor(bare: sqlite3.Connection) -> None:
-        await _AsyncFloor(bare).write_all(bodies, tasks)
+    async def floor(connection: sqlite3.Connection) -> None:
+        writer = AsyncFloor(connection)
+
+        async def one(mine: list[bytes]) -> None:
+            for body in mine:
+                await writer.write(body)
+
+        working = asyncio.create_task(writer.work())
+        await asyncio.gather(*(one(bodies[number::tasks]) for number in range(tasks)))
+        working.cancel()
 
     return compare(
         "durable append, 16 async tasks",
@@ -122,48 +131,42 @@ def group_commit(place: _Places) -> Result:
             lambda given: asyncio.run(write(*given)),
             lambda: (*_session(place.new()), _messages(count)),
         ),
-        Work(lambda bare: asyncio.run(floor(bare)), lambda: _bare(place.new())),
+        Work(lambda given: asyncio.run(floor(given)), lambda: bare(place.new())),
         floor_name="bare group commit",
         count=count,
         bar=1 / 0.6,
     )
 
 
-class _AsyncFloor:
+class AsyncFloor:
     """The least an async group commit needs: a queue, a thread that writes, a future per write.
 
     Each task awaits its own future; what has come in meanwhile is inserted and committed together,
     in another thread, and the tasks of that group are woken.
     """
 
-    def __init__(self, bare: sqlite3.Connection) -> None:
-        self._bare = bare
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
         self._waiting: list[tuple[bytes, asyncio.Future[None]]] = []
+        self._news = asyncio.Event()
 
-    async def write_all(self, bodies: list[bytes], tasks: int) -> None:
-        loop = asyncio.get_running_loop()
-        news = asyncio.Event()
+    def write(self, body: bytes) -> asyncio.Future[None]:
+        """Have a row written; to be awaited."""
+        finished = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, finished))
+        self._news.set()
+        return finished
 
-        async def one(mine: list[bytes]) -> None:
-            for body in mine:
-                finished: asyncio.Future[None] = loop.create_future()
-                self._waiting.append((body, finished))
-                news.set()
-                await finished
-
-        async def writer() -> None:
-            while True:
-                await news.wait()
-                news.clear()
-                group, self._waiting = self._waiting, []
-                rows = [body for body, _ in group]
-                await asyncio.to_thread(_inserts, self._bare, rows, len(rows))
-                for _, finished in group:
-                    finished.set_result(None)
-
-        working = asyncio.create_task(writer())
-        await asyncio.gather(*(one(bodies[number::tasks]) for number in range(tasks)))
-        working.cancel()
+    async def work(self) -> None:
+        """Write what comes in, until cancelled."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            group, self._waiting = self._waiting, []
+            rows = [body for body, _ in group]
+            await asyncio.to_thread(inserts, self._connection, rows, len(rows))
+            for _, finished in group:
+                finished.set_result(None)
 
 
 def load(place: _Places) -> Iterator[Result]:
