@@ -43,6 +43,12 @@ def test_a_branch_that_names_another_segment_is_told_its_own(client: Client, har
     assert texts(fresh(client).session("chat"), "low") == before
 
 
+def test_a_wrong_length_is_counted_again(client: Client, harm: Harm) -> None:
+    harm("UPDATE branches SET length = 77 WHERE name = 'main'")
+    mended(client, "lengths")
+    assert len(texts(fresh(client).session("chat"), "main")) == 8
+
+
 @pytest.mark.parametrize(
     "statement",
     [

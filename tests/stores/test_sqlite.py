@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from sennit import ExistsError, StoreError, ValidationError
 from sennit.stores.records import Write
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite_file import lengthen, log_of
 from sennit.testing import faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
 
@@ -261,3 +265,49 @@ def test_a_group_makes_no_session_that_is_there_already(tmp_path: Path) -> None:
         first, second = client._store.write_many([usual, new])
         assert first == []
         assert isinstance(second, ExistsError)
+
+
+def test_the_log_is_longer_than_what_is_in_it_and_holds_all_after_a_crash(tmp_path: Path) -> None:
+    path, copy = tmp_path / "sennit.db", tmp_path / "crashed.db"
+    with sennit.open(path) as client:
+        session = client.session("chat")
+        for number in range(30):
+            session.add_message("user", f"{number}")
+        log = log_of(path)
+        assert log.stat().st_size % (64 * 1024) == 0, "It was not lengthened ahead."
+        assert log.read_bytes().endswith(bytes(4096))
+        shutil.copy(path, copy)
+        shutil.copy(log, log_of(copy))
+    with sennit.open(copy) as crashed:
+        assert len(crashed.session("chat").default_branch) == 30
+        assert crashed.doctor() == []
+
+
+def test_a_log_without_room_ahead_grows_as_it_is_needed(tmp_path: Path) -> None:
+    log = tmp_path / "sennit.db-wal"
+    log.write_bytes(b"x" * 5000)
+    script = """
+import resource, sys
+from pathlib import Path
+from sennit.stores.sqlite_file import lengthen
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+lengthen(Path(sys.argv[1]))
+"""
+    subprocess.run([sys.executable, "-c", script, log], check=True)
+    assert log.read_bytes() == b"x" * 5000
+
+
+def test_a_log_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    lengthen(log_of(tmp_path / "sennit.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_of_a_linked_file_lies_beside_the_file(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "far" / "sennit.db")
+    with sennit.open(link) as client:
+        for number in range(5):
+            client.session("chat").add_message("user", f"{number}")
+        assert log_of(link).stat().st_size % (64 * 1024) == 0
+        assert log_of(link).parent == tmp_path / "far"

@@ -78,7 +78,7 @@ def test_only_the_first_few_rows_are_named(client: Client, harm: Harm) -> None:
 def test_a_repair_that_fails_changes_nothing(
     client: Client, harm: Harm, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    harm("UPDATE branches SET length = 77", "UPDATE indexed SET mark = 2")
+    harm("UPDATE branches SET system = 77", "UPDATE indexed SET mark = 2")
 
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
@@ -91,7 +91,7 @@ def test_a_repair_that_fails_changes_nothing(
     assert list(before.iterdump()) == dump
     before.close()
     monkeypatch.undo()
-    assert {finding.kind for finding in repair(client._store)} == {"lengths", "index"}
+    assert {finding.kind for finding in repair(client._store)} == {"system", "index"}
 
 
 def test_a_file_that_sqlite_finds_damaged_is_told_of_and_not_touched(

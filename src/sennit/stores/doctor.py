@@ -440,12 +440,6 @@ _CHECKS = (
         telling("DROP_STRAY_LABELS"),
     ),
     Check(
-        "lengths",
-        "Branches were counted wrong.",
-        asking("WRONG_LENGTHS"),
-        telling("COUNT_LENGTHS"),
-    ),
-    Check(
         "index",
         "The index of words is not complete.",
         lambda patient: patient.index_faults(),

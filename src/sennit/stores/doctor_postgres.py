@@ -108,11 +108,12 @@ class DatabasePatient(Patient):
             self.tell(sql.INDEX_AGAIN, *home)
 
     def checks(self) -> Iterable[Check]:
-        """All checks; after tails, whether branches know the id of the segment they end with."""
+        """All checks, and whether branches know what is written down of their ends."""
         for check in super().checks():
             yield check
             if check.kind == "tail":
                 yield _HEADS
+        yield _LENGTHS
 
 
 _HEADS = Check(
@@ -120,4 +121,10 @@ _HEADS = Check(
     "Branches name another segment than they end with.",
     asking("WRONG_TAILS"),
     telling("NAME_TAILS"),
+)
+_LENGTHS = Check(
+    "lengths",
+    "Branches were counted wrong.",
+    asking("WRONG_LENGTHS"),
+    telling("COUNT_LENGTHS"),
 )

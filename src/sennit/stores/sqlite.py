@@ -17,6 +17,7 @@ from threading import Lock
 from uuid import UUID
 from weakref import finalize
 
+from sennit import clock
 from sennit.errors import (
     NotFoundError,
     SennitError,
@@ -48,10 +49,13 @@ from sennit.stores.sqlite_file import (
     as_store_error,
     bring_up_to_date,
     connect,
+    lengthen,
+    log_of,
     translated,
 )
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_memory import SQLiteMemory
+from sennit.stores.sqlite_rows import Rows
 from sennit.stores.sqlite_runs import JournalReader
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
@@ -81,7 +85,9 @@ class SQLiteStore(SQLiteMemory):
         self._closed = False
         with translated(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = log_of(self._path)
             self._writer = self._connect()
+            self._rows = Rows(self._writer)
             bring_up_to_date(self._writer, self._path)
 
     def _connect(self) -> sqlite3.Connection:
@@ -135,6 +141,7 @@ class SQLiteStore(SQLiteMemory):
         if self._writer.in_transaction:
             self._writer.execute("ROLLBACK")
         # What was added in this transaction is gone again.
+        self._rows.forget()
         self._owners.clear()
         self._writers.clear()
 
@@ -253,7 +260,7 @@ class SQLiteStore(SQLiteMemory):
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
             if row is None or (before is not None and session_from(row).updated >= before):
                 return False
-            SessionWriter(connection, number, row[0], self._numbers).erase_all()
+            SessionWriter(self._rows, number, row[0], self._numbers).erase_all()
             return True
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
@@ -296,10 +303,10 @@ class SQLiteStore(SQLiteMemory):
     def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
+            lengthen(self._log)
             self._notice_others()
             heads, used = self._applied(writes, careful=careful)
-            for writer in used:
-                writer.settle()
+            self._settle(used)
             self._writer.execute("COMMIT")
             return heads
         except BaseException:
@@ -322,6 +329,12 @@ class SQLiteStore(SQLiteMemory):
             heads.append(writer.apply(write.changes, careful=careful))
         return heads, used
 
+    def _settle(self, used: Iterable[SessionWriter]) -> None:
+        """Write down all that is left of a transaction, and when these sessions were changed."""
+        self._rows.write_down()
+        now = clock.now_us()
+        self._writer.executemany(sql.TOUCH_SESSION, [(now, *writer.key) for writer in used])
+
     def _notice_others(self) -> None:
         """Forget what is known of sessions if somebody else has written, or it is too much."""
         others = self._writer.execute("PRAGMA data_version").fetchone()[0]
@@ -340,9 +353,10 @@ class SQLiteStore(SQLiteMemory):
                     self._notice_others()
                     writer = self._writer_for(write)
                     results.append(writer.apply(write.changes, careful=True))
-                    writer.settle()
+                    self._settle([writer])
                 except SennitError as error:
                     connection.execute("ROLLBACK TO one")
+                    self._rows.forget()
                     results.append(error)
                 self._writers.clear()
                 connection.execute("RELEASE one")
@@ -355,7 +369,7 @@ class SQLiteStore(SQLiteMemory):
         if writer is None:
             owner, session = self._place_of(write)
             empty = write.create is not None
-            writer = SessionWriter(self._writer, owner, session, self._numbers, empty=empty)
+            writer = SessionWriter(self._rows, owner, session, self._numbers, empty=empty)
             self._writers[key] = writer
         return writer
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -21,6 +21,7 @@ from sennit.stores.sql import sqlite as sql
 Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
+_LOG_STEP = 256 * 1024  # to write so many zeros takes about as long as to write one length
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
 
@@ -138,3 +139,28 @@ def _statements(script: str) -> list[str]:
             found.append(rest)
             rest = ""
     return found
+
+
+def log_of(path: Path) -> Path:
+    """Where SQLite keeps what is not yet in the file."""
+    real = path.resolve()
+    return real.with_name(f"{real.name}-wal")
+
+
+def lengthen(log: Path) -> None:
+    """Have the log end at a whole number of steps; for whoever may write to it just now.
+
+    SQLite lengthens it with each commit, and then the disk has to write down the new length too:
+    that takes half as long again. What lies behind the last commit is never read.
+    """
+    with suppress(OSError):  # there is none yet, or no room: then it grows as it is needed
+        size = log.stat().st_size
+        if missing := -size % _LOG_STEP:
+            with log.open("r+b", buffering=0) as file:
+                try:
+                    file.seek(size)
+                    done = file.write(bytes(missing)) == missing
+                except OSError:
+                    done = False
+                if not done:
+                    file.truncate(size)

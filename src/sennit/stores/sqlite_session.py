@@ -7,13 +7,11 @@ throws it away as soon as anyone else may have written.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from sennit import clock
 from sennit.errors import ExistsError
 from sennit.ids import id_from_bytes
 from sennit.stores.base import (
@@ -54,7 +52,7 @@ from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_labels import LabelTable
-from sennit.stores.sqlite_rows import add_rows
+from sennit.stores.sqlite_rows import Rows
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.sqlite_words import forget_words
 
@@ -63,7 +61,6 @@ from sennit.stores.sqlite_words import forget_words
 class _Tail:
     """Where a branch ends."""
 
-    branch: UUID
     segment: int
     name: UUID
     length: int
@@ -73,14 +70,14 @@ class _Tail:
 class SessionWriter:
     """Makes changes to one session inside one transaction.
 
-    New messages and entries gather and are written together, at the latest when `settle` is called.
-    That raises sqlite3.IntegrityError if an id is there already; being careful looks at each
-    message first, which costs more.
+    New messages and entries gather in the rows of the transaction. To write those down raises
+    sqlite3.IntegrityError if an id is there already; being careful looks at each message first,
+    which costs more.
     """
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        rows: Rows,
         owner: int,
         session: int,
         numbers: Iterator[int],
@@ -88,16 +85,15 @@ class SessionWriter:
         empty: bool = False,
     ) -> None:
         """An `empty` session has just been added, so nothing has to be looked for in it."""
-        self._connection = connection
+        connection = rows.connection
+        self.key = (owner, session)
+        self._rows = rows
         self._run = connection.execute
         self._owner, self._session, self._numbers = owner, session, numbers
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
         self._appended: dict[int, list[int]] = {}  # what it has put on which branch
         self._heads: list[Head] = []
         self._tails: dict[int, _Tail] = {}  # where branches end
-        self._grown: dict[int, _Tail] = {}  # those whose new length is not written down yet
-        self._messages: list[tuple[object, ...]] = []  # rows that are not written down yet
-        self._entries: list[tuple[int, int, int, int]] = []
         self._rewritten = False  # whether some segments may be needed no more
         self._empty = empty  # whether there is certainly no branch yet
         self._journals = JournalWriter(connection, owner, session)
@@ -123,7 +119,7 @@ class SessionWriter:
             elif isinstance(change, AddEvents):
                 self._journals.add_events(change)
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
-                self._write_down()
+                self._rows.write_down()
                 self._commits.apply(change)
             elif isinstance(change, PutLabels):
                 self._labels.put(change, self._number)
@@ -131,7 +127,7 @@ class SessionWriter:
                 told = text_of(change.metadata)
                 self._run(sql.DESCRIBE_SESSION, (told, self._owner, self._session))
             else:
-                self._write_down()
+                self._rows.write_down()
                 self._tails.clear()  # they are about to change
                 self._change(change)
         self._drop_unused_segments()
@@ -140,13 +136,12 @@ class SessionWriter:
     def _say(self, message: MessageRecord, branch: UUID) -> Head:
         """Put a new message at the end of a branch."""
         tail = self._tail(branch)
-        number, length = next(self._numbers), tail.length
-        self._messages.append(
+        number, length, rows = next(self._numbers), tail.length, self._rows
+        rows.messages.append(
             (number, self._owner, self._session, message.id.bytes, message.created, message.body)
         )
-        self._entries.append((self._owner, tail.segment, length, number))
+        rows.entries.append((self._owner, tail.segment, length, number))
         tail.length = length + 1
-        self._grown[branch.int] = tail
         return Head(branch, tail.name, length, tail.version)
 
     def _change(
@@ -166,7 +161,7 @@ class SessionWriter:
                 for uid in change.messages:
                     self._erase(uid)
                 self._journals.forget_messages(change.messages)
-        self._write_down()
+        self._rows.write_down()
 
     def _take(self, change: TakeLease) -> Taken:
         """Take the lease of a branch; raises ConflictError if it is held."""
@@ -180,30 +175,12 @@ class SessionWriter:
         """Look again who holds a branch before something is noted there."""
         self._journals.forget_lease(branch)
 
-    def settle(self) -> None:
-        """Write down all that is left of a transaction, and when it was."""
-        self._write_down()
-        self._run(sql.TOUCH_SESSION, (clock.now_us(), self._owner, self._session))
-
-    def _write_down(self) -> None:
-        if self._messages:
-            add_rows(self._connection, sql.ADD_MESSAGE, self._messages)
-            self._messages.clear()
-        if self._entries:
-            add_rows(self._connection, sql.ADD_ENTRY, self._entries)
-            self._entries.clear()
-        if self._grown:
-            for tail in self._grown.values():
-                key = (self._owner, self._session, tail.branch.bytes)
-                self._run(sql.SET_LENGTH, (tail.length, *key))
-            self._grown.clear()
-
     def _add_message(self, message: MessageRecord, careful: bool) -> None:
         if careful and self._is_there(message):
             return
         number = next(self._numbers)
         key = (self._owner, self._session, message.id.bytes)
-        self._messages.append((number, *key, message.created, message.body))
+        self._rows.messages.append((number, *key, message.created, message.body))
         self._new[message.id.int] = number
 
     def _is_there(self, message: MessageRecord) -> bool:
@@ -216,7 +193,7 @@ class SessionWriter:
         return True
 
     def _find(self, message: UUID) -> Any:
-        self._write_down()
+        self._rows.write_down()
         key = (self._owner, self._session, message.bytes)
         return self._run(sql.FIND_MESSAGE, key).fetchone()
 
@@ -240,13 +217,12 @@ class SessionWriter:
         fresh = all(uid.int in self._new for uid in change.entries)
         before = self._appended.get(change.branch.int, [])
         if not fresh or not set(before).isdisjoint(numbers):
-            self._write_down()
+            self._rows.write_down()
             at = self._repeated(change, numbers, tail.segment, length)
         self._heads.append(Head(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
             self._put(tail.segment, length, numbers)
             tail.length += len(numbers)
-            self._grown[change.branch.int] = tail
             self._appended[change.branch.int] = before + numbers
 
     def _tail(self, branch: UUID) -> _Tail:
@@ -258,7 +234,7 @@ class SessionWriter:
             if row is None:
                 raise no_branch(branch)
             segment, name, length, version = row
-            found = _Tail(branch, segment, id_from_bytes(name), length, version)
+            found = _Tail(segment, id_from_bytes(name), length, version)
             self._tails[branch.int] = found
         return found
 
@@ -287,7 +263,7 @@ class SessionWriter:
 
     def _put(self, segment: int, first: int, numbers: list[int]) -> None:
         owner = self._owner
-        self._entries += [(owner, segment, first + at, no) for at, no in enumerate(numbers)]
+        self._rows.entries += [(owner, segment, first + at, no) for at, no in enumerate(numbers)]
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
@@ -311,13 +287,12 @@ class SessionWriter:
                 branch.created,
                 system,
                 number,
-                length,
                 *grants_of(branch),
                 text_of(branch.metadata),
             ),
         )
         self._empty = False
-        self._tails[branch.id.int] = _Tail(branch.id, number, segment.id, length, 0)
+        self._tails[branch.id.int] = _Tail(number, segment.id, length, 0)
         self._journals.begin(branch.id)
 
     def _segment(self, uid: UUID) -> int | None:
@@ -334,7 +309,7 @@ class SessionWriter:
 
     def _base(self, segment: SegmentRecord) -> int | None:
         """The number of what a new segment builds on, if it fits there."""
-        self._write_down()  # it may build on one that has just been added
+        self._rows.write_down()  # it may build on one that has just been added
         if not self._empty and self._segment(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
         base, below = None, 0
@@ -395,7 +370,6 @@ class SessionWriter:
             (
                 self._system(branch.system),
                 segment,
-                length,
                 *grants_of(branch),
                 *key,
             ),
@@ -439,7 +413,7 @@ class SessionWriter:
         self._run(sql.FORGET_SYSTEM, (*key, number))
         for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
             self._close_gap(segment, place)
-        forget_words(self._connection, number, created, body)
+        forget_words(self._rows.connection, number, created, body)
         self._commits.forget_message(number)
         self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
@@ -452,7 +426,6 @@ class SessionWriter:
         self._run(sql.DELETE_ENTRY, (self._owner, segment, place))
         self._run(sql.LIFT_ENTRIES, (self._owner, segment, place))
         self._run(sql.LOWER_ENTRIES, (self._owner, segment))
-        self._run(sql.SHRINK_BRANCH, (*key, segment))
         self._run(sql.TOUCH_BRANCHES, (*key, segment))
         named = {"owner": key[0], "session": key[1], "segment": segment, "place": start + place}
         for (number,) in self._run(sql.MOVE_STARTS, named).fetchall():
@@ -462,7 +435,7 @@ class SessionWriter:
         """Erase the session with all that is in it."""
         key = (self._owner, self._session)
         for number, _, created, body in self._run(sql.ALL_MESSAGES, key).fetchall():
-            forget_words(self._connection, number, created, body)
+            forget_words(self._rows.connection, number, created, body)
         self._journals.forget_all()
         self._commits.forget_all()
         self._labels.forget_all()

@@ -1,6 +1,6 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
@@ -74,8 +74,6 @@ DELETE_ENTRY = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
 # Closing a gap takes two steps: a key must stay unique after each row.
 LIFT_ENTRIES = "UPDATE entries SET pos = -pos WHERE owner = ? AND segment = ? AND pos > ?"
 LOWER_ENTRIES = "UPDATE entries SET pos = -pos - 1 WHERE owner = ? AND segment = ? AND pos < 0"
-SHRINK_BRANCH = """
-    UPDATE branches SET length = length - 1 WHERE owner = ? AND session = ? AND segment = ?"""
 MOVE_STARTS = """
     WITH RECURSIVE above (no, place) AS (
         SELECT no, :place FROM segments
@@ -94,22 +92,25 @@ FORGET_SYSTEM = """
 DELETE_ENTRIES = "DELETE FROM entries WHERE owner = ? AND segment = ?"
 
 ADD_BRANCH = """
-    INSERT INTO branches (owner, session, id, name, created, system, segment, length, resources,
+    INSERT INTO branches (owner, session, id, name, created, system, segment, resources,
                           capabilities, metadata, version)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
-ALL_BRANCHES = """
-    SELECT b.id, b.name, b.created, b.system, b.segment, b.length, b.resources, b.capabilities,
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
+_LENGTH = """(
+        SELECT coalesce(max(e.pos) + 1, 0) FROM entries e
+        WHERE e.owner = b.owner AND e.segment = b.segment)"""
+ALL_BRANCHES = f"""
+    SELECT b.id, b.name, b.created, b.system, b.segment, {_LENGTH}, b.resources, b.capabilities,
            b.metadata, b.version
     FROM branches b WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
-FIND_BRANCH = """
-    SELECT b.segment, s.id, b.length, b.version FROM branches b JOIN segments s ON s.no = b.segment
+FIND_BRANCH = f"""
+    SELECT b.segment, s.id, {_LENGTH}, b.version
+    FROM branches b JOIN segments s ON s.no = b.segment
     WHERE b.owner = ? AND b.session = ? AND b.id = ?"""
 BRANCHES_LIKE = """
     SELECT id, name, segment FROM branches
     WHERE owner = ? AND session = ? AND (id = ? OR name = ?)"""
-SET_LENGTH = "UPDATE branches SET length = ? WHERE owner = ? AND session = ? AND id = ?"
 CHANGE_BRANCH = """
-    UPDATE branches SET system = ?, segment = ?, length = ?, resources = ?, capabilities = ?,
+    UPDATE branches SET system = ?, segment = ?, resources = ?, capabilities = ?,
                         version = version + 1
     WHERE owner = ? AND session = ? AND id = ?"""
 RENAME_BRANCH = "UPDATE branches SET name = ? WHERE owner = ? AND session = ? AND id = ?"

@@ -46,7 +46,7 @@ LOST_TAILS = """
         SELECT 1 FROM segments s
         WHERE s.no = b.segment AND s.owner = b.owner AND s.session = b.session)"""
 SET_TAIL = """
-    UPDATE branches SET segment = ?, length = 0, version = version + 1
+    UPDATE branches SET segment = ?, version = version + 1
     WHERE owner = ? AND session = ? AND id = ?"""
 
 BASES = "SELECT no, base, owner, session FROM segments ORDER BY no"
@@ -120,15 +120,6 @@ DROP_STRAY_EVENTS = """
     DELETE FROM events AS e WHERE NOT EXISTS (
         SELECT 1 FROM runs r
         WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
-
-WRONG_LENGTHS = """
-    SELECT name FROM branches b WHERE length <> (
-        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
-COUNT_LENGTHS = """
-    UPDATE branches AS b SET version = version + 1, length = (
-        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)
-    WHERE length <> (
-        SELECT count(*) FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
 
 UNINDEXED = """
     SELECT id, body FROM messages WHERE no <= (SELECT mark FROM indexed)

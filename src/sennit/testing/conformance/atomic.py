@@ -228,6 +228,19 @@ def of_several_writes_each_fails_alone(store: Store) -> None:
     same(len(scene.load().messages), 2, "Messages kept")
 
 
+def of_several_writes_one_that_fails_at_its_end_leaves_nothing(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main")
+    one, lost = messages("one", "lost")
+    good = AddMessages((one,)), Append(main.id, (one.id,))
+    bad = AddMessages((lost,)), Append(main.id, (lost.id,)), Append(new_id(), (lost.id,))
+    results = store.write_many([Write(scene.owner, scene.id, changes) for changes in (bad, good)])
+    failed = [isinstance(result, NotFoundError) for result in results]
+    same(failed, [True, False], "Which writes failed with NotFoundError")
+    same(scene.said(), ["one"], "The branch")
+    same(len(scene.load().messages), 1, "Messages kept")
+
+
 def of_several_writes_the_later_see_the_earlier(store: Store) -> None:
     scene = Scene(store)
     one, on = message("one"), segment()
