@@ -17,6 +17,7 @@ import msgspec
 from sennit import clock
 from sennit.containers.element import NO_METADATA, Element, read_only
 from sennit.errors import CodecError, InvalidTypeError, shown
+from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
 from sennit.messages.plain import plain_dict, text
@@ -193,6 +194,17 @@ class Message(Element):
         """All but the id and the time, as stores keep it; shared with this message, to be read."""
         metadata = self._metadata
         return self._said(self._content.record(), dict(metadata) if metadata else {})
+
+    @classmethod
+    def just_said(
+        cls, content: MessageContent, sender: SenderRecipient | None, created: int
+    ) -> Message:
+        """A new message of a content that is one of the five, made at these microseconds."""
+        message = object.__new__(cls)
+        message._id, message._created, message._metadata = new_id(), created, NO_METADATA
+        message._body, message._content, message._recipient = b"", content, None
+        message._sender = None if sender is None else party(sender, "sender")
+        return message
 
     @classmethod
     def kept(cls, id: UUID, created: int, body: bytes) -> Message:

@@ -208,9 +208,9 @@ def split(
     if role not in ("user", "assistant"):
         raise ValidationError(f"role must be 'user' or 'assistant', got {shown(role)}.")
     listed = _listed(parts)
+    if id is None and created_at is None and len(listed) == 1 and isinstance(listed[0], TextPart):
+        return _alone(role, listed[0], sender)
     moment = _milliseconds(created_at)
-    if id is None and len(listed) == 1 and isinstance(listed[0], TextPart):
-        return _alone(role, listed[0], sender, moment)
     members: list[_Member] = []
     for part in listed:
         _place(part, role, members)
@@ -235,13 +235,15 @@ def split(
     return MessageGroup(mark["id"], role, tuple(listed), moment, messages)
 
 
-def _alone(
-    role: GroupRole, said: TextPart, sender: SenderRecipient | None, moment: datetime
-) -> MessageGroup:
-    """A text on its own, as most are: the same in fewer steps."""
-    kind = InstructionContent if role == "user" else AssistantResponseContent
-    message = Message(kind(said.text), sender=sender, created_at=moment)
-    return MessageGroup(f"msg_{message.id}", role, (said,), moment, (message,))
+def _alone(role: GroupRole, said: TextPart, sender: SenderRecipient | None) -> MessageGroup:
+    """A text on its own, said just now, as most are: the same in fewer steps."""
+    if role == "user":
+        content = InstructionContent.restored({"instruction": said.text})
+    else:
+        content = AssistantResponseContent.restored({"assistant_response": said.text})
+    now = clock.now_us() // 1000 * 1000
+    message = Message.just_said(content, sender, now)
+    return MessageGroup(f"msg_{message.id}", role, (said,), clock.to_datetime(now), (message,))
 
 
 def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:

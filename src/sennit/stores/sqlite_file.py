@@ -6,6 +6,7 @@ one transaction; one of another program, or of a newer version, is left as it is
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Generator
@@ -21,7 +22,7 @@ from sennit.stores.sql import sqlite as sql
 Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
-_LOG_STEP = 256 * 1024  # to write so many zeros takes about as long as to write one length
+_ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
 
@@ -154,13 +155,11 @@ def lengthen(log: Path) -> None:
     that takes half as long again. What lies behind the last commit is never read.
     """
     with suppress(OSError):  # there is none yet, or no room: then it grows as it is needed
-        size = log.stat().st_size
-        if missing := -size % _LOG_STEP:
-            with log.open("r+b", buffering=0) as file:
-                try:
-                    file.seek(size)
-                    done = file.write(bytes(missing)) == missing
-                except OSError:
-                    done = False
-                if not done:
-                    file.truncate(size)
+        size = os.stat(log).st_size
+        if missing := -size % len(_ZEROS):
+            file = os.open(log, os.O_WRONLY)
+            try:
+                if os.pwrite(file, _ZEROS[:missing], size) < missing:
+                    os.ftruncate(file, size)
+            finally:
+                os.close(file)
