@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 import sennit
 from sennit import Message, NotFoundError, Session, StoreError, TextPart
 from sennit.stores.memory import MemoryStore
+from sennit.stores.sqlite import SQLiteStore
 from tests.sessions.test_session import said, system, user
 
 
@@ -228,3 +231,94 @@ def test_a_store_that_fails_in_a_way_of_its_own_leaves_nobody_waiting() -> None:
         assert said(session.default_branch) == ["kept"]
 
     run(asyncio.wait_for(work(), 60))
+
+
+@pytest.fixture
+def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was written in the thread that a test runs in, instead of the writer's."""
+    here, found = threading.get_ident(), list[str]()
+    written = SQLiteStore._write_all
+
+    def watched(self: SQLiteStore, writes: Any) -> Any:
+        if threading.get_ident() == here:
+            found.append(repr(writes))
+        return written(self, writes)
+
+    monkeypatch.setattr(SQLiteStore, "_write_all", watched)
+    return found
+
+
+def test_the_first_words_of_a_session_do_not_keep_the_loop_waiting(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def work() -> None:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await session.aadd_message("user", "first")
+            assert said(session.default_branch) == ["first"]
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            assert said((await client.asession("chat")).default_branch) == ["first"]
+
+    run(work())
+    assert on_loop == []
+
+
+def test_first_words_said_at_once_are_all_there_in_their_order(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def work() -> None:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await asyncio.gather(*(session.aadd_message("user", f"{n}") for n in range(9)))
+            assert said(session.default_branch) == [f"{n}" for n in range(9)]
+            assert [branch.name for branch in session.branches] == ["main"]
+
+    run(work())
+    assert on_loop == []
+
+
+def test_first_words_go_to_the_branch_that_someone_else_began(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def work() -> None:
+        async with (
+            sennit.open(tmp_path / "sennit.db") as mine,
+            sennit.open(tmp_path / "sennit.db") as theirs,
+        ):
+            session, same = await mine.asession("chat"), await theirs.asession("chat")
+            await same.aadd_message("user", "theirs")
+            await session.aadd_message("assistant", "mine")
+            assert said(session.default_branch) == ["theirs", "mine"]
+
+    run(work())
+    assert on_loop == []
+
+
+@pytest.mark.parametrize("url", [":memory:", "sennit.db"])
+def test_a_client_is_closed_when_its_async_block_is_left(tmp_path: Path, url: str) -> None:
+    address = url if url == ":memory:" else str(tmp_path / url)
+
+    async def work(*, fail: bool) -> sennit.Client:
+        with suppress(ZeroDivisionError):
+            async with sennit.open(address) as client:
+                await (await client.asession("chat")).aadd_message("user", "hello")
+                assert 1 // (not fail)
+        return client
+
+    for fail in (False, True):
+        client = run(work(fail=fail))
+        with pytest.raises(StoreError, match="store.* is closed; open"):
+            client.session("chat")
+
+
+def test_a_session_with_a_store_of_its_own_is_closed_when_its_async_block_is_left(
+    tmp_path: Path,
+) -> None:
+    async def work() -> Session:
+        async with Session(store=tmp_path / "sennit.db") as session:
+            await session.aadd_message("user", "hello")
+        return session
+
+    session = run(work())
+    with pytest.raises(StoreError, match="is closed; open it again"):
+        session.add_message("user", "too late")

@@ -319,3 +319,14 @@ class Client(ClientCore[Session]):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

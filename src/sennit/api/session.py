@@ -127,6 +127,17 @@ class Session(SessionCore):
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
     @property
     def operations(self) -> OperationRegistry:
         """What `conduct` may be asked for, by name."""

@@ -296,7 +296,7 @@ def party(value: Any, name: str) -> SenderRecipient:
 
 
 def _written(party: SenderRecipient) -> str:
-    return party.value if isinstance(party, MessageRole) else str(party)
+    return str.__str__(party) if isinstance(party, MessageRole) else str(party)
 
 
 def _no_such_field(unknown: Mapping[str, Any]) -> InvalidTypeError:

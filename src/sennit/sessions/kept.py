@@ -310,10 +310,11 @@ class Kept(Element):
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
+        said: Sequence[Message] = (),
     ) -> Branch:
         """The same for async callers: many at once share one wait for the disk."""
         with self.lock:
-            branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
+            branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
         if self._keeper is None:
             self._take_in(branch, new)
             return branch
@@ -326,12 +327,15 @@ class Kept(Element):
         try:
             await self._keeper.submit(tuple(_for_new_branch(branch, new)), apply)
         except ExistsError:
-            if len(self._branches):  # of a session that is there: someone else took the name
-                await self.arefresh()
+            if len(self._branches) and name not in self._named:
+                await self.arefresh()  # of a session that is there: someone else took the name
             raise
         with self.lock:
             known = self._branches.by_key(branch.id.int)
-        return branch if known is None else known  # an empty branch is falsy, like a list
+            found = branch if known is None else known  # an empty branch is falsy, like a list
+        if said:
+            self._was_kept(said, [found])
+        return found
 
     def _drafted(
         self,

@@ -18,7 +18,6 @@ from typing import (
     Any,
     Self,
     SupportsIndex,
-    cast,
     overload,
 )
 from uuid import UUID
@@ -144,6 +143,10 @@ class SessionCore(Braid):
         """
         with self.lock:
             result, new, targets = self._resolve(message, parts, branches)
+            if targets is None:
+                if self._begin_with(new):
+                    return result
+                targets = [self.default_branch]
             if new:
                 self.place(new, targets)
         return result
@@ -161,8 +164,14 @@ class SessionCore(Braid):
     ) -> MessageGroup: ...
     async def aadd_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
         """`add_message` for async callers: many at once share one wait for the disk."""
+        if self._keeper is None:
+            return self.add_message(message, parts, branches)
         with self.lock:
             result, new, targets = self._resolve(message, parts, branches)
+        if targets is None:
+            if await self._abegin_with(new):
+                return result
+            targets = [self.default_branch]
         if new:
             await self._aplace(new, targets)
         return result
@@ -204,8 +213,11 @@ class SessionCore(Braid):
 
     def _resolve(
         self, message: Any, parts: Any, branches: Any
-    ) -> tuple[Any, Sequence[Message], list[Branch]]:
-        """What to give back, what to add, and where; all checked, nothing done."""
+    ) -> tuple[Any, Sequence[Message], list[Branch] | None]:
+        """What to give back, what to add, and where; all checked, nothing done.
+
+        Where is None for the default branch when that is not there yet.
+        """
         if isinstance(message, Message):
             if parts is not None:
                 raise InvalidTypeError("A Message has its parts already; name branches= instead.")
@@ -217,22 +229,36 @@ class SessionCore(Braid):
         from sennit.messages.parts import split  # late: not everyone speaks in parts
 
         senders = {"user": self._user, ASSISTANT: self._agent}
-        group = split(cast("GroupRole", message), parts, sender=senders.get(message, message))
-        if branches is None and self._begin_with(group.messages):
-            return group, (), []
-        targets = [self.default_branch] if branches is None else self._targets(branches)
-        return group, group.messages, targets
+        role: Any = message
+        group = split(role, parts, sender=senders.get(message, message))
+        if branches is not None:
+            return group, group.messages, self._targets(branches)
+        main = self._named.get(DEFAULT_BRANCH)
+        return group, group.messages, None if main is None else [main]
 
     def _begin_with(self, messages: Sequence[Message]) -> bool:
-        """Make the default branch with these on it, in one step; False if it is there already."""
-        if DEFAULT_BRANCH in self._named:
-            return False
-        tail = Segment([one.id for one in messages], kept=self._keeper is not None)
+        """Make the default branch with these on it, in one step; False if someone else did."""
         try:
-            self._new_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
-        except ExistsError:  # another process was faster
+            self._new_branch(
+                DEFAULT_BRANCH, self._tail_of(messages), None, NO_GRANTS, said=messages
+            )
+        except ExistsError:
             return False
         return True
+
+    async def _abegin_with(self, messages: Sequence[Message]) -> bool:
+        """The same, without blocking the caller's loop."""
+        tail = self._tail_of(messages)
+        try:
+            await self._anew_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
+        except ExistsError:
+            if DEFAULT_BRANCH not in self._named:
+                await self.arefresh()
+            return False
+        return True
+
+    def _tail_of(self, messages: Sequence[Message]) -> Segment:
+        return Segment([one.id for one in messages], kept=self._keeper is not None)
 
     def _resolve_message(
         self, message: Message, branches: Branches | None

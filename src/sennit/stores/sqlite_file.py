@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -154,12 +154,18 @@ def lengthen(log: Path) -> None:
     SQLite lengthens it with each commit, and then the disk has to write down the new length too:
     that takes half as long again. What lies behind the last commit is never read.
     """
-    with suppress(OSError):  # there is none yet, or no room: then it grows as it is needed
+    try:
         size = os.stat(log).st_size
         if missing := -size % len(_ZEROS):
-            file = os.open(log, os.O_WRONLY)
-            try:
-                if os.pwrite(file, _ZEROS[:missing], size) < missing:
-                    os.ftruncate(file, size)
-            finally:
-                os.close(file)
+            _add_zeros(log, size, missing)
+    except OSError:
+        pass  # there is none yet, or no room: then it grows as it is needed
+
+
+def _add_zeros(log: Path, size: int, missing: int) -> None:
+    file = os.open(log, os.O_WRONLY)
+    try:
+        if os.pwrite(file, _ZEROS[:missing], size) < missing:
+            os.ftruncate(file, size)
+    finally:
+        os.close(file)

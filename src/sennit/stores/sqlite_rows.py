@@ -43,6 +43,9 @@ def add_rows(
     connection: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, ...]]
 ) -> None:
     """Run an INSERT of one row for all of these."""
+    if len(rows) == 1:
+        connection.execute(statement, rows[0])
+        return
     for start in range(0, len(rows), _AT_ONCE):
         part = rows[start : start + _AT_ONCE]
         values = tuple(chain.from_iterable(part))
