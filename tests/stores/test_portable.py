@@ -366,7 +366,7 @@ def change_message(client: Client) -> None:
     session.add_message(Message(InstructionContent(instruction="other"), id=first))
 
 
-def rename_branch(client: Client) -> None:
+def make_branch_anew(client: Client) -> None:
     session = client.session("chat")
     session.remove_branch("main")
     session.create_branch("main")
@@ -390,7 +390,7 @@ def append_elsewhere(client: Client) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [change_message, rename_branch, rewrite_branch, change_system, remove_forked_branch],
+    [change_message, make_branch_anew, rewrite_branch, change_system, remove_forked_branch],
 )
 def test_a_session_that_differs_refuses_the_whole_import(
     opened: Opened, target: Path, change: Callable[[Client], None]
@@ -411,6 +411,19 @@ def test_a_session_that_differs_refuses_the_whole_import(
         new.import_(target)
     assert reopened(new) == before
     assert [one.key for one in new.sessions()] == ["chat"]
+
+
+def test_a_branch_that_has_another_name_here_is_told_of(opened: Opened, target: Path) -> None:
+    old, new = opened(), opened()
+    session = old.session("chat")
+    session.add_message("user", "one")
+    session.fork("main", name="draft")
+    old.export(target)
+    new.import_(target)
+    new.session("chat").rename_branch("draft", "final")
+    with pytest.raises(ExistsError, match="branch 'draft' is named 'final'"):
+        new.import_(target)
+    assert "final" in new.session("chat").branches
 
 
 def test_two_continuations_of_one_branch_are_not_merged(opened: Opened, target: Path) -> None:

@@ -322,12 +322,14 @@ def _refuse_other_branches(wanted: Snapshot, here: Snapshot) -> None:
                 raise _differs(wanted, f"another branch is named {branch.name!r}")
             if branch.segment in segments:
                 raise _differs(wanted, f"branch {branch.name!r} was removed")
+        elif found.name != branch.name:
+            raise _differs(wanted, f"branch {branch.name!r} is named {found.name!r}")
         elif _place(found) != _place(branch):
             raise _differs(wanted, f"branch {branch.name!r} was changed")
 
 
-def _place(branch: BranchRecord) -> tuple[str, UUID, UUID | None, dict[str, Any]]:
-    return branch.name, branch.segment, branch.system, branch.metadata
+def _place(branch: BranchRecord) -> tuple[UUID, UUID | None, dict[str, Any]]:
+    return branch.segment, branch.system, branch.metadata
 
 
 def _growth(
