@@ -307,7 +307,7 @@ def test_a_client_is_closed_when_its_async_block_is_left(tmp_path: Path, url: st
 
     for fail in (False, True):
         client = run(work(fail=fail))
-        with pytest.raises(StoreError, match="store.* is closed; open"):
+        with pytest.raises(StoreError, match=r"store.* is closed; open"):
             client.session("chat")
 
 
