@@ -183,7 +183,7 @@ def test_forks_at_once_share_a_wait_and_have_names_of_their_own(tmp_path: Path) 
         stranger = sennit.Client(client._store).session("chat")
         stranger.fork("main", name="main_fork_1")  # another process was faster
         forks = await asyncio.gather(
-            *(session.afork_history(main, 1, system=None) for _ in range(8)),
+            *(session.afork(main, at=0) for _ in range(8)),
             *(session.arefresh() for _ in range(8)),
         )
         made = [one for one in forks if one is not None]

@@ -234,13 +234,13 @@ class Session(SessionCore):
             return super().remove_messages(messages)
         with self.lock:
             found = list(dict.fromkeys(map(self.messages.get, messages)))
-            erase = partial(super().remove_messages, found)
+        erase = partial(super().remove_messages, found)
+        if not self._is_committed():
+            erase()
             if not self._is_committed():
-                erase()
-                if not self._is_committed():
-                    return found
-                erase = found.copy  # a commit has come in between
-            return self.memory.remove_messages(self, found, erase)
+                return found
+            erase = found.copy  # a commit has come in between
+        return self.memory.remove_messages(self, found, erase)
 
     def _is_committed(self) -> bool:
         """Whether anything of it may have been remembered; asked of the store."""

@@ -246,7 +246,8 @@ def _record(session: SessionCore, branch: BranchRef | None, known: Iterable[Cont
         return
     target = session.default_branch if branch is None else session.get_branch(branch)
     with session.lock:
-        session.keeper.write([AddUses(recalled(target, used))])
+        new = recalled(target, used)
+    session.keeper.write([AddUses(new)])
 
 
 class MemoryContext:

@@ -137,7 +137,8 @@ class Memory(Memories):
         self._resume()
         target = session.default_branch if branch is None else session.get_branch(branch)
         with session.lock:
-            _keeper(session).write([AddUses(uses(target, contexts, skill))])
+            used = uses(target, contexts, skill)
+        _keeper(session).write([AddUses(used)])
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
         """What is not archived; see `Session.current`."""

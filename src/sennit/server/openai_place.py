@@ -176,7 +176,7 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
             return Place(branch, sent.messages, 0)
-    branch = await caller.open.hold(session).abegin_branch(None, system, "*")
+    branch = await caller.open.hold(session).acreate_branch(system=system, resources="*")
     return Place(branch, sent.messages, 0)
 
 
@@ -293,8 +293,10 @@ def forked(place: Place, system: Message | UUID | None) -> Place:
 
 async def aside(place: Place, system: Message | UUID | None) -> Place:
     """The same for async callers."""
-    at = place.branch.tail.total if place.at is None else place.at
-    fork = await place.branch.session.afork_history(place.branch, at, system=system)
+    branch = place.branch
+    at = branch.tail.total if place.at is None else place.at
+    grants = Grants(branch.resources, branch.capabilities)
+    fork = await branch.session.afork_history(branch, at, name=None, grants=grants, system=system)
     return replace(place, branch=fork, at=at)
 
 

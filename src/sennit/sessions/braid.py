@@ -40,7 +40,7 @@ from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import RemoveBranch, branch_name
+from sennit.stores.records import RemoveBranch, RenameBranch, branch_name
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]
@@ -108,6 +108,26 @@ class Braid(Kept):
 
             return self._under_a_name(name, "branch", make)
 
+    async def acreate_branch(
+        self,
+        name: str | None = None,
+        *,
+        system: Message | UUID | None = None,
+        capabilities: Capabilities | None = None,
+        resources: Resources | None = None,
+    ) -> Branch:
+        """`create_branch` for async callers: many at once share one wait for the disk."""
+        grants = Grants(resource_names(resources), capability_names(capabilities))
+        while True:
+            with self.lock:
+                kept, chosen = self._system_of(system), self._free_name(name, "branch")
+                tail = Segment(kept=self._keeper is not None)
+            try:
+                return await self._anew_branch(chosen, tail, kept, grants)
+            except ExistsError:
+                if name is not None or chosen not in self._named:
+                    raise
+
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
     @overload
@@ -144,15 +164,34 @@ class Braid(Kept):
         keeps its name: it is where all goes that names no branch.
         """
         with self.lock:
-            found, chosen = self.get_branch(branch), branch_name(name)
-            if found.name == DEFAULT_BRANCH != chosen:
-                raise ValidationError(
-                    f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
-                    f"there; fork it under the name {chosen!r} instead."
-                )
-            if found.name != chosen:
-                self._refuse_taken(chosen)
-            self._keep_name(found, chosen)  # also if it is the same: someone may have changed it
+            self._keep_name(*self._renamed(branch, name))
+
+    async def arename_branch(self, branch: BranchRef, name: str) -> None:
+        """`rename_branch` for async callers."""
+        with self.lock:
+            found, chosen = self._renamed(branch, name)
+
+        def apply() -> None:
+            if found in self._branches:
+                self._rename({found: chosen})
+
+        try:
+            await self._achange(RenameBranch(found.id, chosen), apply)
+        except ExistsError:
+            await self.arefresh()  # someone else took the name
+            raise
+
+    def _renamed(self, branch: BranchRef, name: str) -> tuple[Branch, str]:
+        """A branch and the name it gets, also if it is the same: someone may have changed it."""
+        found, chosen = self.get_branch(branch), branch_name(name)
+        if found.name == DEFAULT_BRANCH != chosen:
+            raise ValidationError(
+                f"Branch {DEFAULT_BRANCH!r} keeps its name, as all that names no branch goes "
+                f"there; fork it under the name {chosen!r} instead."
+            )
+        if found.name != chosen:
+            self._refuse_taken(chosen)
+        return found, chosen
 
     def get_branch_system(self, branch: BranchRef) -> Message | None:
         """The branch's system message, if it has one."""
@@ -183,14 +222,32 @@ class Braid(Kept):
         capabilities, resources or system message; None, the default, gives none.
         """
         with self.lock:
-            source = self.get_branch(branch)
-            grants = Grants(
-                source.resources if resources is True else resource_names(resources),
-                source.capabilities if capabilities is True else capability_names(capabilities),
-            )
+            source, length = self._forked(branch, at)
+            grants = _granted(source, resources, capabilities)
             kept = source._system if system is True else self._system_of(system)
-            length = self._length_through(source, at)
             return self.fork_history(source, length, name=name, grants=grants, system=kept)
+
+    async def afork(
+        self,
+        branch: BranchRef,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
+        system: Message | UUID | Literal[True] | None = None,
+    ) -> Branch:
+        """`fork` for async callers: many at once share one wait for the disk."""
+        with self.lock:
+            source, length = self._forked(branch, at)
+            grants = _granted(source, resources, capabilities)
+            kept = source._system if system is True else self._system_of(system)
+        return await self.afork_history(source, length, name=name, grants=grants, system=kept)
+
+    def _forked(self, branch: BranchRef, at: Ref | int | None) -> tuple[Branch, int]:
+        """A branch and how much of its history a fork has that goes up to `at`."""
+        source = self.get_branch(branch)
+        return source, self._length_through(source, at)
 
     def fork_history(
         self,
@@ -214,41 +271,29 @@ class Braid(Kept):
                 metadata = {"forked_from": origin}
                 return self._new_branch(chosen, tail, system, grants, metadata, said=said)
 
-            # Forks of forks count on from the first name, or names would grow with each.
-            stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
-            return self._under_a_name(name, stem, make)
-
-    async def abegin_branch(
-        self, name: str | None, system: Message | None, resources: Resources | None
-    ) -> Branch:
-        """`create_branch` for async callers: many at once share one wait for the disk."""
-        grants = Grants(resource_names(resources), frozenset())
-        while True:
-            with self.lock:
-                kept, chosen = self._system_of(system), self._free_name(name, "branch")
-                tail = Segment(kept=self._keeper is not None)
-            try:
-                return await self._anew_branch(chosen, tail, kept, grants)
-            except ExistsError:
-                if name is not None or chosen not in self._named:
-                    raise
+            return self._under_a_name(name, _fork_stem(source), make)
 
     async def afork_history(
-        self, source: Branch, length: int, *, system: Message | UUID | None
+        self,
+        source: Branch,
+        length: int,
+        *,
+        name: str | None,
+        grants: Grants,
+        system: Message | UUID | None,
     ) -> Branch:
-        """`fork_history` with the same grants, under a name of its own, for async callers."""
-        grants = Grants(source.resources, source.capabilities)
-        stem = f"{_FORK_NUMBER.sub('', source.name)}_fork"
+        """`fork_history` for async callers."""
         while True:
             with self.lock:
-                origin, chosen = self.origin_of(source, length), self._free_name(None, stem)
+                origin = self.origin_of(source, length)
+                chosen = self._free_name(name, _fork_stem(source))
                 tail = source._tail.on_top(length, [])
             try:
                 return await self._anew_branch(
                     chosen, tail, system, grants, {"forked_from": origin}
                 )
             except ExistsError:
-                if chosen not in self._named:
+                if name is not None or chosen not in self._named:
                     raise
 
     def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
@@ -338,8 +383,22 @@ class Braid(Kept):
         names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
         return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
 
-    acreate_branch = async_twin(create_branch)
-    afork = async_twin(fork)
     aremove_branch = async_twin(remove_branch)
-    arename_branch = async_twin(rename_branch)
     aset_branch_system = async_twin(set_branch_system)
+
+
+def _granted(
+    source: Branch,
+    resources: Resources | Literal[True] | None,
+    capabilities: Capabilities | Literal[True] | None,
+) -> Grants:
+    """What a fork may use; True is what its source may."""
+    return Grants(
+        source.resources if resources is True else resource_names(resources),
+        source.capabilities if capabilities is True else capability_names(capabilities),
+    )
+
+
+def _fork_stem(source: Branch) -> str:
+    """What forks are called; those of forks count on, or names would grow with each."""
+    return f"{_FORK_NUMBER.sub('', source.name)}_fork"

@@ -127,16 +127,14 @@ class ClientCore(Generic[_S]):
         session is new. With `create=False` raises NotFoundError if it is not there.
         """
         uid, key = self._identify(session_id)
-        with self._lock:
-            found = self._refreshed(uid)
-            if found is None:
-                record = self._store.find_session(self._owner, uid)
-                if record is None and not create:
-                    raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
-                if record is None:
-                    record = self._store.create_session(self._owner, _new(uid, key, metadata))
-                found = self._opened(record, self._keeper(uid))
-                self._open[uid] = found
+        found = self._open.get(uid)
+        if found is None or not _is_there(found):
+            record = self._store.find_session(self._owner, uid)
+            if record is None and not create:
+                raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
+            if record is None:
+                record = self._store.create_session(self._owner, _new(uid, key, metadata))
+            found = self._put(uid, found, self._opened(record, self._keeper(uid)))
         if resources is not None or capabilities is not None:
             found.default_branch.grant(resources=resources, capabilities=capabilities)
         return found
@@ -159,7 +157,9 @@ class ClientCore(Generic[_S]):
         record = _new(uid, key, metadata)
         session = self._opened(record, self._keeper(uid, record))
         try:
-            branch = await session.abegin_branch(DEFAULT_BRANCH, system, resources)
+            branch = await session.acreate_branch(
+                DEFAULT_BRANCH, system=system, resources=resources
+            )
         except ExistsError:
             return None
         with self._lock:
@@ -179,15 +179,13 @@ class ClientCore(Generic[_S]):
     def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
-    def _refreshed(self, session: UUID) -> _S | None:
-        """The session if it is open here, as it is now; None if it is not, or was deleted."""
-        found = self._open.get(session)
-        if found is not None:
-            try:
-                found.refresh()
-            except NotFoundError:
-                return None
-        return found
+    def _put(self, session: UUID, gone: _S | None, opened: _S) -> _S:
+        """Have a session open that was just read, unless someone else was faster."""
+        with self._lock:  # which event loops take as well: the store is never asked under it
+            there = self._open.get(session)
+            if there is None or there is gone:
+                there = self._open[session] = opened
+            return there
 
     def sessions(
         self,
@@ -218,9 +216,8 @@ class ClientCore(Generic[_S]):
     def delete_session(self, session_id: str | UUID) -> bool:
         """Erase a session and everything in it; False if there was none."""
         uid, _ = self._identify(session_id)
-        with self._lock:
-            self._open.pop(uid, None)
-            return self._store.delete_session(self._owner, uid)
+        self.let_go(uid)
+        return self._store.delete_session(self._owner, uid)
 
     def search_messages(
         self, text: str, *, session: str | UUID | None = None, limit: int = 10
@@ -252,6 +249,15 @@ class ClientCore(Generic[_S]):
         if isinstance(session, UUID):
             return session, None
         return _identified(self._owner, _named(session, "session key"))
+
+
+def _is_there(session: SessionCore) -> bool:
+    """Whether a session is still kept; it is brought up to date then."""
+    try:
+        session.refresh()
+    except NotFoundError:
+        return False
+    return True
 
 
 @lru_cache(4096)  # whoever names a session does so with each request

@@ -51,11 +51,14 @@ class Keeper:
     ) -> None:
         """A `new` session is not in the store yet: the first thing that is submitted makes it."""
         self.store, self.group, self.owner, self.session = store, group, owner, session
+        self.edition = 0
+        """Changes whenever the session may have: whoever reads it from the store looks again."""
         self._new = new
         self._mailbox: Mailbox | None = None
 
     def write(self, changes: Sequence[Change]) -> list[Head]:
         """Make changes durable, all or none."""
+        self.edition += 1
         return self.store.write(self.owner, self.session, changes)
 
     def submit(

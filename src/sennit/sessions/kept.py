@@ -1,8 +1,9 @@
 """What a session has in memory, and the store that keeps it.
 
 Every change takes the same way: the store first, if there is one, then memory. What others have
-written meanwhile is noticed when the store answers, and taken in. All of it happens under the
-session's lock; callers check before they come here.
+written meanwhile is noticed when the store answers, and taken in. Memory is read and changed under
+the session's lock, which event loops take as well: what they ask for, and what only reads, does not
+hold it while it waits for the store. Callers check before they come here.
 """
 
 # A session is the one friend that may change its branches and piles past their guards.
@@ -10,7 +11,7 @@ session's lock; callers check before they come here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from threading import RLock
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from sennit.stores.runs import RunLog
 
 
+_TRIES = 3  # to read while others go on
+
+
 class Kept(Element):
     """Messages and branches in memory, and the same in a store where there is one."""
 
@@ -104,7 +108,13 @@ class Kept(Element):
     def note_archive(self, made: ArchiveRecord) -> None:
         """Know of a commit that was just made here; a refresh would tell the same."""
         with self.lock:
+            self._moved()
             self._archives.take([made])
+
+    def _moved(self) -> None:
+        """Note that something changes in memory; under the lock."""
+        if self._keeper is not None:
+            self._keeper.edition += 1
 
     @property
     def _whole(self) -> SessionCore:
@@ -122,7 +132,8 @@ class Kept(Element):
         except ConflictError:
             self.refresh()
             raise
-        self._apply(placement, heads)
+        if self._apply(placement, heads):
+            self.refresh()
         self._was_kept(messages, branches)
 
     def _was_kept(self, messages: Sequence[Message], branches: Sequence[Branch]) -> None:
@@ -164,7 +175,9 @@ class Kept(Element):
                 taken = heads.pop(0).taken
             if taken is None or taken.as_known:
                 with self.lock:
-                    self._apply(placement, heads)
+                    stale = self._apply(placement, heads)
+                if stale:
+                    self.refresh()
 
         first = () if take is None else (take,)
         try:
@@ -176,8 +189,9 @@ class Kept(Element):
             self._was_kept(messages, branches)
         return taken
 
-    def _apply(self, placement: Placement, heads: list[Head]) -> None:
-        """Have in memory what the store has; what others put there meanwhile comes along."""
+    def _apply(self, placement: Placement, heads: list[Head]) -> bool:
+        """Have in memory what the store has; True if others put more there, which is to be read."""
+        self._moved()
         for message in placement.new:
             self._messages._insert(message)
         stale = False
@@ -188,11 +202,23 @@ class Kept(Element):
                 stale = stale or head.version != branch.version
             else:
                 stale = True
-        if stale:
-            self.refresh()
         if placement.system is not None:
             for branch in placement.branches:
                 branch._note_system(placement.system)
+        return stale
+
+    async def _achange(self, change: Change, apply: Callable[[], None]) -> None:
+        """Make a change durable without blocking the caller's loop, then have it in memory."""
+
+        def done(_heads: list[Head]) -> None:
+            with self.lock:
+                self._moved()
+                apply()
+
+        if self._keeper is None:
+            done([])
+        else:
+            await self._keeper.submit((change,), done)
 
     def keep_branch(
         self, branch: Branch, tail: Segment, system: UUID | None, grants: Grants
@@ -220,34 +246,56 @@ class Kept(Element):
 
     def _rename(self, names: dict[Branch, str]) -> None:
         """Know branches by other names, all at once: they may have swapped theirs."""
+        self._moved()
         for branch in names:
-            del self._named[branch.name]
+            self._named.pop(branch.name, None)
         for branch, name in names.items():
             branch._name = name
             self._named[name] = branch
 
     def refresh(self) -> None:
         """Take in what others have written to the store; without a store there is nothing to do."""
-        with self.lock:
-            if self._keeper is None:
+        if self._keeper is None:
+            return
+        for _ in range(_TRIES):
+            if self._refreshed(self._keeper):
                 return
+        with self.lock:  # so much changes here that nobody else may have a turn
+            self._refreshed(self._keeper)
+
+    def _refreshed(self, keeper: Keeper) -> bool:
+        """Read what is new and take it in; False if something changed here while it was read."""
+        with self.lock:
+            edition, after = keeper.edition, self._archives.number
             known = {one.id: one for branch in self._branches for one, _ in branch._tail.chain()}
-            found = self._keeper.changes({uid: len(one) for uid, one in known.items()})
-            versions = {one.id: one.version for one in found.branches}
-            # Appends and new branches come as they are; after anything else all is read anew.
-            if any(versions.get(branch.id) != branch.version for branch in self._branches):
-                known, found = {}, self._keeper.load()
+            sizes = {uid: len(one) for uid, one in known.items()}
+            versions = {branch.id: branch.version for branch in self._branches}
+        found = keeper.changes(sizes)
+        stored = {one.id: one.version for one in found.branches}
+        # Appends and new branches come as they are; after anything else all is read anew.
+        anew = any(stored.get(uid) != version for uid, version in versions.items())
+        if anew:
+            known, after, found = {}, 0, keeper.load()
+        archived = keeper.archived(after)
+        with self.lock:
+            if keeper.edition != edition:
+                return False
+            if anew:
                 self._archives = Archives()
                 self._drop_messages_except({record.id.int for record in found.messages})
-            self._absorb(found, known)
+            self._absorb(found, known, archived)
+        return True
 
     def _drop_messages_except(self, stored: set[int]) -> None:
         for message in self._messages:
             if message.id.int not in stored:
                 self._messages._discard(message)
 
-    def _absorb(self, found: Snapshot, known: dict[UUID, Segment]) -> None:
+    def _absorb(
+        self, found: Snapshot, known: dict[UUID, Segment], archived: Sequence[ArchiveRecord]
+    ) -> None:
         """Be as the store says."""
+        self._moved()
         self._metadata = MappingProxyType(found.session.metadata)
         self._messages.take(found.messages)
         segments_from(found.segments, known)
@@ -258,8 +306,7 @@ class Kept(Element):
         self._rename({one: new for one in self._branches if (new := names[one.id]) != one.name})
         for record in found.branches:
             self._absorb_branch(record, known[record.segment])
-        if self._keeper is not None:
-            self._archives.take(self._keeper.archived(self._archives.number))
+        self._archives.take(archived)
 
     def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
         grants = Grants(record.resources, record.capabilities)
@@ -316,7 +363,9 @@ class Kept(Element):
         with self.lock:
             branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
         if self._keeper is None:
-            self._take_in(branch, new)
+            with self.lock:
+                self._whole._refuse_taken(name)
+                self._take_in(branch, new)
             return branch
 
         def apply(_heads: list[Head]) -> None:
@@ -362,6 +411,7 @@ class Kept(Element):
         return branch, [message for message in given if message not in self._messages]
 
     def _take_in(self, branch: Branch, new: Sequence[Message]) -> None:
+        self._moved()
         for message in new:
             if message not in self._messages:
                 self._messages._insert(message)

@@ -24,10 +24,10 @@ class SessionLabels:
     def put(self, labels: Sequence[LabelRecord]) -> None:
         """Keep labels, all or none, each in place of its judge's last one; NotFoundError."""
         session = self._session
+        if session.keeper is not None:
+            session.keeper.write([PutLabels(tuple(labels))])
+            return
         with session.lock:
-            if session.keeper is not None:
-                session.keeper.write([PutLabels(tuple(labels))])
-                return
             session.messages.pick(one.message for one in labels)
             for one in labels:
                 session._labels.pop((one.message, one.judge), None)

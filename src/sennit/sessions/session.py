@@ -87,7 +87,7 @@ class SessionCore(Braid):
         self._key, self._keeper = record.key, keeper
         self._user = party(record.user, "user")
         self._created, self._metadata = record.created, MappingProxyType(record.metadata)
-        self._absorb(keeper.load(), {})
+        self._absorb(keeper.load(), {}, keeper.archived(after=0))
 
     @property
     def key(self) -> str | None:
@@ -311,6 +311,15 @@ class SessionCore(Braid):
                 self._keeper.write([DescribeSession(kept)])
             self._metadata = MappingProxyType(kept)
 
+    async def adescribe(self, metadata: Mapping[str, Any]) -> None:
+        """`describe` for async callers."""
+        kept = plain_dict(metadata, "metadata")
+
+        def apply() -> None:
+            self._metadata = MappingProxyType(kept)
+
+        await self._achange(DescribeSession(kept), apply)
+
     def _take_over(self, conversations: Flow[Message, Progression]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
@@ -323,7 +332,6 @@ class SessionCore(Braid):
 
     aremove_message = async_twin(remove_message)
     aremove_messages = async_twin(remove_messages)
-    adescribe = async_twin(describe)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         raise InvalidTypeError("A session cannot be copied or pickled; fork its branches instead.")

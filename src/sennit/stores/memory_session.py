@@ -300,7 +300,7 @@ class MemorySession:
             return
         moved = bool(segments) and branch.length != there.length
         if branch.version != there.version or moved:
-            raise changed_meanwhile(there)
+            raise changed_meanwhile(branch)
         changed = replace(
             there,
             system=branch.system,
