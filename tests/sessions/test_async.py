@@ -282,13 +282,16 @@ def test_first_words_go_to_the_branch_that_someone_else_began(
 ) -> None:
     async def work() -> None:
         async with (
-            sennit.open(tmp_path / "sennit.db") as mine,
-            sennit.open(tmp_path / "sennit.db") as theirs,
+            sennit.open(tmp_path / "sennit.db") as here,
+            sennit.open(tmp_path / "sennit.db") as there,
         ):
-            session, same = await mine.asession("chat"), await theirs.asession("chat")
+            session, same = await here.asession("chat"), await there.asession("chat")
             await same.aadd_message("user", "theirs")
-            await session.aadd_message("assistant", "mine")
-            assert said(session.default_branch) == ["theirs", "mine"]
+            mine = [session.aadd_message("assistant", f"{n}") for n in range(9)]
+            await asyncio.gather(*mine)
+            assert said(session.default_branch) == ["theirs", *"012345678"]
+            await same.arefresh()
+            assert list(same.default_branch) == list(session.default_branch)
 
     run(work())
     assert on_loop == []

@@ -7,7 +7,7 @@ other, for one session of one owner, and knows nothing of either's rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from sennit.errors import SennitError
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from sennit.stores.commits import ArchiveRecord
 
 
+Otherwise: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
+
+
 class Keeper:
     """Keeps one session in a store."""
 
@@ -62,26 +65,44 @@ class Keeper:
         return self.store.write(self.owner, self.session, changes)
 
     def submit(
-        self, changes: tuple[Change, ...], apply: Callable[[list[Head]], None]
+        self,
+        changes: tuple[Change, ...],
+        apply: Callable[[list[Head]], None],
+        otherwise: Otherwise | None = None,
     ) -> Future[None]:
-        """The same together with others, to be awaited; `apply` is called in order of commits."""
-        mailbox, finished = self._promised()
+        """The same together with others, to be awaited; `apply` is called in order of commits.
 
+        So is `otherwise` if it is refused; what that gives is tried instead.
+        """
+        mailbox, finished = self._promised()
+        self._send(changes, apply, otherwise, mailbox, finished)
+        return finished
+
+    def _send(
+        self,
+        changes: tuple[Change, ...],
+        apply: Callable[[list[Head]], None],
+        otherwise: Otherwise | None,
+        mailbox: Mailbox,
+        finished: Future[None],
+    ) -> None:
         def done(outcome: Outcome) -> Wake:
             error = None
-            if isinstance(outcome, SennitError):
-                error = outcome
-            else:
-                self._new = None
-                try:
+            try:
+                if not isinstance(outcome, SennitError):
+                    self._new = None
                     apply(outcome)
-                except SennitError as failed:
-                    error = failed
+                elif otherwise is None or (instead := otherwise(outcome)) is None:
+                    error = outcome
+                else:
+                    self._send(instead, apply, None, mailbox, finished)
+                    return mailbox.ring
+            except SennitError as failed:
+                error = failed
             mailbox.put(finished, error)
             return mailbox.ring
 
         self.group.submit(Write(self.owner, self.session, changes, self._new), done)
-        return finished
 
     def _promised(self) -> tuple[Mailbox, Future[None]]:
         """Where the outcome of something goes, and what waits for it there."""

@@ -80,6 +80,8 @@ class Kept(Element):
         self._named: dict[str, Branch] = {}
         self._keeper: Keeper | None = None
         self._key: str | None = None
+        self._coming: Branch | None = None  # the default branch, until it is in the store
+        self._elsewhere: UUID | None = None  # the one that another program was faster to begin
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
         self._archives = Archives()
 
@@ -357,11 +359,10 @@ class Kept(Element):
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
-        said: Sequence[Message] = (),
     ) -> Branch:
         """The same for async callers: many at once share one wait for the disk."""
         with self.lock:
-            branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
+            branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
         if self._keeper is None:
             with self.lock:
                 self._whole._refuse_taken(name)
@@ -381,10 +382,7 @@ class Kept(Element):
             raise
         with self.lock:
             known = self._branches.by_key(branch.id.int)
-            found = branch if known is None else known  # an empty branch is falsy, like a list
-        if said:
-            self._was_kept(said, [found])
-        return found
+        return branch if known is None else known  # an empty branch is falsy, like a list
 
     def _drafted(
         self,

@@ -164,15 +164,14 @@ class SessionCore(Braid):
     ) -> MessageGroup: ...
     async def aadd_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
         """`add_message` for async callers: many at once share one wait for the disk."""
-        if self._keeper is None:
+        keeper = self._keeper
+        if keeper is None:
             return self.add_message(message, parts, branches)
         with self.lock:
             result, new, targets = self._resolve(message, parts, branches)
         if targets is None:
-            if await self._abegin_with(new):
-                return result
-            targets = [self.default_branch]
-        if new:
+            await self._abegin_with(keeper, new)
+        elif new:
             await self._aplace(new, targets)
         return result
 
@@ -239,26 +238,20 @@ class SessionCore(Braid):
     def _begin_with(self, messages: Sequence[Message]) -> bool:
         """Make the default branch with these on it, in one step; False if someone else did."""
         try:
-            self._new_branch(
-                DEFAULT_BRANCH, self._tail_of(messages), None, NO_GRANTS, said=messages
-            )
+            tail = Segment([one.id for one in messages], kept=self._keeper is not None)
+            self._new_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
         except ExistsError:
             return False
         return True
 
-    async def _abegin_with(self, messages: Sequence[Message]) -> bool:
-        """The same, without blocking the caller's loop."""
-        tail = self._tail_of(messages)
-        try:
-            await self._anew_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
-        except ExistsError:
-            if DEFAULT_BRANCH not in self._named:
-                await self.arefresh()
-            return False
-        return True
+    async def _abegin_with(self, keeper: Keeper, messages: Sequence[Message]) -> None:
+        """The same for async callers; if someone else did, they go to the end of that branch."""
+        from sennit.sessions.beginning import Beginning  # late: only where something begins
 
-    def _tail_of(self, messages: Sequence[Message]) -> Segment:
-        return Segment([one.id for one in messages], kept=self._keeper is not None)
+        with self.lock:
+            begun = Beginning(self, keeper, messages, DEFAULT_BRANCH)
+        await keeper.submit(begun.changes, begun.apply, begun.otherwise)
+        self._was_kept(messages, [self.get_branch(DEFAULT_BRANCH)])
 
     def _resolve_message(
         self, message: Message, branches: Branches | None

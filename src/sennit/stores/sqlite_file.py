@@ -163,9 +163,7 @@ def lengthen(log: Path) -> None:
 
 
 def _add_zeros(log: Path, size: int, missing: int) -> None:
-    file = os.open(log, os.O_WRONLY)
-    try:
-        if os.pwrite(file, _ZEROS[:missing], size) < missing:
-            os.ftruncate(file, size)
-    finally:
-        os.close(file)
+    with log.open("r+b", buffering=0) as file:
+        file.seek(size)
+        if (file.write(_ZEROS[:missing]) or 0) < missing:
+            file.truncate(size)
