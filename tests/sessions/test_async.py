@@ -325,3 +325,20 @@ def test_a_session_with_a_store_of_its_own_is_closed_when_its_async_block_is_lef
     session = run(work())
     with pytest.raises(StoreError, match="is closed; open it again"):
         session.add_message("user", "too late")
+
+
+def test_whatever_goes_wrong_after_a_write_reaches_who_waits_and_others_write_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await session.aadd_message("user", "first")
+            monkeypatch.setattr(session, "_apply", {}.popitem)
+            with pytest.raises(TypeError):
+                await session.aadd_message("user", "second")
+            monkeypatch.undo()
+            await session.aadd_message("user", "third")
+            assert said(session.default_branch) == ["first", "second", "third"]
+
+    run(work())

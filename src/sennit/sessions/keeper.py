@@ -87,7 +87,7 @@ class Keeper:
         finished: Future[None],
     ) -> None:
         def done(outcome: Outcome) -> Wake:
-            error = None
+            error: Exception | None = None
             try:
                 if not isinstance(outcome, SennitError):
                     self._new = None
@@ -97,7 +97,7 @@ class Keeper:
                 else:
                     self._send(instead, apply, None, mailbox, finished)
                     return mailbox.ring
-            except SennitError as failed:
+            except Exception as failed:  # is for who waits: others need this thread
                 error = failed
             mailbox.put(finished, error)
             return mailbox.ring

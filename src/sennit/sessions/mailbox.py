@@ -8,8 +8,6 @@ from contextlib import suppress
 from typing import ClassVar
 from weakref import WeakKeyDictionary, ref
 
-from sennit.errors import SennitError
-
 
 class Mailbox:
     """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
@@ -18,7 +16,7 @@ class Mailbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)  # or what is kept for a loop would keep it, long after it ended
-        self._letters: deque[tuple[asyncio.Future[None], SennitError | None]] = deque()
+        self._letters: deque[tuple[asyncio.Future[None], Exception | None]] = deque()
 
     @classmethod
     def of_running_loop(cls) -> Mailbox:
@@ -34,7 +32,7 @@ class Mailbox:
         loop = asyncio.get_running_loop()
         return loop.create_future() if loop is self._loop() else None
 
-    def put(self, finished: asyncio.Future[None], error: SennitError | None) -> None:
+    def put(self, finished: asyncio.Future[None], error: Exception | None) -> None:
         """Leave an outcome for whoever waits, and `ring` later; called in the writer's thread."""
         self._letters.append((finished, error))
 
