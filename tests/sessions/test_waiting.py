@@ -29,6 +29,7 @@ WRITES: dict[str, Callable[[Session], Awaitable[Any]]] = {
     "describe": lambda session: session.adescribe({"title": "Knots"}),
     "rename": lambda session: session.arename_branch("other", "another"),
     "create": lambda session: session.acreate_branch("new"),
+    "remove": lambda session: session.aremove_branch("other"),
     "fork": lambda session: session.afork("main", at=0),
     "say": lambda session: session.aadd_message("user", "more"),
 }

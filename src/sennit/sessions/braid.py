@@ -157,6 +157,17 @@ class Braid(Kept):
             self._forget_branch(found)
             return found
 
+    async def aremove_branch(self, branch: BranchRef) -> Branch:
+        """`remove_branch` for async callers."""
+        found = self.get_branch(branch)
+
+        def apply() -> None:
+            if found in self._branches:
+                self._forget_branch(found)
+
+        await self._achange(RemoveBranch(found.id), apply)
+        return found
+
     def rename_branch(self, branch: BranchRef, name: str) -> None:
         """Give a branch another name; of several who do it at once, the last one's holds.
 
@@ -383,7 +394,6 @@ class Braid(Kept):
         names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
         return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
 
-    aremove_branch = async_twin(remove_branch)
     aset_branch_system = async_twin(set_branch_system)
 
 
