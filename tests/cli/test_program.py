@@ -359,6 +359,13 @@ def test_scoring_that_fails_says_why_and_keeps_nothing(
         assert [example.labels for example in client.session("rope").to_examples()] == [()]
 
 
+@pytest.mark.parametrize("option", ["--by", "--message", "--branch"])
+def test_an_empty_name_does_not_mean_the_default(store: str, option: str) -> None:
+    ran = run("label", "rope", "up", option, "", "--store", store)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert told("label", "rope", "--store", store) == []
+
+
 def test_the_last_answer_is_judged_shown_and_judged_again(store: str) -> None:
     ran = run("label", "rope", "up", "--store", store)
     assert ran.stdout == "1 by user: A bowline.\n"

@@ -72,7 +72,7 @@ def branch_named(session: Session, name: str) -> Branch:
 
 def chosen_branch(session: Session, name: str | None) -> Branch:
     """The branch of that name, or else the one used last; raises NotFoundError."""
-    found = branch_named(session, name) if name else latest_branch(session)
+    found = latest_branch(session) if name is None else branch_named(session, name)
     if found is None:
         raise NotFoundError("Nothing has been said in this session yet.")
     return found
