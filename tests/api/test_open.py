@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sennit
-from sennit import Client, NotFoundError, ValidationError
+from sennit import (
+    Client,
+    InvalidTypeError,
+    NotFoundError,
+    Session,
+    StoreError,
+    ValidationError,
+)
+from sennit.api.clients import Clients
+from sennit.memory.embed import WordEmbedder
+from sennit.stores.memory import MemoryStore
+from sennit.stores.sqlite import SQLiteStore
 
 
 def test_memory_ends_with_the_client() -> None:
@@ -33,7 +47,20 @@ def test_sennit_url_sets_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (tmp_path / "mine.db").exists()
 
 
-@pytest.mark.parametrize("url", ["", "mysql://host/db", "http://example.com"])
+def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SENNIT_URL", "~/by_default.db")
+    monkeypatch.chdir(tmp_path)
+    for url in ("~/a.db", Path("~/b.db"), None):
+        sennit.open(url).close()
+    with Session(store="~/c.db"):
+        pass
+    assert [one.name for one in tmp_path.iterdir()] == ["home"]
+    names = sorted(one.name for one in (tmp_path / "home").iterdir())
+    assert names == ["a.db", "b.db", "by_default.db", "c.db"]
+
+
+@pytest.mark.parametrize("url", ["", "mysql://host/db", "http://example.com", "file:x.db?mode=ro"])
 def test_an_address_of_no_known_kind_names_the_way_out(url: str) -> None:
     with pytest.raises(ValidationError, match="path of a file"):
         sennit.open(url)
@@ -49,10 +76,53 @@ def test_parameters_of_a_connection_are_not_taken_for_the_path_of_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("owner", [{"tenant": "a\0b"}, {"user": 5}, {"user": "\ud800"}])
-def test_an_owner_no_store_could_keep_is_refused(owner: dict[str, str]) -> None:
+@pytest.mark.parametrize("url", [5, 0, b"x.db", [], os.DirEntry])
+def test_what_is_no_address_is_refused(url: Any) -> None:
+    with pytest.raises(InvalidTypeError, match=f"path of a file.*got {re.escape(repr(url))}"):
+        sennit.open(url)
+
+
+@pytest.mark.parametrize("url", ["a\0b.db", "postgresql://localhost/a\0b"])
+def test_an_address_with_a_nul_character_is_refused(url: str) -> None:
+    with pytest.raises(ValidationError, match="NUL character"):
+        sennit.open(url)
+
+
+@pytest.mark.parametrize("value", ["", 0, 5, b"x", "a\0b", "\ud800", "é" * 501])
+@pytest.mark.parametrize("name", ["tenant", "user", "agent"])
+def test_an_owner_no_store_could_keep_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValidationError, match=f"^{name} "):
+        sennit.open(":memory:", **{name: value})
+
+
+def test_a_store_is_closed_again_where_its_client_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[SQLiteStore] = []
+
+    def noted(*given: Any) -> Any:
+        opened.append(SQLiteStore(tmp_path / "a.db"))
+        return opened[0]
+
+    monkeypatch.setattr("sennit.api.open.store_at", noted)
     with pytest.raises(ValidationError):
-        sennit.open(":memory:", **owner)  # pyright: ignore
+        sennit.open("a.db", user="")
+    with pytest.raises(StoreError, match="is closed"):
+        opened[0].scrub()
+
+
+@pytest.mark.parametrize("embedder", [5, "minilm", WordEmbedder])
+def test_what_cannot_embed_is_refused_when_opening(embedder: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="embedder must have a name"):
+        sennit.open(":memory:", embedder=embedder)
+    with pytest.raises(InvalidTypeError, match="embedder must have a name"):
+        Clients(MemoryStore(), embedder=embedder)
+
+
+def test_a_page_of_sessions_comes_before_a_session() -> None:
+    client = sennit.open(":memory:")
+    with pytest.raises(InvalidTypeError, match=r"before must be a SessionInfo.*got 5"):
+        client.sessions(before=5)  # pyright: ignore
 
 
 @pytest.mark.parametrize("key", ["", None, 5, "a\0b"])

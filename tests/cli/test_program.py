@@ -16,6 +16,9 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
+from sennit.cli.tools import tools_at
+
+pytest_plugins = ("tests.postgres",)
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +115,23 @@ def test_reading_leaves_no_empty_store_behind(tmp_path: Path) -> None:
     assert "no store" in run("ls", "--store", str(missing)).stderr
     assert told("doctor", "--store", str(missing))["findings"] == []
     assert not missing.exists()
+
+
+def test_a_tilde_in_an_option_is_the_users_home(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [one["name"] for one in told("ls", "--store=~/some.db")] == ["rope"]
+    assert told("doctor", "--store=~/some.db")["store"] == "~/some.db (sound)"
+    assert told("token", "create", "--tokens=~/tokens.json")["id"]
+    assert (tmp_path / "tokens.json").exists()
+    (tmp_path / "mine.py").write_text("def knot() -> str:\n    return 'bowline'\n")
+    assert [one.name for one in tools_at("~/mine.py")] == ["knot"]
+
+
+def test_a_path_that_no_file_can_have_is_one_line() -> None:
+    ran = run("ls", "--store", "x" * 300)
+    assert (ran.exit_code, ran.stderr.count("\n")) == (1, 1)
 
 
 def test_the_doctor_says_what_is_here(store: str) -> None:
@@ -337,6 +357,13 @@ def test_scoring_that_fails_says_why_and_keeps_nothing(
     assert expected in ran.stderr
     with sennit.open(store) as client:
         assert [example.labels for example in client.session("rope").to_examples()] == [()]
+
+
+@pytest.mark.parametrize("option", ["--by", "--message", "--branch"])
+def test_an_empty_name_does_not_mean_the_default(store: str, option: str) -> None:
+    ran = run("label", "rope", "up", option, "", "--store", store)
+    assert (ran.exit_code, ran.stdout, ran.stderr.count("\n")) == (1, "", 1)
+    assert told("label", "rope", "--store", store) == []
 
 
 def test_the_last_answer_is_judged_shown_and_judged_again(store: str) -> None:

@@ -52,6 +52,13 @@ def test_a_scope_there_is_not_makes_no_token() -> None:
     assert json.loads(sennit("token", "ls", "--json").stdout) == []
 
 
+def test_no_token_is_made_for_an_empty_name() -> None:
+    refused = sennit("token", "create", "--user", "")
+    assert refused.exit_code == 1
+    assert "user must not be empty" in refused.stderr
+    assert json.loads(sennit("token", "ls", "--json").stdout) == []
+
+
 def test_a_server_for_others_without_tokens_is_refused() -> None:
     refused = sennit("serve", "--host", "0.0.0.0", "--model", "openai:x")
     assert refused.exit_code == 1

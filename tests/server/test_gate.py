@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from msgspec import structs
 
 import sennit
 from sennit import StoreError, ValidationError
@@ -21,7 +22,14 @@ from sennit.server.app import endpoints
 from sennit.server.endpoint import Endpoint
 from sennit.server.serving import listen
 from sennit.server.settings import Limits, ServerSettings
-from sennit.server.tokens import SCOPES, add_token, new_token, read_tokens, revoke_token
+from sennit.server.tokens import (
+    SCOPES,
+    add_token,
+    new_token,
+    read_tokens,
+    revoke_token,
+    write_tokens,
+)
 from tests.serving import Gate, Running, Talker, Told, all_events, events_in, serving
 
 GUARDED = [one for one in endpoints() if one.scope is not None]
@@ -231,6 +239,26 @@ def test_a_token_counts_as_soon_as_it_is_made_and_no_longer_than_it_is_valid(
         answer = server.get("/api/me")
         assert answer.status_code == 503
         assert "nobody may come in" in answer.json()["error"]["message"]
+
+
+def test_a_token_of_an_owner_there_cannot_be_lets_nobody_in(tmp_path: Path) -> None:
+    secret, line = new_token()
+    write_tokens(tmp_path / "tokens.json", [structs.replace(line, user="")])
+    with serving(tmp_path / "s.db", tokens=tmp_path / "tokens.json") as server:
+        answer = server.as_holder(secret).get("/api/me")
+        assert answer.status_code == 422
+        assert "user must not be empty" in answer.json()["error"]["message"]
+
+
+def test_tokens_count_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    secret, line = new_token(user="carol")
+    add_token(Path("tokens.json"), line)
+    with serving(tmp_path / "s.db", tokens=Path("tokens.json")) as server:
+        monkeypatch.chdir("/")
+        assert server.as_holder(secret).get("/api/me").json()["user"] == "carol"
 
 
 def test_tokens_made_and_revoked_at_once_are_all_made_and_revoked(tmp_path: Path) -> None:

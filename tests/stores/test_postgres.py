@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import string
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
@@ -16,6 +18,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+import sennit
 from sennit import (
     ConflictError,
     ExistsError,
@@ -751,9 +754,38 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(
     url: str, server: Server, database: str
 ) -> None:
     server.execute("CREATE SCHEMA sennit CREATE TABLE theirs (a integer)", database)
-    with pytest.raises(StoreError, match="another program"):
+    with pytest.raises(StoreError, match=r"another program.*name another database"):
         PostgresStore(url)
     assert rows(server, database) == {}
+
+
+def test_the_longest_names_of_owners_are_kept(emptied: str) -> None:
+    rare = Random(1)  # what repeats itself would be compressed before it is indexed
+    tenant, user, agent = ("".join(rare.choices(string.printable, k=1000)) for _ in range(3))
+    with sennit.open(emptied, tenant=tenant, user=user, agent=agent) as client:
+        client.session("chat").add_message("user", "hi")
+        client.fs.write("viking://agent/skills/knots.md", "Tie them.")
+        client.fs.write("viking://resources/rope.md", "Hemp.")
+    with sennit.open(emptied, tenant=tenant, user=user, agent=agent) as client:
+        assert len(client.session("chat").messages) == 1
+        assert client.fs.read("viking://agent/skills/knots.md") == "Tie them."
+
+
+def test_a_name_that_is_too_long_for_an_index_is_not_taken_for_a_lost_server(emptied: str) -> None:
+    long = "".join(Random(1).choices(string.ascii_letters, k=5000))
+    with sennit.open(emptied) as client:
+        session = client.session("chat")
+        session.add_message("user", "hi")
+        with pytest.raises(ValidationError, match="cannot keep such a value"):
+            session.label(session.default_branch[0], 0.5, by=long)
+        assert session.labels() == []
+
+
+def test_what_the_pool_notes_is_not_written_to_stderr() -> None:
+    said = "logging.getLogger('psycopg.pool').warning('discarding a connection')"
+    code = f"import logging, sennit.stores.postgres; {said}"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert ran.stderr == b""
 
 
 def test_a_database_that_is_not_unicode_is_refused(server: Server) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,30 +51,108 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     assert path.read_bytes().startswith(b"these are my notes")
 
 
-def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+@pytest.mark.parametrize(
+    "theirs", ["CREATE TABLE theirs (a)", "PRAGMA user_version = 3", "PRAGMA application_id = 7"]
+)
+def test_not_one_byte_changes_of_a_database_of_another_program(
+    tmp_path: Path, mode: str, theirs: str
+) -> None:
     path = tmp_path / "other.db"
-    other = sqlite3.connect(path)
-    other.execute("CREATE TABLE theirs (a)")
-    other.commit()
+    changed_by(path, f"PRAGMA journal_mode = {mode}", theirs)
+    before = path.read_bytes()
     with pytest.raises(StoreError, match="another program"):
         sennit.open(path)
-    assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("theirs",)]
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_not_one_byte_changes_of_a_file_with_a_newer_schema(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    sennit.open(path).close()
+    newer = f"PRAGMA user_version = {sql.SCHEMA_VERSION + 1}"
+    changed_by(path, "PRAGMA journal_mode = delete", newer)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="newer Sennit"):
+        sennit.open(path)
+    assert path.read_bytes() == before
+
+
+def changed_by(path: Path, *statements: str) -> None:
+    """Do something to a file as another program."""
+    other = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        other.execute(statement)
     other.close()
 
 
-def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "new.db"
+def journal_mode(path: Path) -> str:
+    with closing(sqlite3.connect(path)) as other:
+        return other.execute("PRAGMA journal_mode").fetchone()[0]
+
+
+def test_a_file_that_was_taken_out_of_wal_returns_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
     sennit.open(path).close()
-    changed = sqlite3.connect(path)
-    changed.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION + 1}")
-    changed.close()
-    with pytest.raises(StoreError, match="newer Sennit"):
-        sennit.open(path)
+    changed_by(path, "PRAGMA journal_mode = delete")
+    with sennit.open(path) as client:
+        client.session("chat").add_message("user", "hi")
+        assert journal_mode(path) == "wal"
+
+
+def test_a_file_out_of_wal_that_another_program_reads_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sennit.stores.sqlite_file._RETURN_SECONDS", 0.01)
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as client:
+        client.session("chat").add_message("user", "hi")
+    changed_by(path, "PRAGMA journal_mode = delete")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT * FROM sessions").fetchall()
+        with sennit.open(path) as client:
+            other.execute("COMMIT")
+            client.session("chat").add_message("user", "and now")
+    assert journal_mode(path) == "delete"
+    with sennit.open(path) as client:
+        assert len(client.session("chat").messages) == 2
+        assert journal_mode(path) == "wal"
+
+
+def test_a_relative_path_stays_the_same_file_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with sennit.open("here.db") as client:
+        monkeypatch.chdir("elsewhere")
+        client.session("chat").add_message("user", "hi")
+        assert client.doctor() == []
+        assert [one.key for one in client.sessions()] == ["chat"]
+        client.backup("copy.db")
+    assert [one.name for one in Path().iterdir()] == ["copy.db"]
+    with pytest.raises(StoreError, match=r"here\.db' is closed"):
+        client.sessions()
 
 
 def test_a_folder_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot be opened"):
-        sennit.open(tmp_path)
+    for folder in (tmp_path, "/"):
+        with pytest.raises(StoreError, match="is a folder; name a file in it"):
+            sennit.open(folder)
+
+
+def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.db")  # opened for reading, it would wait for a writer
+    for path in (tmp_path / "pipe.db", "/dev/null"):
+        with pytest.raises(StoreError, match="no ordinary file"):
+            sennit.open(path)
+
+
+def test_links_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop.db").symlink_to("loop.db")
+    with pytest.raises(StoreError, match=r"loop\.db' could not be used .*symbolic links"):
+        sennit.open(tmp_path / "loop.db")
 
 
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from os import PathLike, fspath
-from typing import TYPE_CHECKING
+from os.path import expanduser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from sennit import settings
-from sennit.errors import ValidationError, shown
+from sennit.errors import InvalidTypeError, ValidationError, shown
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
@@ -18,7 +20,7 @@ _PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
 def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -> Store:
     """The store at an address, opened; see `sennit.open`."""
-    address = fspath(settings.default_url() if url is None else url)
+    address = _address(settings.default_url() if url is None else url)
     if durability != "full" and (address == ":memory:" or "://" in address):
         raise ValidationError(
             f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
@@ -31,7 +33,8 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         from sennit.stores.postgres import PostgresStore
 
         return PostgresStore(address)
-    if not address or "://" in address:
+    file = file_at(address)
+    if file is None:
         raise ValidationError(
             f"{_kind(address)} is no store known here; give the path of a file, "
             f"'postgresql://…' or ':memory:'."
@@ -43,7 +46,26 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         )
     from sennit.stores.sqlite import SQLiteStore
 
-    return SQLiteStore(address, durability=durability)
+    return SQLiteStore(file, durability=durability)
+
+
+def file_at(address: str) -> Path | None:
+    """The file that an address names, in one's home where it begins with "~"; None for no file."""
+    if not address or address == ":memory:" or "://" in address or address.startswith("file:"):
+        return None
+    return Path(expanduser(address))
+
+
+def _address(given: object) -> str:
+    address = fspath(cast("PathLike[Any]", given)) if isinstance(given, PathLike) else given
+    if not isinstance(address, str):
+        raise InvalidTypeError(
+            f"A store is named by the path of a file, 'postgresql://…' or ':memory:', "
+            f"got {shown(address)}."
+        )
+    if "\0" in address:
+        raise ValidationError(f"The address {_kind(address)} holds a NUL character; remove it.")
+    return address
 
 
 def _kind(address: str) -> str:

@@ -12,13 +12,13 @@ from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
 from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
-from sennit.errors import ValidationError
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, BranchRef
@@ -40,6 +40,16 @@ if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor import Finding
     from sennit.stores.portable import ExportSummary, ImportSummary, Progress
+
+
+def checked_embedder(given: Any) -> Embedder | None:
+    """`given`, if it can embed or is None; raises InvalidTypeError."""
+    embeds = hasattr(given, "name") and callable(getattr(given, "embed", None))
+    if given is not None and (isinstance(given, type) or not embeds):
+        raise InvalidTypeError(
+            f"embedder must have a name and embed(texts), as MiniLM() has, got {shown(given)}."
+        )
+    return given
 
 
 class Client(ClientCore[Session]):
@@ -65,13 +75,13 @@ class Client(ClientCore[Session]):
         super().__init__(
             store,
             session_type=Session,
-            tenant=tenant or DEFAULT,
-            user=user or DEFAULT,
-            agent=agent or ASSISTANT,
+            tenant=DEFAULT if tenant is None else tenant,
+            user=DEFAULT if user is None else user,
+            agent=ASSISTANT if agent is None else agent,
             services=services,
             group=group,
         )
-        self._embedder = embedder
+        self._embedder = checked_embedder(embedder)
         self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
-from sennit.api.client import Client
+from sennit.api.client import Client, checked_embedder
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
@@ -35,7 +35,7 @@ class Clients:
     ) -> None:
         """`most` clients are kept at a time; the rest are made again when they are needed."""
         self.services = services or ServiceRegistry()
-        self._store, self._embedder, self._most = store, embedder, most
+        self._store, self._embedder, self._most = store, checked_embedder(embedder), most
         self._group = GroupWriter(store)
         self._lock = Lock()
         self._clients: OrderedDict[_Owner, Client] = OrderedDict()

@@ -26,18 +26,25 @@ def open(
 ) -> Client:
     """A client for one user's sessions in a store.
 
-    `url` is the path of a SQLite file, "postgresql://…" (with the extra `postgres`), ":memory:" for
-    a store that ends with the program, or None for SENNIT_URL or else a file in the user's data
-    folder. `agent` is the name that what the assistant says is sent under, by default "assistant".
+    `url` is the path of a SQLite file, in which a leading "~" is your home, "postgresql://…" (with
+    the extra `postgres`), ":memory:" for a store that ends with the program, or None for SENNIT_URL
+    or else a file in the user's data folder. `tenant` and `user` say whose sessions, by default
+    "default"; `agent` is the name that what the assistant says is sent under, by default
+    "assistant". Each may have 1,000 bytes.
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
     clients of several users that share them. With an `embedder`, such as
     `sennit.memory.minilm.MiniLM()`, `client.find` goes by meaning too.
-    Raises StoreError if the store cannot be used, ValidationError for an address of no known kind.
+    Raises StoreError if the store cannot be used, ValidationError for an address of no known kind
+    or a name that no store can keep.
     """
     from sennit.api.client import Client
 
     store = store_at(url, durability)
-    return Client(
-        store, tenant=tenant, user=user, agent=agent, services=services, embedder=embedder
-    )
+    try:
+        return Client(
+            store, tenant=tenant, user=user, agent=agent, services=services, embedder=embedder
+        )
+    except BaseException:
+        store.close()
+        raise

@@ -6,7 +6,6 @@ import sys
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ import typer
 from sennit import settings
 from sennit.api.models import models_check
 from sennit.api.open import open as open_client
-from sennit.cli.opening import JsonOption, StoreOption
+from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
 from sennit.cli.words import clean
 from sennit.errors import SennitError
@@ -71,7 +70,7 @@ def doctor(
 def _examine(address: str, *, repair: bool) -> _Examined:
     if address == ":memory:":
         return _Examined("ends with the program")
-    if "://" not in address and not Path(address).exists():
+    if is_missing(address):
         return _Examined("not made yet; sennit chat makes it")
     try:
         with open_client(address) as client:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
+from os.path import expanduser
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +32,7 @@ def function_named(place: str, what: str, *others: type) -> Any:
 def module_named(where: str, what: str) -> ModuleType:
     """A module by its name, or a file; `what` needs it is told in errors. Raises NotFoundError."""
     try:
-        return _file(Path(where)) if where.endswith(".py") else import_module(where)
+        return _file(Path(expanduser(where))) if where.endswith(".py") else import_module(where)
     except Exception as error:  # the user's own code may do anything
         told = f"The {what} could not be loaded: {type(error).__name__}: {error}"
         raise NotFoundError(told) from error

@@ -51,16 +51,18 @@ def label(
     with existing(store) as client:
         session = session_named(client, name)
         found = chosen_branch(session, branch)
+        named = None if message is None else _message(session, message)
         if verdict is None:
-            _list(session, found, _message(session, message) if message else None, by, as_json)
+            _list(session, found, named, by, as_json)
             return
-        judged = _message(session, message) if message else _last_answer(found)
-        given = _judged(session, judged, verdict, by or _DEFAULT)
+        judged = named or _last_answer(found)
+        judge = _DEFAULT if by is None else by
+        given = _judged(session, judged, verdict, judge)
     if as_json:
         print_json(None if given is None else _told(given, judged))
     else:
         worth = "nothing" if given is None else f"{given.score:g}"
-        typer.echo(f"{worth} by {clean(by or _DEFAULT)}: {one_line(said(judged))}")
+        typer.echo(f"{worth} by {clean(judge)}: {one_line(said(judged))}")
 
 
 def _list(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
+from os.path import exists
 from typing import Annotated
 
 import typer
 
 from sennit import settings
+from sennit.api.address import file_at
 from sennit.api.client import Client
 from sennit.api.open import open as open_client
 from sennit.api.session import Session
@@ -33,9 +34,15 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def existing(store: str | None) -> Client:
     """A client for a store that is there; reading must not leave an empty file behind."""
     address = settings.default_url() if store is None else store
-    if "://" not in address and address != ":memory:" and not Path(address).exists():
+    if is_missing(address):
         raise NotFoundError(f"There is no store at {address!r} yet; sennit chat makes one.")
     return open_client(address)
+
+
+def is_missing(address: str) -> bool:
+    """Whether an address names a file that is not there."""
+    file = file_at(address)
+    return file is not None and not exists(file)
 
 
 def utc(given: datetime | None) -> datetime | None:
@@ -65,7 +72,7 @@ def branch_named(session: Session, name: str) -> Branch:
 
 def chosen_branch(session: Session, name: str | None) -> Branch:
     """The branch of that name, or else the one used last; raises NotFoundError."""
-    found = branch_named(session, name) if name else latest_branch(session)
+    found = latest_branch(session) if name is None else branch_named(session, name)
     if found is None:
         raise NotFoundError("Nothing has been said in this session yet.")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,20 @@ from sennit.cli.opening import StoreOption
 from sennit.cli.tools import servers_named, tools_named
 from sennit.services.imodel import iModel
 
+
+def _at_home(path: Path | None) -> Path | None:
+    """A path that begins with "~", which shells leave as it is behind `--tokens=`."""
+    return None if path is None else Path(expanduser(path))
+
+
 TokensOption = Annotated[
     Path | None,
-    typer.Option("--tokens", metavar="FILE", help="Who may come in; else a file of yours."),
+    typer.Option(
+        "--tokens",
+        metavar="FILE",
+        help="Who may come in; else a file of yours.",
+        callback=_at_home,
+    ),
 ]
 
 

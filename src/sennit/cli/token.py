@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sennit.api.home import DEFAULT
 from sennit.cli.opening import JsonOption
 from sennit.cli.serve import TokensOption
 from sennit.cli.sessions import print_json
@@ -61,7 +62,7 @@ def list_tokens(tokens: TokensOption = None, as_json: JsonOption = False) -> Non
         print_json(told)
         return
     for one in known:
-        owner = f"{one.tenant or 'default'}/{one.user or 'default'}"
+        owner = "/".join(DEFAULT if name is None else name for name in (one.tenant, one.user))
         scopes = ",".join(scope for scope in SCOPES if scope in one.scopes)
         typer.echo(clean(f"{one.id}  {one.created_at}  {owner}  {scopes}  {one.note}").rstrip())
     if not known:

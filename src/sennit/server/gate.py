@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
-from sennit.errors import StoreError
+from sennit.errors import SennitError
 from sennit.server.limits import Rates
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem, problem_of
@@ -87,11 +87,15 @@ class Gate:
             )
 
     def _caller(self, bearer: str | None) -> Caller:
-        tokens = self._server.tokens
+        """Who sent it; raises Problem, also where the file of tokens does not tell."""
         try:
-            tokens.refresh()
-        except StoreError as error:
+            return self._known(bearer)
+        except SennitError as error:
             raise problem_of(error) from None
+
+    def _known(self, bearer: str | None) -> Caller:
+        tokens = self._server.tokens
+        tokens.refresh()
         if not tokens.guarded:
             return self._server.owners.local()
         found = None if bearer is None else tokens.find(bearer)

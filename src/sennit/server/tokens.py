@@ -27,6 +27,7 @@ except ImportError:  # there is none on Windows
 
 from sennit import clock, settings
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
+from sennit.stores.records import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -62,7 +63,13 @@ def new_token(
     scopes: Iterable[str] = SCOPES,
     note: str = "",
 ) -> tuple[str, Token]:
-    """A token to hand out, which nobody can read again, and its line for the file."""
+    """A token to hand out, which nobody can read again, and its line for the file.
+
+    Raises ValidationError for names that no owner can have.
+    """
+    for what, name in (("tenant", tenant), ("user", user), ("agent", agent)):
+        if name is not None:
+            owner_name(name, what)
     public, secret = token_hex(6), token_urlsafe(32)
     line = Token(
         id=public,
@@ -158,11 +165,11 @@ class TokenFile:
     """The tokens that count now."""
 
     def __init__(self, path: Path | None) -> None:
-        self._path = path
+        self._path = None if path is None else path.absolute()
         self._lock = Lock()
         self._seen: tuple[int, int, int] | None = None
         self._tokens: Mapping[str, Token] = {}
-        self.guarded = path is not None and path.exists()
+        self.guarded = self._path is not None and self._path.exists()
         """Whether a token is needed: once it is, it stays so while the server runs."""
 
     def refresh(self) -> None:

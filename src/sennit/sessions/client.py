@@ -29,7 +29,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.keys import session_id
-from sennit.stores.records import Owner, SessionRecord
+from sennit.stores.records import Owner, SessionRecord, owner_name
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -86,8 +86,8 @@ class ClientCore(Generic[_S]):
         self._shares = group is not None
         self._group = GroupWriter(store) if group is None else group
         self._session_type = session_type
-        self._owner = Owner(_named(tenant, "tenant"), "user", _named(user, "user"))
-        self._agent = _named(agent, "agent")
+        self._owner = Owner(owner_name(tenant, "tenant"), "user", owner_name(user, "user"))
+        self._agent = owner_name(agent, "agent")
         self._open: WeakValueDictionary[UUID, _S] = WeakValueDictionary()
         self._lock = RLock()
         self._given_services = None if services is None else service_registry(services)
@@ -199,7 +199,7 @@ class ClientCore(Generic[_S]):
         `contains` filters by a part of the key or title; `before` is the last one of the page
         before.
         """
-        page = None if before is None else (clock.from_datetime(before.updated_at), before.id)
+        page = None if before is None else _place(before)
         part = None if contains is None else text(contains, "contains")
         found = self._store.list_sessions(
             self._owner, contains=part, before=page, limit=_positive(limit)
@@ -248,7 +248,9 @@ class ClientCore(Generic[_S]):
         """The id a key stands for; an id stands for itself."""
         if isinstance(session, UUID):
             return session, None
-        return _identified(self._owner, _named(session, "session key"))
+        if not (key := text(session, "session key")):
+            raise ValidationError("session key must not be empty.")
+        return _identified(self._owner, key)
 
 
 def _is_there(session: SessionCore) -> bool:
@@ -284,10 +286,12 @@ def _info(record: SessionRecord) -> SessionInfo:
     )
 
 
-def _named(given: Any, name: str) -> str:
-    if not text(given, name):
-        raise ValidationError(f"{name} must not be empty.")
-    return given
+def _place(last: Any) -> tuple[int, UUID]:
+    if not isinstance(last, SessionInfo):
+        raise InvalidTypeError(
+            f"before must be a SessionInfo, the last one of the page before, got {shown(last)}."
+        )
+    return clock.from_datetime(last.updated_at), last.id
 
 
 def _asked(question: Any) -> str:

@@ -9,6 +9,7 @@ database without its password.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from importlib.resources import files
@@ -38,10 +39,15 @@ _CLASHES = 5
 _LOSSES = 4
 _QUEUE_VERSION = 9  # of the tables, since which there is a queue of jobs beside them
 _RECEIPTS = 1000  # writes after which old receipts are thrown away
-_OF_VALUES = (psycopg.DataError, UnicodeError, struct.error)
+# What no column can hold, or no index.
+_OF_VALUES = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
 # Another writer was in the way, or the server has forgotten what was prepared: done anew.
 _AGAIN = (pg.DeadlockDetected, pg.SerializationFailure, pg.InvalidSqlStatementName)
 _OF_DRIVER = (*_OF_VALUES, psycopg.Error, OSError)
+
+# Errors say what is wrong; what the pool notes besides goes to whoever set up logging, and else
+# nowhere, where Python would write it to stderr.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
@@ -232,7 +238,8 @@ def _bring_up_to_date(connection: Connection, name: str) -> None:
         version = _found(connection)
         if version == 0 and one(connection.execute(sql.IS_TAKEN))[0]:
             raise StoreError(
-                f"The store {name!r} has a schema 'sennit' of another program; name another one."
+                f"The store {name!r} has a schema 'sennit' of another program, where our tables "
+                f"would be; name another database."
             )
         if version > sql.SCHEMA_VERSION:
             raise StoreError(

@@ -22,6 +22,8 @@ from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
 LONGEST_NAME = 2000
 """How many bytes a branch's name may have: PostgreSQL can index no more than some 2,700."""
+LONGEST_OWNER = 1000
+"""The same for the names of tenants, users and agents, two of which share a row of an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,24 @@ class BranchRecord:
 
 def branch_name(given: Any) -> str:
     """`given` as a name that a branch can have in every store; raises ValidationError."""
-    name = text(given, "A branch's name")
+    return _checked_name(given, "A branch's name", LONGEST_NAME)
+
+
+def owner_name(given: Any, what: str) -> str:
+    """`given` as a name that a tenant, a user or an agent can have in every store, likewise.
+
+    `what` it is to name is told in errors.
+    """
+    return _checked_name(given, what, LONGEST_OWNER)
+
+
+def _checked_name(given: Any, what: str, longest: int) -> str:
+    name = text(given, what)
     if not name:
-        raise ValidationError("A branch's name must not be empty; say what to call it.")
-    if (size := len(name.encode())) > LONGEST_NAME:
+        raise ValidationError(f"{what} must not be empty; name one.")
+    if (size := len(name.encode())) > longest:
         raise ValidationError(
-            f"A branch's name may have {LONGEST_NAME} bytes, got {size}: {shown(name)}; shorten it."
+            f"{what} may have {longest} bytes, got {size}: {shown(name)}; shorten it."
         )
     return name
 

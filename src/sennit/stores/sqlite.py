@@ -52,6 +52,7 @@ from sennit.stores.sqlite_file import (
     lengthen,
     log_of,
     translated,
+    usable,
 )
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_memory import SQLiteMemory
@@ -72,7 +73,8 @@ class SQLiteStore(SQLiteMemory):
         if durability not in ("full", "normal"):
             raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
         super().__init__()
-        self._path = Path(path)
+        with translated(Path(path)):
+            self._path = usable(Path(path))
         self._durability: Durability = durability
         self._lock = Lock()
         self._idle: list[sqlite3.Connection] = []
@@ -88,7 +90,11 @@ class SQLiteStore(SQLiteMemory):
             self._log = log_of(self._path)
             self._writer = self._connect()
             self._rows = Rows(self._writer)
-            bring_up_to_date(self._writer, self._path)
+            try:
+                bring_up_to_date(self._writer, self._path)
+            except BaseException:
+                self._writer.close()
+                raise
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)

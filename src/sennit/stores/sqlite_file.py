@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from stat import S_IFDIR, S_IFMT, S_IFREG
 from typing import Literal, TypeAlias
 
 from sennit.errors import StoreError
@@ -22,9 +23,26 @@ from sennit.stores.sql import sqlite as sql
 Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
+_RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
 _ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
+
+
+def usable(path: Path) -> Path:
+    """Where a database is or can be, the same wherever the program goes from here.
+
+    Raises StoreError if something else is there, OSError if nothing can be.
+    """
+    path = path.absolute()
+    try:
+        kind = S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return path
+    if kind != S_IFREG:
+        what = "a folder; name a file in it" if kind == S_IFDIR else "no ordinary file; name one"
+        raise StoreError(f"The store {str(path)!r} is {what}.")
+    return path
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
@@ -80,23 +98,69 @@ def _reason(error: Exception) -> str:
 
 
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Check whose file it is, and create or migrate the tables."""
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version == sql.SCHEMA_VERSION and _is_ours(connection):
+    """Create or migrate the tables; raises StoreError for a file that is not ours to change."""
+    with _transaction(connection, "BEGIN"):
+        version = _version(connection, path)
+    if version == sql.SCHEMA_VERSION:
+        _return_to_wal(connection)
         return
-    _use_wal(connection)
-    connection.execute("BEGIN IMMEDIATE")
+    _use_wal(connection, _BUSY_SECONDS)
+    with _transaction(connection, "BEGIN IMMEDIATE"):
+        # Asked again inside the transaction: two processes may open a new file at once.
+        _migrate(connection, _version(connection, path))
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection, begin: str) -> Generator[None]:
+    connection.execute(begin)
     try:
-        _migrate(connection, path)
+        yield
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The version of our tables, 0 in an empty file; in a transaction, as all is of one moment."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    program = connection.execute("PRAGMA application_id").fetchone()[0]
+    if program != sql.APPLICATION_ID and (program or version or _has_tables(connection)):
+        raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
+    if version > sql.SCHEMA_VERSION:
+        raise StoreError(
+            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
+            f"{sql.SCHEMA_VERSION}); update Sennit."
+        )
+    return version
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    return connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] > 0
+
+
+def _return_to_wal(connection: sqlite3.Connection) -> None:
+    """Switch a file back that another program has taken out of WAL.
+
+    Where others use it just now, or it cannot be written to, it is used as it is: in any mode all
+    is kept, though readers and writers wait for one another.
+    """
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    connection.execute(f"PRAGMA busy_timeout = {_RETURN_SECONDS * 1000:.0f}")
+    try:
+        _use_wal(connection, _RETURN_SECONDS)
+    except sqlite3.OperationalError as error:
+        if not any(sign in str(error) for sign in ("locked", "readonly")):
+            raise
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000:.0f}")
+
+
+def _use_wal(connection: sqlite3.Connection, seconds: float) -> None:
     """Switch to WAL; SQLite does not wait for others who do the same, so we have to."""
-    until = time.monotonic() + _BUSY_SECONDS
+    until = time.monotonic() + seconds
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -107,21 +171,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.005)
 
 
-def _is_ours(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA application_id").fetchone()[0] == sql.APPLICATION_ID
-
-
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    # Asked again inside the transaction: two processes may open a new file at once.
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    if tables and not _is_ours(connection):
-        raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
-    if version > sql.SCHEMA_VERSION:
-        raise StoreError(
-            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
-            f"{sql.SCHEMA_VERSION}); update Sennit."
-        )
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
     for number in range(version + 1, sql.SCHEMA_VERSION + 1):
         script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql").read_text()
         for statement in _statements(script):
