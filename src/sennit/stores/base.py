@@ -12,7 +12,8 @@ What every store promises:
 4. Twice is once. Ids are the writer's, so repeating a write whose acknowledgement was lost changes
    nothing.
 5. Nobody else. The owner is part of every key; what belongs to another owner does not exist.
-6. Delete deletes: no row, no index entry, no orphan stays.
+6. Delete deletes: no row, no index entry, no orphan stays, and after `scrub`, which is for all that
+   was erased before, no word of it in files that the store looks after.
 
 A store may be used from any thread. It speaks records and knows nothing of sessions.
 """

@@ -27,6 +27,7 @@ from sennit.stores.hits import (
 from sennit.stores.records import Found, MessageRecord, Owner
 from sennit.stores.sql import sqlite_words as sql
 from sennit.stores.sqlite_files import FileReader
+from sennit.stores.sqlite_traces import drop_words
 
 _BATCH = 500
 
@@ -52,12 +53,7 @@ def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
 def forget_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
     """Take a message out of the index, if it is there."""
     if number <= _mark(connection):
-        connection.execute(sql.DROP_WORDS, index_words(number, created, body))
-
-
-def merge(connection: sqlite3.Connection) -> None:
-    """Leave no trace in the index of what was taken out of it."""
-    connection.execute(sql.MERGE_INDEX)
+        drop_words(connection, index_words(number, created, body))
 
 
 def _mark(connection: sqlite3.Connection) -> int:

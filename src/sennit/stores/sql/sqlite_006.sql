@@ -1,3 +1,5 @@
 -- A branch is as long as the segment it ends with has entries, which SQLite finds at once: to write
 -- its length down as well cost every append a page more.
 ALTER TABLE branches DROP COLUMN length;
+-- How often words were taken out since the index was last merged: until then they stay in its pages.
+ALTER TABLE indexed ADD COLUMN erased INTEGER NOT NULL DEFAULT 1;
