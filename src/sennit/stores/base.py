@@ -167,10 +167,20 @@ def of_one_piece() -> Generator[None]:
     except NotFoundError:
         raise
     except KeyError as error:
-        raise StoreError(
-            f"The store is damaged: it names {error.args[0]}, which is not there. Mend it with "
-            f"client.doctor(repair=True), or restore a backup."
-        ) from error
+        raise damaged(f"it names {error.args[0]}, which is not there") from error
+
+
+def damaged(how: str) -> StoreError:
+    """The error for rows that do not fit together."""
+    return StoreError(
+        f"The store is damaged: {how}. Mend it with client.doctor(repair=True), or restore a "
+        f"backup."
+    )
+
+
+def circular(segment: UUID | int) -> StoreError:
+    """The error for a segment that in the end builds on itself."""
+    return damaged(f"segment {segment} builds on itself")
 
 
 def no_session(session: UUID) -> NotFoundError:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from sennit import clock
-from sennit.errors import CodecError
+from sennit.errors import CodecError, ValidationError
 from sennit.messages.codec import loads
 
 _WORD = re.compile(r"\w+", re.UNICODE)
@@ -83,7 +83,7 @@ def day(created: int) -> str:
     """The day of a moment in words, such as "Tuesday 14 January 2025"; in UTC for everyone."""
     try:
         moment = clock.to_datetime(created)
-    except OverflowError:
+    except ValidationError:
         return ""
     return f"{_DAYS[moment.weekday()]} {moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
