@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
+from sennit.stores import words
 from sennit.stores.files import (
     CountUses,
     Derived,
@@ -215,7 +216,7 @@ class FileWriter(FileReader):
 
 def file_words(version: int, body: bytes) -> tuple[int, str]:
     """A version's row in the index of words."""
-    return -version, body.decode(errors="replace")
+    return -version, words.apart(body.decode(errors="replace"))
 
 
 def _derived(rows: Iterable[Any]) -> list[Derived]:

@@ -11,6 +11,7 @@ SET_MARK = "UPDATE indexed SET mark = ?"
 LOWER_MARK = """
     UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
 UNINDEXED = "SELECT no, created, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
+ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
 ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
 # What was taken out stays in the index until its parts are merged.
