@@ -32,7 +32,7 @@ def scored(
     How rare a word is, and how long a text is usually, is counted over `others` too, so that scores
     of different kinds of texts can be compared.
     """
-    phrases = list(filter(None, map(_split, wanted)))
+    phrases = [phrase for phrase in map(_split, wanted) if phrase]
     spoken = [(one, _said(text)) for one, text in texts]
     if not any(said.times(phrase) for _, said in spoken for phrase in phrases):
         return []
@@ -61,9 +61,9 @@ class _Said:
 
     def times(self, phrase: tuple[str, ...]) -> int:
         """How often it says a word, or several one after another."""
-        if len(phrase) > 1:
+        if len(phrase) != 1:
             return self._text.count(_joined(phrase))
-        (word,) = phrase
+        word = phrase[0]
         return sum(n for other, n in self._counts.items() if other == word or _is_stem(word, other))
 
 
