@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,6 +129,30 @@ def test_no_row_and_no_word_of_it_stays_in_any_file(
         other.backup(tmp_path / "copy.db")
         assert client.doctor() == []
     assert traces(tmp_path, b"hippopotamus") == []
+
+
+@pytest.mark.parametrize("erase", [remove, remove_committed])
+def test_a_session_can_be_used_while_traces_of_its_messages_go(
+    erase: Callable[[Client], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sennit.open(tmp_path / "s.db") as client:
+        at(NOON, client, "zanzibar")
+        session, scrub, was_free = client.session("zanzibar"), client._store.scrub, list[bool]()
+
+        def is_free() -> bool:
+            if is_ours := session.lock.acquire(blocking=False):
+                session.lock.release()
+            return is_ours
+
+        def watched() -> None:
+            with ThreadPoolExecutor(1) as pool:
+                was_free.append(pool.submit(is_free).result())
+            scrub()
+
+        monkeypatch.setattr(client._store, "scrub", watched)
+        erase(client)
+    assert was_free
+    assert all(was_free)
 
 
 def test_expiry_leaves_no_row(tmp_path: Path) -> None:

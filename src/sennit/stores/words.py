@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, cast
 
 from sennit import clock
@@ -30,6 +31,9 @@ _UNSPACED = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
 )
 _LETTER = re.compile(f"[{_UNSPACED}]")
+_LEADS = (
+    b"\xe0\xe1\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xef\xf0"  # bytes with which all of them begin in UTF-8
+)
 _WORD = re.compile(f"[{_UNSPACED}]+|[^\\W{_UNSPACED}]+")
 _SAID = (
     "system_message",
@@ -170,12 +174,20 @@ def bare(text: str) -> str:
 
 def is_unspaced(text: str) -> bool:
     """Whether it has letters of scripts that have no spaces between words."""
-    return not text.isascii() and _LETTER.search(text) is not None
+    return _may_be_unspaced(text) and _LETTER.search(text) is not None
 
 
 def apart(text: str) -> str:
     """A text with spaces between the letters of scripts that have none between words."""
-    return text if text.isascii() else _LETTER.sub(r" \g<0> ", text)
+    return _LETTER.sub(r" \g<0> ", text) if _may_be_unspaced(text) else text
+
+
+def _may_be_unspaced(text: str) -> bool:
+    """False if it certainly is not, which is told much faster than by looking at each letter."""
+    if text.isascii():
+        return False
+    data = text.encode(errors="surrogatepass")
+    return len(data.translate(None, _LEADS)) < len(data)
 
 
 def pieces(text: str, size: int) -> list[str]:
@@ -191,14 +203,36 @@ def pieces(text: str, size: int) -> list[str]:
 def snippet(text: str, words: list[str]) -> str:
     """The part of a text around the first place where one of the words stands; never a long one."""
     pieces = text.split()
-    wanted = [f" {_words(word)[: max(4, len(word) - 3)]}" for word in words]
-    at = next((n for n, piece in enumerate(pieces) if _holds(piece, wanted)), 0)
+    at = _first(pieces, words)
     first, last = max(0, at - _AROUND), at + _AROUND + 1
     shown = " ".join(pieces[first:last])
     begins, ends = _cut(shown, words)
     before = "…" if first or begins else ""
     after = "…" if last < len(pieces) or ends < len(shown) else ""
     return f"{before}{shown[begins:ends]}{after}"
+
+
+def _first(pieces: list[str], words: list[str]) -> int:
+    """Where the first of the words stands, first looked for as it was asked, then within others."""
+    begun = tuple(_stem(word) for word in words)
+    held = [f" {_stem(_words(word))}" for word in words]
+    begins = (n for n, piece in enumerate(pieces) if _begins(piece, begun))
+    holds = (n for n, piece in enumerate(pieces) if _holds(piece, held))
+    return next(chain(begins, holds), 0)
+
+
+def _stem(word: str) -> str:
+    return word[: max(4, len(word) - 3)]
+
+
+def _begins(piece: str, wanted: tuple[str, ...]) -> bool:
+    found = _WORD.search(piece.lower())
+    return found is not None and found.group().startswith(wanted)
+
+
+def _holds(piece: str, wanted: list[str]) -> bool:
+    said = f" {_words(piece)}"
+    return any(word in said for word in wanted)
 
 
 def _cut(text: str, words: list[str]) -> tuple[int, int]:
@@ -213,8 +247,3 @@ def _cut(text: str, words: list[str]) -> tuple[int, int]:
 
 def _words(text: str) -> str:
     return " ".join(apart(bare(text)).split())
-
-
-def _holds(piece: str, wanted: list[str]) -> bool:
-    said = f" {_words(piece)}"
-    return any(word in said for word in wanted)
