@@ -40,8 +40,14 @@ def monotonic() -> float:
 
 
 def to_datetime(microseconds: int) -> datetime:
-    """The aware UTC datetime for microseconds since the epoch."""
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """The aware UTC datetime for microseconds since the epoch; raises ValidationError."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise ValidationError(
+            f"{microseconds} microseconds since 1970 are outside the years 1 to 9999; a row that "
+            f"says so is damaged: see client.doctor()."
+        ) from None
 
 
 def from_datetime(moment: datetime) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 import sennit
-from sennit import Client, StoreError
+from sennit import Client, SennitError, StoreError, ValidationError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor import examine
@@ -18,6 +19,7 @@ from sennit.stores.records import AddMessages, MessageRecord
 from tests.noting import note_something
 from tests.stores.wards import (
     ADA,
+    CHAT,
     LOW,
     MAIN,
     TOP,
@@ -162,6 +164,33 @@ def test_segments_that_build_on_each_other_are_parted(client: Client, harm: Harm
     assert len(texts(fresh(client).session("chat"), "main")) >= 7
 
 
+@pytest.mark.parametrize(
+    "turn",
+    [
+        "UPDATE segments SET base = no",
+        f"UPDATE segments SET base = {TOP} WHERE no = {MAIN}",
+        f"UPDATE segments SET base = CASE no WHEN {MAIN} THEN {TOP} WHEN {TOP} THEN {LOW} ELSE"
+        f" {MAIN} END WHERE session = {CHAT}",
+    ],
+)
+def test_what_builds_on_itself_is_refused_until_it_is_mended(
+    client: Client, harm: Harm, turn: str, tmp_path: Path
+) -> None:
+    opened = fresh(client).session("chat")
+    harm(turn)
+    for use in (
+        lambda: fresh(client).session("chat"),
+        lambda: client.export(tmp_path / "a.zip"),
+    ):
+        with pytest.raises(StoreError, match=r"builds on itself. Mend it with client.doctor"):
+            use()
+    with suppress(SennitError):  # whoever has it open may do as they like, if only it ends
+        opened.get_branch("main").append(opened.get_branch("low")[-1])
+    client.doctor(repair=True)
+    assert client.doctor() == []
+    assert len(fresh(client).session("chat").messages) == 9
+
+
 def test_a_branch_whose_history_is_gone_becomes_empty(client: Client, harm: Harm) -> None:
     harm(f"DELETE FROM segments WHERE no = {TOP}")
     mended(client, "tail")
@@ -246,6 +275,22 @@ def test_messages_that_cannot_be_read_are_told_of_and_left(
     for found in (client.doctor(), client.doctor(repair=True), client.doctor()):
         assert [(one.kind, one.count, one.mendable) for one in found] == [("messages", 1, False)]
         assert found[0].rows == (f"message {uid}",)
+
+
+@pytest.mark.parametrize("created", [2**63 - 1, -(2**63)])
+def test_a_message_of_no_year_is_told_of_and_refuses_to_say_when(
+    client: Client, harm: Harm, created: int
+) -> None:
+    uid = client.session("chat").get_branch("main")[1]
+    harm(f"UPDATE messages SET created = {created} WHERE no = {nth(1)}")
+    for found in (client.doctor(), client.doctor(repair=True), client.doctor()):
+        assert [(one.kind, one.rows, one.mendable) for one in found] == [
+            ("messages", (f"message {uid}",), False)
+        ]
+    session = fresh(client).session("chat")
+    assert texts(session, "main")[1] == "rope 0"
+    with pytest.raises(ValidationError, match=r"years 1 to 9999; .* client.doctor"):
+        assert session.messages[uid].created_at
 
 
 @pytest.mark.parametrize(

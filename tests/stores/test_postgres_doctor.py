@@ -58,6 +58,7 @@ def test_a_wrong_length_is_counted_again(client: Client, harm: Harm) -> None:
         "UPDATE sessions SET indexed = 0",
         "DELETE FROM words",
         "UPDATE sessions SET indexed = 0, unindexed = true",
+        "UPDATE sessions SET indexed = 999999999",
     ],
 )
 def test_an_index_that_is_not_complete_is_made_anew(

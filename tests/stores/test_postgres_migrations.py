@@ -143,6 +143,21 @@ def test_sessions_of_every_older_version_are_there_searchable_and_writable(older
     store.close()
 
 
+def test_texts_without_spaces_are_found_by_any_part_in_an_older_database(
+    url: str, server: Server, database: str
+) -> None:
+    with Client(PostgresStore(url)) as client:
+        client.session("chat").add_message("user", "我喜欢打结")
+        assert client.search_messages("结")
+    server.execute(
+        "UPDATE sennit.words SET words = to_tsvector('sennit.words', '我喜欢打结')", database
+    )
+    server.execute("UPDATE sennit.schema SET version = 9", database)
+    with Client(PostgresStore(url)) as client:
+        assert len(client.search_messages("打结")) == 1
+        assert client.doctor() == []
+
+
 def test_many_servers_may_start_at_once_on_an_older_database(
     written: str, server: Server, database: str
 ) -> None:

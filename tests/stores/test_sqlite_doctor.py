@@ -39,7 +39,8 @@ def harm(path: Path, client: Client) -> Harm:
         "UPDATE indexed SET mark = 2",
         "INSERT INTO words (words) VALUES ('delete-all')",
         "DELETE FROM indexed",
-        "INSERT INTO indexed VALUES (1)",
+        "INSERT INTO indexed (mark) VALUES (1)",
+        "UPDATE indexed SET mark = 999999",
     ],
 )
 def test_an_index_that_is_not_complete_is_made_anew(

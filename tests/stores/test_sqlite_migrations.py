@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from importlib.resources import files
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,6 +17,8 @@ import sennit
 from sennit import Client, StoreError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
+from sennit.stores.files import RemoveFile
+from sennit.stores.hits import AskedFiles, FileHit
 from sennit.stores.keys import session_id
 from sennit.stores.records import Owner
 from sennit.stores.sql import sqlite as sql
@@ -36,9 +39,10 @@ class VersionOne:
         connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
         for name in OWNERS.values():
-            self._add("owners (tenant, kind, name)", "default", "user", name)
+            self.add("owners (tenant, kind, name)", "default", "user", name)
 
-    def _add(self, columns: str, *values: Any) -> int:
+    def add(self, columns: str, *values: Any) -> int:
+        """Add a row; gives its number."""
         marks = ", ".join("?" for _ in values)
         added = self._connection.execute(f"INSERT INTO {columns} VALUES ({marks})", values)
         return added.lastrowid or 0
@@ -47,23 +51,23 @@ class VersionOne:
         """A session with a branch "main" of these, and a fork "fork" of its first two."""
         uid = session_id(Owner("default", "user", OWNERS[owner]), key).bytes
         columns = "sessions (owner, id, key, sender, created, updated, metadata)"
-        session = self._add(columns, owner, uid, key, "user", 1, 2, '{"n":1}')
+        session = self.add(columns, owner, uid, key, "user", 1, 2, '{"n":1}')
         system = self._message(
             owner, session, {"type": "system", "content": {"system_message": "s"}}
         )
         segments = "segments (owner, session, id, base, start)"
-        main = self._add(segments, owner, session, new_id().bytes, None, 0)
+        main = self.add(segments, owner, session, new_id().bytes, None, 0)
         for place, text in enumerate(texts):
             body = {"type": "instruction", "content": {"instruction": text}}
             message = self._message(owner, session, body)
-            self._add("entries (owner, segment, pos, message)", owner, main, place, message)
-        fork = self._add(segments, owner, session, new_id().bytes, main, 2)
+            self.add("entries (owner, segment, pos, message)", owner, main, place, message)
+        fork = self.add(segments, owner, session, new_id().bytes, main, 2)
         self._branch(owner, session, "main", system, main, len(texts))
         self._branch(owner, session, "fork", None, fork, 0)
 
     def _message(self, owner: int, session: int, body: dict[str, Any]) -> int:
         columns = "messages (owner, session, id, created, body)"
-        return self._add(columns, owner, session, new_id().bytes, 1, dumps(body))
+        return self.add(columns, owner, session, new_id().bytes, 1, dumps(body))
 
     def _branch(
         self, owner: int, session: int, name: str, system: int | None, segment: int, length: int
@@ -74,9 +78,9 @@ class VersionOne:
             " capabilities, metadata, version)"
         )
         values = (system, segment, length, '["gpt4"]', "[]", "{}", 3)
-        self._add(columns, owner, session, uid, name, 1, *values)
+        self.add(columns, owner, session, uid, name, 1, *values)
         columns = "leases (owner, session, branch, holder, token, expires)"
-        self._add(columns, owner, session, uid, "worker", 7, 0)
+        self.add(columns, owner, session, uid, "worker", 7, 0)
 
     def index(self, upto: int) -> None:
         """Put the words of the messages up to a number into the index."""
@@ -86,7 +90,7 @@ class VersionOne:
             (upto,),
         ).fetchall()
         for number, owner, text in rows:
-            self._add("words (rowid, owner, said)", number, f"o{owner}", text or "s")
+            self.add("words (rowid, owner, said)", number, f"o{owner}", text or "s")
         self._connection.execute("UPDATE indexed SET mark = ?", (upto,))
 
 
@@ -143,6 +147,53 @@ def test_sessions_of_every_older_version_are_there_searchable_and_writable(older
     assert ada.doctor() == []
     store.close()
     assert version(older) == sql.SCHEMA_VERSION
+
+
+@pytest.fixture
+def chinese(tmp_path: Path) -> Path:
+    """A file of version 5, whose index has texts without spaces as one word."""
+    path, text = tmp_path / "chinese.db", "我喜欢打结"
+    connection = sqlite3.connect(path, isolation_level=None)
+    first = VersionOne(connection)
+    first.session(1, "chat", [text, "second"])
+    for number in range(2, 6):
+        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql")
+        connection.executescript(script.read_text())
+    connection.execute("PRAGMA user_version = 5")
+    columns = "files (owner, id, path, category, created, active, latest)"
+    first.add(columns, 1, new_id().bytes, "knots.md", None, 1, 0, 1)
+    columns = "versions (owner, file, number, written, valid_from, info, body)"
+    first.add(columns, 1, 1, 1, 1, 1, "{}", text.encode())
+    for number in (2, -1):
+        first.add("words (rowid, said)", number, text)
+    connection.execute("UPDATE indexed SET mark = 2")
+    connection.close()
+    return path
+
+
+def knots(client: Client) -> list[FileHit]:
+    return client._store.file_hits(AskedFiles(("打结",), (client._owner,)))
+
+
+def test_texts_without_spaces_are_found_by_any_part_in_an_older_file(chinese: Path) -> None:
+    with sennit.open(chinese, user="ada") as client:
+        assert client.doctor() == []
+        assert [hit.file.path for hit in knots(client)] == ["knots.md"]
+        assert len(client.search_messages("打结")) == 1
+        assert client.doctor() == []
+
+
+def test_a_file_that_is_erased_before_any_search_leaves_the_index_whole(chinese: Path) -> None:
+    with sennit.open(chinese, user="ada") as client:
+        (file,) = client._store.list_files(client._owner, "")
+        client._store.change_files([RemoveFile(client._owner, file.id)])
+        assert knots(client) == []
+        client.delete_session("chat")
+        assert client.search_messages("打结") == []
+        assert client.doctor() == []
+    with closing(sqlite3.connect(chinese)) as connection:
+        connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        assert connection.execute("SELECT count(*) FROM words_docsize").fetchone() == (0,)
 
 
 def test_runs_are_noted_in_a_file_of_version_1(written: Path) -> None:

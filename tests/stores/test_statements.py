@@ -16,7 +16,7 @@ FREE = {
     "sqlite_files": set[str](),
     "sqlite_words": {
         *{"MARK", "SET_MARK", "LOWER_MARK", "UNINDEXED", "ADD_WORDS", "DROP_WORDS", "MERGE_INDEX"},
-        "HAS_FILES",
+        *{"COUNT_ERASED", "HAS_ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
     },
     # A series is of one owner, and was found by them.
     "sqlite_vectors": {"SET_MARKS", "VECTORS"},

@@ -150,7 +150,13 @@ class Client(ClientCore[Session]):
         from sennit.memory.forget import forget
 
         realm = self.memory.realm
-        return forget(realm, self.delete_session, user=user, uri=uri, session=session)
+        return forget(realm, super().delete_session, user=user, uri=uri, session=session)
+
+    def delete_session(self, session_id: str | UUID) -> bool:
+        """Erase a session and everything in it, every trace of it; False if there was none."""
+        was_there = super().delete_session(session_id)
+        self._store.scrub()  # also of one that was erased by a call that was cut off
+        return was_there
 
     def close(self) -> None:
         """Finish what is under way, then close the store, unless others share it."""
@@ -311,6 +317,7 @@ class Client(ClientCore[Session]):
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
+    adelete_session = async_twin(delete_session)
     aexpire = async_twin(expire)
     aget_task = async_twin(get_task)
     aretry_task = async_twin(retry_task)

@@ -234,10 +234,13 @@ class Session(SessionCore):
             return super().remove_messages(messages)
         with self.lock:
             found = list(dict.fromkeys(map(self.messages.get, messages)))
+        if not found:
+            return found
         erase = partial(super().remove_messages, found)
         if not self._is_committed():
             erase()
             if not self._is_committed():
+                self.keeper.store.scrub()
                 return found
             erase = found.copy  # a commit has come in between
         return self.memory.remove_messages(self, found, erase)

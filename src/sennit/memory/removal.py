@@ -35,8 +35,7 @@ def remove(realm: Realm, session: UUID, messages: Sequence[UUID], erase: Callabl
             _tell_anew(realm, session, commit.id)
     learnt += _forget(realm, session, messages)  # a commit may have ended in between
     unname(realm, learnt)
-    if learnt or covering:
-        realm.store.scrub()
+    realm.store.scrub()
     return erased
 
 

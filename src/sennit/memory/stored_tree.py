@@ -166,6 +166,7 @@ class StoredTree:
         if not recursive and any(self.realm.uri(file).names != uri.names for file in files):
             raise ExistsError(f"{str(uri)!r} is not empty; say recursive=True to erase all of it.")
         self.realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
+        self.realm.store.scrub()
         return sum(not file.path.endswith("/") for file in files)
 
     def _at(self, uri: Uri) -> list[FileRecord]:

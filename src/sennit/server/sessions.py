@@ -162,7 +162,7 @@ def cursor(given: str) -> SessionInfo:
     try:
         at = clock.to_datetime(int(moment))
         return SessionInfo(UUID(uid), None, at, at, {})
-    except (ValueError, OverflowError):
+    except ValueError:
         raise ValidationError(
             f"before is the 'next' of the page before, got {shown(given)}."
         ) from None

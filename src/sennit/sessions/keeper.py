@@ -15,6 +15,7 @@ from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.access import Grants
 from sennit.sessions.segments import Segment
+from sennit.stores.base import circular
 from sennit.stores.group import GroupWriter, Outcome, Wake
 from sennit.stores.records import (
     BranchRecord,
@@ -178,14 +179,18 @@ def branch_record(
 
 
 def segments_from(records: Iterable[SegmentRecord], known: dict[UUID, Segment]) -> None:
-    """Put the recorded segments among the known ones: new ones whole, known ones longer."""
+    """Put the recorded segments among the known ones: new ones whole, known ones longer.
+
+    Raises StoreError if some build on themselves.
+    """
     waiting = {record.id: record for record in records}
     while waiting:
-        chain = [next(iter(waiting.values()))]
+        chain = [waiting.popitem()[1]]
         while (base := chain[-1].base) is not None and base in waiting:
-            chain.append(waiting[base])
+            chain.append(waiting.pop(base))
+        if base is not None and base not in known:
+            raise circular(base)
         for record in reversed(chain):
-            del waiting[record.id]
             _put(record, known)
 
 

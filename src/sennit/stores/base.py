@@ -12,7 +12,8 @@ What every store promises:
 4. Twice is once. Ids are the writer's, so repeating a write whose acknowledgement was lost changes
    nothing.
 5. Nobody else. The owner is part of every key; what belongs to another owner does not exist.
-6. Delete deletes: no row, no index entry, no orphan stays.
+6. Delete deletes: no row, no index entry, no orphan stays, and after `scrub`, which is for all that
+   was erased before, no word of it in files that the store looks after.
 
 A store may be used from any thread. It speaks records and knows nothing of sessions.
 """
@@ -166,10 +167,20 @@ def of_one_piece() -> Generator[None]:
     except NotFoundError:
         raise
     except KeyError as error:
-        raise StoreError(
-            f"The store is damaged: it names {error.args[0]}, which is not there. Mend it with "
-            f"client.doctor(repair=True), or restore a backup."
-        ) from error
+        raise damaged(f"it names {error.args[0]}, which is not there") from error
+
+
+def damaged(how: str) -> StoreError:
+    """The error for rows that do not fit together."""
+    return StoreError(
+        f"The store is damaged: {how}. Mend it with client.doctor(repair=True), or restore a "
+        f"backup."
+    )
+
+
+def circular(segment: UUID | int) -> StoreError:
+    """The error for a segment that in the end builds on itself."""
+    return damaged(f"segment {segment} builds on itself")
 
 
 def no_session(session: UUID) -> NotFoundError:

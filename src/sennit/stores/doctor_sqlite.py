@@ -21,7 +21,7 @@ from sennit.ids import id_from_bytes, new_id
 from sennit.stores.doctor import Check, Finding, Home, Patient, finding, findings, is_readable
 from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
-from sennit.stores.sql.sqlite_words import ADD_WORDS
+from sennit.stores.sql.sqlite_words import ADD_WORDS, ALL_FILES
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import connect, translated
 from sennit.stores.sqlite_files import file_words
@@ -114,7 +114,7 @@ class FilePatient(Patient):
         for number, created, body in self._connection.execute(sql.ALL_BODIES):
             if is_readable(UUID(int=0), 0, body):
                 yield index_words(number, created, body)
-        for version, body in self._connection.execute(sql.ALL_FILES):
+        for version, body in self._connection.execute(ALL_FILES):
             yield file_words(version, body)
 
     def checks(self) -> Iterable[Check]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
+from sennit.stores.base import circular
+
 
 def unused(bases: Mapping[int, int | None], tails: Iterable[int]) -> list[int]:
     """The segments that no branch needs, given where branches end."""
@@ -29,7 +31,7 @@ def alone(bases: Mapping[int, int | None], tails: Iterable[int], tail: int) -> s
     users = Counter(tails) + Counter(base for base in bases.values() if base is not None)
     found: set[int] = set()
     at: int | None = tail
-    while at is not None and users[at] == 1:
+    while at is not None and users[at] == 1 and at not in found:
         found.add(at)
         at = bases.get(at)
     return found
@@ -57,10 +59,12 @@ def lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[i
     """
     lost: dict[int, int] = {}
     for first in rows:
-        path: list[int] = []
+        path: dict[int, None] = {}
         at: int | None = first
         while at is not None and at not in lost:
-            path.append(at)
+            if at in path:
+                raise circular(at)
+            path[at] = None
             at = rows[at][2]
         for no in reversed(path):
             lost[no] = _lost_below(no, rows, gaps, lost)

@@ -1,13 +1,13 @@
 """Search in memory: every text is looked through, with scores as an index would give them.
 
-A word fits another that begins with it, if it is long enough to mean something. Rare words count
-more than common ones, a word said often counts a little more than one said once, and a long text
-less than a short one that says the same.
+A word fits another that begins with it, if it is long enough to mean something. Accents and
+capitals make no difference, and what is asked for as one word but stands as several is a phrase.
+Rare words count more than common ones, a word said often counts a little more than one said once,
+and a long text less than a short one that says the same.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,9 +15,10 @@ from itertools import starmap
 from math import log
 from typing import TypeVar
 
+from sennit.stores import words
+
 _T = TypeVar("_T")
 
-_WORD = re.compile(r"\w+")
 _STEM = 4
 _SATURATION = 1.2
 _BY_LENGTH = 0.75
@@ -31,33 +32,55 @@ def scored(
     How rare a word is, and how long a text is usually, is counted over `others` too, so that scores
     of different kinds of texts can be compared.
     """
-    spoken = [(one, _words(text)) for one, text in texts]
-    if not any(_said(said, word) for _, said in spoken for word in wanted):
+    phrases = [phrase for phrase in map(_split, wanted) if phrase]
+    spoken = [(one, _said(text)) for one, text in texts]
+    if not any(said.times(phrase) for _, said in spoken for phrase in phrases):
         return []
-    every = [said for _, said in spoken] + [_words(text) for text in others]
-    average = sum(said.total() for said in every) / len(every)
-    rarities = [_rarity(len(every), sum(1 for said in every if _said(said, w))) for w in wanted]
+    every = [said for _, said in spoken] + [_said(text) for text in others]
+    average = sum(said.total for said in every) / len(every)
+    rarities = [_rarity(len(every), sum(1 for said in every if said.times(p))) for p in phrases]
 
-    def score(one: _T, said: Counter[str]) -> tuple[float, _T]:
-        damped = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * said.total() / max(1.0, average))
-        times = [(_said(said, word), rarity) for word, rarity in zip(wanted, rarities, strict=True)]
+    def score(one: _T, said: _Said) -> tuple[float, _T]:
+        damped = _SATURATION * (1 - _BY_LENGTH + _BY_LENGTH * said.total / max(1.0, average))
+        times = zip(map(said.times, phrases), rarities, strict=True)
         return sum(r * n * (_SATURATION + 1) / (n + damped) for n, r in times), one
 
     return [found for found in starmap(score, spoken) if found[0] > 0]
 
 
-@lru_cache(maxsize=4096)
-def _words(text: str) -> Counter[str]:
+class _Said:
     """The words of a text, and how often each stands there; not to be changed."""
-    return Counter(_WORD.findall(text.lower()))
+
+    __slots__ = ("_counts", "_text", "total")
+
+    def __init__(self, text: str) -> None:
+        found = _split(text)
+        self._counts = Counter(found)
+        self._text = _joined(found)
+        self.total = len(found)
+
+    def times(self, phrase: tuple[str, ...]) -> int:
+        """How often it says a word, or several one after another."""
+        if len(phrase) != 1:
+            return self._text.count(_joined(phrase))
+        word = phrase[0]
+        return sum(n for other, n in self._counts.items() if other == word or _is_stem(word, other))
+
+
+_said = lru_cache(maxsize=4096)(_Said)
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(words.apart(words.bare(text)).split())
+
+
+def _joined(found: Sequence[str]) -> str:
+    """Words so that each has its own space on both sides: phrases may follow one another."""
+    return "".join(f" {word} " for word in found)
 
 
 def _rarity(texts: int, holding: int) -> float:
     return log(1 + (texts - holding + 0.5) / (holding + 0.5))
-
-
-def _said(said: Counter[str], word: str) -> int:
-    return sum(n for other, n in said.items() if other == word or _is_stem(word, other))
 
 
 def _is_stem(one: str, other: str) -> bool:

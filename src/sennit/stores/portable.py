@@ -31,7 +31,7 @@ from sennit.stores.archive import (
     reading,
     writing,
 )
-from sennit.stores.base import Store
+from sennit.stores.base import Store, circular
 from sennit.stores.commit_lines import new_commits
 from sennit.stores.commits import CommitChange, CommitsRecord
 from sennit.stores.records import (
@@ -151,14 +151,19 @@ def _export_session(archive: ArchiveWriter, read: lines.Read) -> None:
 
 
 def needed_segments(found: Snapshot) -> list[SegmentRecord]:
-    """The segments that branches stand on, each after its base, the same from every store."""
+    """The segments that branches stand on, each after its base, the same from every store.
+
+    Raises StoreError if one builds on itself.
+    """
     by_id = {segment.id: segment for segment in found.segments}
     depths: dict[UUID, int] = {}
     for branch in found.branches:
-        chain: list[UUID] = []
+        chain: dict[UUID, None] = {}
         at: UUID | None = branch.segment
         while at is not None and at not in depths:
-            chain.append(at)
+            if at in chain:
+                raise circular(at)
+            chain[at] = None
             at = by_id[at].base
         below = -1 if at is None else depths[at]
         depths.update((uid, below + n) for n, uid in enumerate(reversed(chain), 1))

@@ -22,6 +22,9 @@ from sennit.stores.sql import postgres_words as sql
 _SESSIONS = 100
 _BATCH = 200
 _PIECE = 50_000  # of a text; what becomes of it fits a tsvector (one megabyte)
+_PIECE_OF_LETTERS = (
+    8_000  # a tsvector knows where the first 256 of a word stand, and no phrase else
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Question:
         pieces = [
             (session, number, f"{owner_mark(self.owner)} {piece}")
             for session, number, created, body in rows
-            for piece in words.pieces(words.plain(words.indexed(body, created)), _PIECE)
+            for piece in _pieces(words.indexed(body, created))
         ]
         if pieces:
             sessions, messages, said = map(list, zip(*pieces, strict=True))
@@ -95,7 +98,18 @@ class Question:
 
 def lexemes(asked: Sequence[str]) -> list[str]:
     """Words as tsqueries, less those that cannot be searched for."""
-    return list(filter(None, (" & ".join(words.plain(word).split()) for word in asked)))
+    return list(filter(None, map(_lexemes, asked)))
+
+
+def _lexemes(word: str) -> str:
+    found = words.apart(words.plain(word)).split()
+    return (" <-> " if words.is_unspaced(word) else " & ").join(found)
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in pieces that fit a tsvector, with the places of all letters that are phrases."""
+    size = _PIECE_OF_LETTERS if words.is_unspaced(text) else _PIECE
+    return words.pieces(words.plain(text), size)
 
 
 def _hit(row: Any) -> Hit:
@@ -119,7 +133,7 @@ def index_files(connection: Connection, owners: Sequence[int]) -> bool:
     """Write the words of the next files that have none; gives whether there were any."""
     rows = connection.execute(sql.UNINDEXED_FILES, (list(owners), _BATCH), binary=True).fetchall()
     if rows:
-        texts = [words.plain(body.decode(errors="replace")) for _, _, body in rows]
+        texts = [words.plain(words.apart(body.decode(errors="replace"))) for _, _, body in rows]
         whose, versions, _ = map(list, zip(*rows, strict=True))
         said = [words.pieces(text, _PIECE)[0] for text in texts]
         connection.execute(sql.SET_FILE_WORDS, (whose, versions, said))

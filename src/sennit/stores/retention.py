@@ -24,4 +24,6 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
     while page := store.list_sessions(owner, contains=None, before=before, limit=_PAGE):
         before = (page[-1].updated, page[-1].id)
         gone += [one.id for one in page if store.delete_session(owner, one.id, limit)]
+    if gone:
+        store.scrub()
     return gone

@@ -9,6 +9,7 @@ The full-text index is written behind a durable mark, and a search first brings 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
@@ -24,7 +25,7 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
-from sennit.stores import leases, sqlite_words, words
+from sennit.stores import leases, sqlite_traces, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
@@ -63,6 +64,8 @@ from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_r
 from sennit.stores.whole import whole
 
 _REMEMBERED = 1000  # sessions of which it is known where their branches and journals end
+_PATIENCE = 1.0  # seconds with those who read while the log is to be emptied
+_PAUSE = 0.01
 
 
 class SQLiteStore(SQLiteMemory):
@@ -450,13 +453,21 @@ class SQLiteStore(SQLiteMemory):
     def scrub(self) -> None:
         """Leave no trace of what was erased: not in the index, and not in the log beside the file.
 
-        The index notes that words are gone and drops them when it is next merged; so it is merged.
+        Whoever reads for longer than a moment keeps the log as it is, until the next time.
         """
-        with self._writing() as connection:
-            sqlite_words.merge(connection)
+        with self._reading() as connection:
+            has_traces = sqlite_traces.in_index(connection)
+        if has_traces:
+            with self._writing(aside=True) as connection:
+                sqlite_traces.merge(connection)
+        until = time.monotonic() + _PATIENCE
+        while not self._empty_log() and time.monotonic() < until:
+            time.sleep(_PAUSE)
+
+    def _empty_log(self) -> bool:
         with self._lock, translated(self._path):
             self._refuse_if_closed()
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return sqlite_traces.empty_log(self._writer)
 
     def is_served(self) -> bool:
         """Never: who opens commits here finishes them."""

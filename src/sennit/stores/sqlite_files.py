@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
+from sennit.stores import words
 from sennit.stores.files import (
     CountUses,
     Derived,
@@ -28,13 +29,15 @@ from sennit.stores.files import (
 )
 from sennit.stores.records import Owner
 from sennit.stores.sql import sqlite_files as sql
-from sennit.stores.sql.sqlite_words import ADD_WORDS, DROP_WORDS
+from sennit.stores.sql.sqlite_words import ADD_WORDS
+from sennit.stores.sqlite_traces import drop_words
 
 
 class FileReader:
     """Reads files inside one snapshot; `number` gives an owner's number, 0 for nobody's."""
 
     def __init__(self, connection: sqlite3.Connection, number: Callable[[Owner], int]) -> None:
+        self._connection = connection
         self._run, self._many = connection.execute, connection.executemany
         self._number = number
 
@@ -189,7 +192,7 @@ class FileWriter(FileReader):
             return
         file = self._no(owner, change.id)
         for no, body in gone.items():
-            self._run(DROP_WORDS, file_words(no, body))
+            drop_words(self._connection, file_words(no, body))
             self._run(sql.DELETE_EVIDENCE, (owner, no))
             self._run(sql.DELETE_VERSION, (owner, no))
         if len(gone) == len(rows):
@@ -213,7 +216,7 @@ class FileWriter(FileReader):
 
 def file_words(version: int, body: bytes) -> tuple[int, str]:
     """A version's row in the index of words."""
-    return -version, body.decode(errors="replace")
+    return -version, words.apart(body.decode(errors="replace"))
 
 
 def _derived(rows: Iterable[Any]) -> list[Derived]:

@@ -64,6 +64,7 @@ class SQLiteMemory(ABC):
         """The best files for words, the best first."""
         if not asked.words and not asked.places:
             return []
+        self._index_the_rest()
         with self._reading() as connection:
             return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
 
@@ -102,6 +103,7 @@ class SQLiteMemory(ABC):
     def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
         """Make changes of files, all or none, and with them that of the commit they come from."""
         with self._writing() as connection:
+            sqlite_words.index_files(connection)
             if end is None or self._end_commit(connection, end):
                 FileWriter(connection, partial(self._added_owner, connection)).apply(changes)
 

@@ -18,6 +18,7 @@ from sennit.stores.base import (
     branch_taken,
     changed_meanwhile,
     check_fit,
+    circular,
     misplaced,
     name_taken,
     no_branch,
@@ -253,7 +254,11 @@ class SessionWriter:
         if found is not None:
             return found[0]
         _, _, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, segment)).fetchone()
+        passed = {segment}
         while base is not None:
+            if base in passed:
+                raise circular(base)
+            passed.add(base)
             above = start
             no, _, base, start = self._run(sql.SEGMENT_BY_NO, (self._owner, base)).fetchone()
             key = (self._owner, no, above - start, message)

@@ -26,22 +26,33 @@ from sennit.stores.hits import (
 )
 from sennit.stores.records import Found, MessageRecord, Owner
 from sennit.stores.sql import sqlite_words as sql
-from sennit.stores.sqlite_files import FileReader
+from sennit.stores.sqlite_files import FileReader, file_words
+from sennit.stores.sqlite_traces import drop_words
 
 _BATCH = 500
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """Whether all messages are in the index."""
-    return not connection.execute(sql.UNINDEXED, (_mark(connection), 1)).fetchone()
+    """Whether all messages and files are in the index."""
+    mark = _mark(connection)
+    return mark >= 0 and not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone()
 
 
 def index_more(connection: sqlite3.Connection) -> None:
     """Write the words of the next messages, inside a transaction."""
+    index_files(connection)
     rows = connection.execute(sql.UNINDEXED, (_mark(connection), _BATCH)).fetchall()
     connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
     if rows:
         connection.execute(sql.SET_MARK, (rows[-1][0],))
+
+
+def index_files(connection: sqlite3.Connection) -> None:
+    """Write the words of files if the index was emptied; else they are there, file by file."""
+    if _mark(connection) < 0:
+        rows = connection.execute(sql.ALL_FILES).fetchall()
+        connection.executemany(sql.ADD_WORDS, [file_words(*row) for row in rows])
+        connection.execute(sql.SET_MARK, (0,))
 
 
 def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
@@ -52,12 +63,7 @@ def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
 def forget_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
     """Take a message out of the index, if it is there."""
     if number <= _mark(connection):
-        connection.execute(sql.DROP_WORDS, index_words(number, created, body))
-
-
-def merge(connection: sqlite3.Connection) -> None:
-    """Leave no trace in the index of what was taken out of it."""
-    connection.execute(sql.MERGE_INDEX)
+        drop_words(connection, index_words(number, created, body))
 
 
 def _mark(connection: sqlite3.Connection) -> int:
@@ -155,4 +161,4 @@ def file_hits(
 
 
 def _query(asked: Sequence[str]) -> str:
-    return " OR ".join(f'"{word}"' for word in asked)
+    return " OR ".join(f'"{words.apart(word)}"' for word in asked)

@@ -5,8 +5,12 @@ called, not ids or settings, and who said it on which day, as people ask for bot
 to tell messages apart are left out of questions. For an index that would split words by rules of
 its own, `plain` leaves nothing to split.
 
+Chinese, Japanese, Thai and their neighbours put no space between words. There each letter is a word
+of its own, and a run of them in a question is a phrase: so any part of a text is found. A longer
+run is a sentence, of which every two letters are asked for, as every word is of others.
+
 An index takes back a row by the text it was given, so that text must not change: whoever changes
-`indexed` writes a migration that empties the index and its marks.
+`indexed` or `apart` writes a migration that empties the index and its marks.
 """
 
 from __future__ import annotations
@@ -14,13 +18,23 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, cast
 
 from sennit import clock
-from sennit.errors import CodecError
+from sennit.errors import CodecError, ValidationError
 from sennit.messages.codec import loads
 
-_WORD = re.compile(r"\w+", re.UNICODE)
+_UNSPACED = (
+    "\u0e01-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai and Lao, Burmese, Khmer
+    "\u3005-\u3007\u3031-\u3035\u3041-\u30ff\u31f0-\u31ff\uff66-\uff9f"  # Japanese
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Chinese
+)
+_LETTER = re.compile(f"[{_UNSPACED}]")
+_LEADS = (
+    b"\xe0\xe1\xe3\xe4\xe5\xe6\xe7\xe8\xe9\xef\xf0"  # bytes with which all of them begin in UTF-8
+)
+_WORD = re.compile(f"[{_UNSPACED}]+|[^\\W{_UNSPACED}]+")
 _SAID = (
     "system_message",
     "instruction",
@@ -50,6 +64,8 @@ _MONTHS = (
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _AROUND = 8
 _LONGEST_WORD = 500
+_LONGEST_PHRASE = 4  # letters that are asked for together where no spaces tell words apart
+_LONGEST_SNIPPET = 300
 _SIGNS = re.compile(r"[\W_]+")
 _ASCII = "".join(sign if sign.isalnum() else " " for sign in map(chr, range(128)))
 
@@ -67,7 +83,7 @@ def speaker(body: bytes) -> str:
 def indexed(body: bytes, created: int) -> str:
     """What an index holds of a message: who said it, on which day, and all its text."""
     message = _read(body)
-    return f"{_speaker(message)} {day(created)}\n{_said(message)}"
+    return apart(f"{_speaker(message)} {day(created)}\n{_said(message)}")
 
 
 def told(body: bytes, created: int) -> str:
@@ -83,7 +99,7 @@ def day(created: int) -> str:
     """The day of a moment in words, such as "Tuesday 14 January 2025"; in UTC for everyone."""
     try:
         moment = clock.to_datetime(created)
-    except OverflowError:
+    except ValidationError:
         return ""
     return f"{_DAYS[moment.weekday()]} {moment.day} {_MONTHS[moment.month - 1]} {moment.year}"
 
@@ -127,21 +143,51 @@ def _texts(value: Any) -> Iterator[str]:
 
 def asked(text: str) -> list[str]:
     """The words of a question that can tell messages apart, each once; all if none can."""
-    words = dict.fromkeys(word.lower() for word in _WORD.findall(text))
+    found = (part for word in _WORD.findall(text) for part in _parts(word.lower()))
+    words = dict.fromkeys(found)
     return ([word for word in words if word not in STOP_WORDS] or list(words))[:MOST_WORDS]
+
+
+def _parts(word: str) -> list[str]:
+    """A word, or if it is a whole sentence without spaces each two letters that follow in it."""
+    if len(word) <= _LONGEST_PHRASE or not is_unspaced(word):
+        return [word]
+    return [word[at : at + 2] for at in range(len(word) - 1)]
 
 
 def plain(text: str) -> str:
     """The words of a text without signs, accents and capitals, and without endless ones."""
-    if text.isascii():
-        found = text.lower().translate(_ASCII)
-    else:
-        parts = unicodedata.normalize("NFKD", text)
-        bare = "".join(part for part in parts if not unicodedata.combining(part))
-        found = _SIGNS.sub(" ", bare.lower())
+    found = bare(text)
     if len(found) > _LONGEST_WORD:
         found = " ".join(word for word in found.split() if len(word) <= _LONGEST_WORD)
     return found
+
+
+def bare(text: str) -> str:
+    """The words of a text without signs, accents and capitals."""
+    if text.isascii():
+        return text.lower().translate(_ASCII)
+    parts = unicodedata.normalize("NFKD", text)
+    kept = "".join(part for part in parts if not unicodedata.combining(part))
+    return _SIGNS.sub(" ", kept.lower())
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether it has letters of scripts that have no spaces between words."""
+    return _may_be_unspaced(text) and _LETTER.search(text) is not None
+
+
+def apart(text: str) -> str:
+    """A text with spaces between the letters of scripts that have none between words."""
+    return _LETTER.sub(r" \g<0> ", text) if _may_be_unspaced(text) else text
+
+
+def _may_be_unspaced(text: str) -> bool:
+    """False if it certainly is not, which is told much faster than by looking at each letter."""
+    if text.isascii():
+        return False
+    data = text.encode(errors="surrogatepass")
+    return len(data.translate(None, _LEADS)) < len(data)
 
 
 def pieces(text: str, size: int) -> list[str]:
@@ -155,15 +201,49 @@ def pieces(text: str, size: int) -> list[str]:
 
 
 def snippet(text: str, words: list[str]) -> str:
-    """The part of a text around the first place where one of the words stands."""
+    """The part of a text around the first place where one of the words stands; never a long one."""
     pieces = text.split()
-    wanted = tuple(word[: max(4, len(word) - 3)] for word in words)
-    at = next((n for n, piece in enumerate(pieces) if _begins(piece, wanted)), 0)
+    at = _first(pieces, words)
     first, last = max(0, at - _AROUND), at + _AROUND + 1
     shown = " ".join(pieces[first:last])
-    return f"{'…' if first else ''}{shown}{'…' if last < len(pieces) else ''}"
+    begins, ends = _cut(shown, words)
+    before = "…" if first or begins else ""
+    after = "…" if last < len(pieces) or ends < len(shown) else ""
+    return f"{before}{shown[begins:ends]}{after}"
+
+
+def _first(pieces: list[str], words: list[str]) -> int:
+    """Where the first of the words stands, first looked for as it was asked, then within others."""
+    begun = tuple(_stem(word) for word in words)
+    held = [f" {_stem(_words(word))}" for word in words]
+    begins = (n for n, piece in enumerate(pieces) if _begins(piece, begun))
+    holds = (n for n, piece in enumerate(pieces) if _holds(piece, held))
+    return next(chain(begins, holds), 0)
+
+
+def _stem(word: str) -> str:
+    return word[: max(4, len(word) - 3)]
 
 
 def _begins(piece: str, wanted: tuple[str, ...]) -> bool:
     found = _WORD.search(piece.lower())
     return found is not None and found.group().startswith(wanted)
+
+
+def _holds(piece: str, wanted: list[str]) -> bool:
+    said = f" {_words(piece)}"
+    return any(word in said for word in wanted)
+
+
+def _cut(text: str, words: list[str]) -> tuple[int, int]:
+    """Where to cut a text that is too long, so that the first of the words in it is seen."""
+    if len(text) <= _LONGEST_SNIPPET:
+        return 0, len(text)
+    low = text.lower()
+    at = min((place for place in map(low.find, words) if place >= 0), default=0)
+    begins = max(0, min(at - _LONGEST_SNIPPET // 2, len(text) - _LONGEST_SNIPPET))
+    return begins, begins + _LONGEST_SNIPPET
+
+
+def _words(text: str) -> str:
+    return " ".join(apart(bare(text)).split())

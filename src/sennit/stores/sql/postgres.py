@@ -6,7 +6,7 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -284,7 +284,7 @@ PLACES: Final = """
     WITH RECURSIVE chain (no, base, start, upto) AS (
         SELECT s.no, s.base, s.start, s.start + %(length)s::integer FROM sennit.segments s
         WHERE s.owner = %(owner)s AND s.session = %(session)s AND s.no = %(segment)s
-        UNION ALL
+        UNION
         SELECT s.no, s.base, s.start, least(c.start, c.upto) FROM chain c
         JOIN sennit.segments s
           ON s.owner = %(owner)s AND s.session = %(session)s AND s.no = c.base

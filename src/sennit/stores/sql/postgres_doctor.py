@@ -160,13 +160,17 @@ DROP_STRAY_WORDS = """
     DELETE FROM sennit.words w WHERE NOT EXISTS (
         SELECT FROM sennit.messages m
         WHERE m.owner = w.owner AND m.session = w.session AND m.no = w.message)"""
-# Messages up to the mark have words, those beyond it have none, and their session says so.
+# Messages up to the mark have words, those beyond it have none, and their session says so. A mark
+# past every number that was ever given would hide those to come.
 WRONGLY_INDEXED = """
     SELECT 'message ' || m.id, m.owner, m.session FROM sennit.messages m
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
     WHERE (m.no > s.indexed AND NOT s.unindexed) OR (m.no <= s.indexed) <> EXISTS (
         SELECT FROM sennit.words w
-        WHERE w.owner = m.owner AND w.session = m.session AND w.message = m.no)"""
+        WHERE w.owner = m.owner AND w.session = m.session AND w.message = m.no)
+    UNION ALL
+    SELECT 'mark of session ' || no, owner, no FROM sennit.sessions WHERE indexed > coalesce(
+        pg_sequence_last_value(pg_get_serial_sequence('sennit.messages', 'no')::regclass), 0)"""
 DROP_WORDS = "DELETE FROM sennit.words WHERE owner = %s AND session = %s"
 INDEX_AGAIN = """
     UPDATE sennit.sessions SET indexed = 0, unindexed = true WHERE owner = %s AND no = %s"""

@@ -130,12 +130,16 @@ WRONGLY_INDEXED = """
        OR (id >= 0 AND id NOT IN (SELECT no FROM messages))
        OR (id < 0 AND -id NOT IN (SELECT no FROM versions))
     UNION ALL
-    SELECT 'version ' || no FROM versions WHERE -no NOT IN (SELECT id FROM words_docsize)"""
-MARKS = "SELECT count(*) FROM indexed"
+    SELECT 'version ' || no FROM versions
+    WHERE -no NOT IN (SELECT id FROM words_docsize) AND 0 <= (SELECT mark FROM indexed)"""
+# One mark, and not past the last message: those to come would never be indexed.
+MARKS = """
+    SELECT count(*) FROM indexed
+    WHERE mark <= (SELECT coalesce(max(no), 0) FROM messages)
+       OR (SELECT count(*) FROM indexed) > 1"""
 DROP_MARKS = "DELETE FROM indexed"
 ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
 EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
-ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
 ALL_BODIES = "SELECT no, created, body FROM messages ORDER BY no"
 
 BODIES = "SELECT id, created, body FROM messages ORDER BY no"

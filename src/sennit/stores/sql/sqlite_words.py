@@ -11,10 +11,14 @@ SET_MARK = "UPDATE indexed SET mark = ?"
 LOWER_MARK = """
     UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
 UNINDEXED = "SELECT no, created, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
+ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
 ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
 # What was taken out stays in the index until its parts are merged.
+COUNT_ERASED = "UPDATE indexed SET erased = erased + 1"
+HAS_ERASED = "SELECT 1 FROM indexed WHERE erased > 0"
 MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
+SET_MERGED = "UPDATE indexed SET erased = 0"
 
 HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
 

@@ -71,6 +71,45 @@ def a_search_finds_words_beyond_ascii(store: Store) -> None:
     same(_found(store, "καλημέρα"), {greek.id}, "A Greek word")
 
 
+def accents_make_no_difference(store: Store) -> None:
+    one, other = Scene(store).say("café naïve résumé Häuser", "İstanbul")
+    for text in ("cafe", "CAFÉ", "naive", "resume", "Hauser", "häuser"):
+        same(_found(store, text), {one.id}, f"Messages found for {text!r}")
+    same(_found(store, "istanbul"), {other.id}, "A capital with a dot")
+    same(_found(store, "cafe\u0301"), {one.id}, "An accent that stands apart")
+
+
+def an_underscore_parts_words(store: Store) -> None:
+    one = Scene(store).say("call bird_song now", "a bird")[0]
+    same(_found(store, "song"), {one.id}, "A part of a name")
+    same(_found(store, "bird_song"), {one.id}, "The whole name")
+
+
+def any_part_of_a_text_without_spaces_is_found(store: Store) -> None:
+    chinese, japanese, thai = Scene(store).say(
+        "我喜欢打结", "この文章には猫が出てきます", "ฉันชอบนกแก้วที่นี่"
+    )
+    for text in ("打结", "喜欢", "我", "我喜欢打结"):
+        same(_found(store, text), {chinese.id}, f"Messages found for {text!r}")
+    for text in ("猫", "文章", "には猫", "出てきます"):
+        same(_found(store, text), {japanese.id}, f"Messages found for {text!r}")
+    for text in ("นกแก้ว", "ที่นี่"):
+        same(_found(store, text), {thai.id}, f"Messages found for {text!r}")
+    for text in ("结打", "欢我", "猫章", "鳥"):
+        same(_found(store, text), set[UUID](), f"Messages found for {text!r}")
+
+
+def a_sentence_without_spaces_asks_for_what_is_in_it(store: Store) -> None:
+    knots, _ = Scene(store).say("他每天打结", "今天下雨")
+    same(_found(store, "我喜欢打结吗"), {knots.id}, "Messages that share a word with a sentence")
+
+
+def a_long_text_without_spaces_is_found_by_its_end(store: Store) -> None:
+    long = "的人在说话的时候" * 2_000
+    one = Scene(store).say(f"{long}打结", "的人")[0]
+    same(_found(store, "打结"), {one.id}, "The end of a long text")
+
+
 def a_message_that_holds_more_of_the_words_comes_first(store: Store) -> None:
     _, both, _ = Scene(store).say("a parrot sleeps", "a parrot with a hat", "the hat is red")
     same(_search(store, "parrot hat")[0].message, both.id, "The first message found")
@@ -88,6 +127,14 @@ def a_snippet_shows_the_word(store: Store) -> None:
     snippet = _search(store, "parrot")[0].snippet
     assert "parrot" in snippet, f"The snippet does not show the word: {snippet!r}"
     assert len(snippet) < len(text) / 2, f"The snippet is no shorter than it should: {snippet!r}"
+
+
+def a_snippet_is_short_whatever_it_is_cut_from(store: Store) -> None:
+    Scene(store).say(f"{'y' * 20_000} needle {'z' * 20_000}", f"{'的' * 9_000}打结{'的' * 9_000}")
+    for text in ("needle", "打结"):
+        (hit,) = _search(store, text)
+        assert text in hit.snippet, f"The snippet does not show the word: {hit.snippet!r}"
+        assert len(hit.snippet) < 500, f"The snippet is {len(hit.snippet)} long"
 
 
 def a_search_for_nothing_finds_nothing(store: Store) -> None:
@@ -244,6 +291,16 @@ def an_erased_message_has_no_place(store: Store) -> None:
     scene.forget(gone)
     empty("An erased message", store.at_places(OWNER, [hit.place]))
     empty("Hits on it", store.hits(OWNER, Asked(("parrot",))))
+
+
+def a_file_without_spaces_is_found_by_any_part_until_it_is_erased(store: Store) -> None:
+    uid = new_id()
+    version = VersionRecord(number=1, written=NOON, valid_from=NOON, body="我喜欢打结".encode())
+    store.change_files([PutFile(OWNER, uid, "knots.md", None, version)])
+    asked = AskedFiles(("打结",), (OWNER,))
+    same([hit.file.id for hit in store.file_hits(asked)], [uid], "The file")
+    store.change_files([RemoveFile(OWNER, uid)])
+    empty("An erased file", store.file_hits(asked))
 
 
 def a_file_is_found_by_what_it_says_now_or_said_then(store: Store) -> None:
