@@ -299,8 +299,9 @@ def test_a_client_is_closed_when_its_async_block_is_left(tmp_path: Path, url: st
     address = url if url == ":memory:" else str(tmp_path / url)
 
     async def work(*, fail: bool) -> sennit.Client:
+        client = sennit.open(address)
         with suppress(ZeroDivisionError):
-            async with sennit.open(address) as client:
+            async with client:
                 await (await client.asession("chat")).aadd_message("user", "hello")
                 assert 1 // (not fail)
         return client

@@ -14,7 +14,6 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from os import PathLike
-from pathlib import Path
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
@@ -28,6 +27,7 @@ from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
+from sennit.stores.paths import local_path
 
 _ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"
 _MAGIC = re.compile(r"[*?\[]")
@@ -204,7 +204,7 @@ class FileSystem:
         Kept Markdown begins with a front matter that tells what it rests on. `progress` is told the
         number so far. Raises ExistsError if the path is taken.
         """
-        return export_folder(Path(path), uri, self._walk(uri), self._memories.get, progress)
+        return export_folder(local_path(path), uri, self._walk(uri), self._memories.get, progress)
 
     def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
         """Take in a folder from the disk, below an address; what was edited is a new version.
@@ -212,7 +212,7 @@ class FileSystem:
         Doing it again changes nothing. Raises ArchiveError for links, strange files and names that
         are no addresses; nothing is imported then.
         """
-        return import_folder(self._stored, Path(path), uri)
+        return import_folder(self._stored, local_path(path), uri)
 
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
