@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -16,8 +15,9 @@ import pytest
 import sennit
 from sennit import Message, NotFoundError, Session, StoreError, TextPart
 from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
 from tests.sessions.test_session import said, system, user
+
+pytest_plugins = ("tests.on_loop",)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -231,21 +231,6 @@ def test_a_store_that_fails_in_a_way_of_its_own_leaves_nobody_waiting() -> None:
         assert said(session.default_branch) == ["kept"]
 
     run(asyncio.wait_for(work(), 60))
-
-
-@pytest.fixture
-def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was written in the thread that a test runs in, instead of the writer's."""
-    here, found = threading.get_ident(), list[str]()
-    written = SQLiteStore._write_all
-
-    def watched(self: SQLiteStore, writes: Any) -> Any:
-        if threading.get_ident() == here:
-            found.append(repr(writes))
-        return written(self, writes)
-
-    monkeypatch.setattr(SQLiteStore, "_write_all", watched)
-    return found
 
 
 def test_the_first_words_of_a_session_do_not_keep_the_loop_waiting(

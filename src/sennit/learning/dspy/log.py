@@ -97,6 +97,11 @@ class TurnLog:
         return self._branch is not None
 
     @property
+    def durable(self) -> bool:
+        """Whether the branch is in a store, which there is to wait for."""
+        return self._branch is not None and self._branch.session.keeper is not None
+
+    @property
     def session(self) -> SessionCore:
         """The session of the branch."""
         return self.branch.session
@@ -113,11 +118,12 @@ class TurnLog:
 
     def tell_as(self, telling: Telling) -> None:
         """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
+        if telling == self.telling:
+            return  # without waiting for whoever has the turns in hand
         with self._guard:
-            if telling != self.telling:
-                self.telling = telling
-                told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
-                self._told, self._fitted = [*self.earlier, *told], {}
+            self.telling = telling
+            told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
+            self._told, self._fitted = [*self.earlier, *told], {}
 
     def span(self) -> Span:
         """What a call now is told."""
