@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
-from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
 from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
+from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sennit.stores.portable import ExportSummary, ImportSummary, Progress
 
 
-class Client(ClientCore[Session]):
+class Client(ClientCore[Session], Closing, AsyncClosing):
     """One user's sessions in a store; made by `sennit.open`."""
 
     def __init__(
@@ -317,26 +317,3 @@ class Client(ClientCore[Session]):
     afinish_commits = async_twin(finish_commits)
     aundo_commit = async_twin(undo_commit)
     aforget = async_twin(forget)
-    aclose = async_twin(close)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()

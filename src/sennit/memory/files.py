@@ -228,6 +228,7 @@ class FileSystem:
     amv = async_twin(mv)
     aglob = async_twin(glob)
     agrep = async_twin(grep)
+    aexists = async_twin(exists)
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:
