@@ -150,6 +150,7 @@ def test_async_callers_read_the_same(client: Client) -> None:
             await memory.acommits(session),
             await memory.acommitted(done),
             await client.fs.aexists(PROFILE),
+            [one async for one in client.fs.awalk()],
         ]
 
     found = memory.all()
@@ -162,5 +163,6 @@ def test_async_callers_read_the_same(client: Client) -> None:
         memory.commits(session),
         memory.committed(done),
         True,
+        list(client.fs.walk()),
     ]
     assert found

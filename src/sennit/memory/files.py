@@ -8,11 +8,12 @@ version of it is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from os import PathLike
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
 from sennit.stores.paths import local_path
 
+_AT_ONCE = 100  # entries that are read in one go for async callers
 _ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -71,6 +73,13 @@ class FileSystem:
         """All that is below a folder, each folder before what is in it."""
         for one, _ in self._walk(uri):
             yield one
+
+    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[Entry]:
+        """`walk` for async callers."""
+        entries = self.walk(uri)
+        while some := await to_thread(list, islice(entries, _AT_ONCE)):
+            for one in some:
+                yield one
 
     def _walk(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
         """The same, with what each file says."""

@@ -253,7 +253,9 @@ def reading(path: Path) -> Generator[Archive]:
 def _unzipped(path: Path) -> zipfile.ZipFile:
     with _readable(path):
         if not path.is_file():
-            raise ArchiveError(f"There is no archive at {str(path)!r}.")
+            raise ArchiveError(
+                f"There is no archive at {str(path)!r}; name the file or folder an export wrote."
+            )
         _refuse_long_listing(path)
         return zipfile.ZipFile(path)
 
@@ -266,7 +268,10 @@ def _readable(name: str | Path) -> Generator[None]:
     except SennitError:
         raise
     except _UNREADABLE as error:
-        raise ArchiveError(f"{str(name)!r} could not be read as an archive ({error}).") from error
+        raise ArchiveError(
+            f"{str(name)!r} could not be read as an archive ({error}); name the file or folder "
+            f"that an export wrote, or export again."
+        ) from error
 
 
 class _Source(Protocol):
