@@ -407,3 +407,34 @@ def test_a_call_that_is_cancelled_while_its_turn_is_kept_is_kept_in_all_places(
         nodes = session.state.nodes.all()
         assert (asked(session), told) == (["a"], ["a"])
         assert [(len(one.log.turns), one.memory) for one in nodes.values()] == [(1, "folded")]
+
+
+@pytest.mark.parametrize("make", [Session, with_memory])
+def test_an_awaited_call_waits_for_whoever_has_the_turns_in_hand_beside_the_loop(
+    tmp_path: Path, make: Any
+) -> None:
+    held, release, in_time = threading.Event(), threading.Event(), list[bool]()
+
+    def hold(log: Any) -> None:
+        with log._guard:
+            held.set()
+            in_time.append(release.wait(10))
+
+    async def work(session: Session) -> None:
+        holding = asyncio.create_task(asyncio.to_thread(hold, session.state.log))
+        assert await asyncio.to_thread(held.wait, 10)
+        call = asyncio.create_task(session.acall(question="b"))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(call, holding)
+
+    with (
+        opened(str(tmp_path / "sennit.db")) as client,
+        dspy.context(lm=DummyLM([{"answer": "1"}, {"answer": "2"}])),
+    ):
+        session = make(Thinker(), store=client, key="bot")
+        asyncio.run(session.acall(question="a"))
+        asyncio.run(work(session))
+        assert asked(session) == ["a", "b"]
+    assert in_time == [True]

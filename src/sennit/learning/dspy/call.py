@@ -54,8 +54,7 @@ class Call:
 
     def begun(self) -> Call:
         """The call, now that it is its turn."""
-        self.state.log.catch_up()
-        self.span = self.state.log.span()
+        self.span = self.state.log.caught_up()
         return self
 
     @property

@@ -83,6 +83,8 @@ class TurnLog:
     @property
     def branch(self) -> Branch:
         """The branch with all the turns; one in memory may be laid out only now."""
+        if self._branch is not None:
+            return self._branch  # without waiting for whoever has the turns in hand
         with self._guard:
             if self._branch is None:
                 branch = SessionCore().create_branch(name="main")
@@ -155,6 +157,12 @@ class TurnLog:
                     self._branch.session.refresh()
                 if not self._holds_all(self._branch):
                     self._read_on(self._branch)
+
+    def caught_up(self) -> Span:
+        """What a call now is told, with what others have said meanwhile."""
+        with self._guard:
+            self.catch_up()
+            return self.span()
 
     def _holds_all(self, branch: Branch) -> bool:
         return branch.tail.total == self._seen and branch.revision == self._revision

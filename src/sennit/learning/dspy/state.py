@@ -9,6 +9,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable
 from pathlib import Path
+from threading import Lock
 from typing import Any, ParamSpec, Self, TypeVar
 
 from sennit.errors import ConflictError, ValidationError
@@ -33,13 +34,15 @@ class SessionState:
         self.log = TurnLog(Telling()) if log is None else log
         self.lock = CallLock(lock)
         self._nodes: Nodes | None = None
+        self._making = Lock()
 
     @property
     def nodes(self) -> Nodes:
         """The pasts of single predictors, where they have their own."""
-        if self._nodes is None:
-            self._nodes = Nodes(self.log.branch, self.log.telling)
-        return self._nodes
+        with self._making:  # or calls at once would each have their own
+            if self._nodes is None:
+                self._nodes = Nodes(self.log.branch, self.log.telling)
+            return self._nodes
 
     @classmethod
     def kept(
