@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 
 import pytest
@@ -132,3 +133,36 @@ def test_a_memory_others_have_joined_to_is_kept_and_said_so(client: Client) -> N
     assert joined, memories(client)
     assert client.undo_commit(first).kept == [joined[0].uri]
     assert joined[0].text == memories(client)[joined[0].uri]
+
+
+def test_async_callers_read_the_same(client: Client) -> None:
+    done = said_on(client, SPRING, "one", "My name is Ada.", "I live in Lisbon.")
+    memory, session = client.memory, client.session("one")
+
+    async def read() -> list[object]:
+        found = await memory.aall()
+        return [
+            found,
+            await memory.aget(PROFILE),
+            await memory.ahistory(PROFILE),
+            await memory.aat(SPRING + DAY),
+            await memory.aevidence(found),
+            await memory.acommits(session),
+            await memory.acommitted(done),
+            await client.fs.aexists(PROFILE),
+            [one async for one in client.fs.awalk()],
+        ]
+
+    found = memory.all()
+    assert asyncio.run(read()) == [
+        found,
+        memory.get(PROFILE),
+        memory.history(PROFILE),
+        memory.at(SPRING + DAY),
+        memory.evidence(found),
+        memory.commits(session),
+        memory.committed(done),
+        True,
+        list(client.fs.walk()),
+    ]
+    assert found

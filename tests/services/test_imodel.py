@@ -396,9 +396,11 @@ def test_closing_reaches_the_model_if_there_is_one(providers: Providers) -> None
         await iModel("openai:gpt-5").aclose()
         await iModel(ScriptedModel([])).aclose()
         await iModel(iModel(Closing([], name="inner"))).aclose()
+        async with iModel(Closing([], name="block")) as model:
+            assert model.name == "block"
 
     asyncio.run(work())
-    assert closed == ["inner"]
+    assert closed == ["inner", "block"]
     assert providers.connected == []
 
 

@@ -246,8 +246,8 @@ def test_a_closed_model_can_be_asked_again(server: WireServer, openai: ProviderM
     server.says(answer(completion()))
 
     async def twice() -> None:
-        await openai.ask(request())
-        await openai.aclose()
+        async with openai:
+            await openai.ask(request())
         await openai.aclose()
         await openai.ask(request())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -14,10 +13,20 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Message, NotFoundError, Session, StoreError, TextPart
+from sennit import (
+    ExistsError,
+    Message,
+    NotFoundError,
+    Session,
+    StoreError,
+    TextPart,
+    ValidationError,
+)
+from sennit.api.clients import Clients
 from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
 from tests.sessions.test_session import said, system, user
+
+pytest_plugins = ("tests.on_loop",)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -233,21 +242,6 @@ def test_a_store_that_fails_in_a_way_of_its_own_leaves_nobody_waiting() -> None:
     run(asyncio.wait_for(work(), 60))
 
 
-@pytest.fixture
-def on_loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was written in the thread that a test runs in, instead of the writer's."""
-    here, found = threading.get_ident(), list[str]()
-    written = SQLiteStore._write_all
-
-    def watched(self: SQLiteStore, writes: Any) -> Any:
-        if threading.get_ident() == here:
-            found.append(repr(writes))
-        return written(self, writes)
-
-    monkeypatch.setattr(SQLiteStore, "_write_all", watched)
-    return found
-
-
 def test_the_first_words_of_a_session_do_not_keep_the_loop_waiting(
     tmp_path: Path, on_loop: list[str]
 ) -> None:
@@ -343,3 +337,102 @@ def test_whatever_goes_wrong_after_a_write_reaches_who_waits_and_others_write_on
             assert said(session.default_branch) == ["first", "second", "third"]
 
     run(work())
+
+
+def test_a_branch_is_changed_without_keeping_the_loop_waiting(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def work() -> dict[str, tuple[list[str], set[str]]]:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await session.aadd_message("user", "ask")
+            await session.aadd_message("assistant", "answer")
+            main = session.default_branch
+            await main.agrant(resources={"sage", "fool"})
+            await main.arevoke(resources={"fool"})
+            edited = await main.aedit(0, "ask otherwise", name="edited")
+            assert edited.forked_from is not None
+            await main.aregenerate(1, name="again")
+            fork = await main.afork(name="fork")
+            await fork.arename("renamed")
+            one, two = [await session.aadd_message(user(word)) for word in ("one", "two")]
+            await fork.aextend([one, two])
+            await fork.aremove(one)
+            await fork.aappend(one)
+            with pytest.raises(ValidationError, match="use edit"):
+                await main.aregenerate(0)
+            assert (await client.asession_info("chat")).key == "chat"
+            return {one.name: (said(one), set(one.resources)) for one in session.branches}
+
+    found = run(work())
+    assert on_loop == []
+    assert found == {
+        "main": (["ask", "answer"], {"sage"}),
+        "edited": (["ask otherwise"], {"sage"}),
+        "again": (["ask"], {"sage"}),
+        "renamed": (["ask", "answer", "two", "one"], set()),
+    }
+    with sennit.open(tmp_path / "sennit.db") as client:
+        branches = client.session("chat").branches
+        assert {one.name: (said(one), set(one.resources)) for one in branches} == found
+
+
+def test_a_fork_that_says_something_else_is_made_with_it_or_not_at_all(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await session.aadd_message("user", "ask")
+            main = session.default_branch
+            forks = await asyncio.gather(*(main.aedit(0, f"{n}") for n in range(8)))
+            assert [said(fork) for fork in forks] == [[f"{n}"] for n in range(8)]
+            count = len(session.messages)
+            with pytest.raises(ExistsError):
+                await main.aedit(0, "in vain", name=forks[0].name)
+            assert len(session.messages) == count == 9
+            fresh = sennit.Client(client._store).session("chat")
+            assert len(fresh.messages) == count
+
+    run(work())
+
+
+def test_what_was_thought_is_told_without_keeping_the_loop_waiting(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    def length(example: Any) -> float:
+        return len(example.answer[0].content.words)
+
+    async def work() -> None:
+        async with sennit.open(tmp_path / "sennit.db") as client:
+            session = await client.asession("chat")
+            await session.aadd_message("user", "ask")
+            await session.aadd_message("assistant", "answer")
+            other = await session.default_branch.aregenerate(1)
+            await session.aadd_message("assistant", "a longer answer", branches=other)
+            for branch, score in ((session.default_branch, 0), (other, 1)):
+                await session.alabel(branch[-1], score)
+            await session.aunlabel(other[-1], by="nobody")
+            assert [one.score for one in await session.alabels()] == [0, 1]
+            examples = await session.ato_examples(min_score=0.5)
+            assert [one.answer[0].content.words for one in examples] == ["a longer answer"]
+            assert len(await session.ato_preferences()) == 1
+            assert len(await session.ascore(length)) == 2
+            assert [one.score for one in await session.alabels(by="length")] == [6, 15]
+
+    run(work())
+    assert on_loop == []
+
+
+def test_a_subclass_has_its_own_method_run_by_the_twin() -> None:
+    class Loud(sennit.Client):
+        def sessions(self, **asked: Any) -> Any:
+            return ["mine"]
+
+    with Loud(MemoryStore()) as client:
+        assert run(client.asessions()) == ["mine"]
+
+
+def test_a_store_is_closed_when_its_block_is_left() -> None:
+    with MemoryStore() as store, Clients(store) as clients:
+        clients.of(user="ann").session("chat")
+    with pytest.raises(StoreError, match="closed"):
+        sennit.Client(store).session("chat")

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from sennit import (
     Client,
     ExistsError,
     InstructionContent,
+    InvalidTypeError,
     Message,
     NotFoundError,
     Session,
@@ -33,9 +35,10 @@ from sennit import (
     ToolPart,
     ValidationError,
 )
-from sennit.errors import ArchiveError
+from sennit.errors import ArchiveError, CodecError
+from sennit.messages.codec import MAX_BYTES, dumps
 from sennit.stores import archive as archives
-from sennit.stores import portable
+from sennit.stores import lines, portable
 from sennit.stores.keys import session_id
 from sennit.stores.records import Owner
 from sennit.stores.sqlite import SQLiteStore
@@ -240,9 +243,26 @@ def test_only_the_named_sessions_are_exported(opened: Opened, target: Path) -> N
 
 
 def test_a_named_session_that_is_not_there_leaves_no_archive(opened: Opened, target: Path) -> None:
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError, match="'nobody'"):
         opened().export(target, sessions=["nobody"])
-    assert list(target.parent.iterdir()) == []
+    assert not target.parent.exists()
+
+
+def test_a_plain_key_or_id_names_one_session(opened: Opened, tmp_path: Path) -> None:
+    client = opened()
+    for key in ("a", "b", "ab"):
+        client.session(key).add_message("user", key)
+    for number, one in enumerate(("ab", client.session("ab").id)):
+        client.export(tmp_path / f"{number}", sessions=one)
+        client.export_training(tmp_path / f"{number}.jsonl", sessions=one)
+        with sennit.open(":memory:") as other:
+            other.import_(tmp_path / f"{number}")
+            assert [found.key for found in other.sessions()] == ["ab"]
+    wrong: Any = 5
+    with pytest.raises(InvalidTypeError, match=r"keys or ids.* got 5"):
+        client.export(tmp_path / "c", sessions=wrong)
+    with pytest.raises(NotFoundError, match="'nobody'"):
+        client.export_training(tmp_path / "c", sessions="nobody")
 
 
 def test_a_session_deleted_during_the_export_is_left_out(opened: Opened, target: Path) -> None:
@@ -507,6 +527,116 @@ def test_a_session_too_large_to_read_back_is_not_written(
     with pytest.raises(ArchiveError, match="at most 0 sessions"):
         client.export(target)
     assert list(target.parent.iterdir()) == []
+
+
+def test_what_packs_too_well_to_be_read_back_is_not_packed(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened()
+    client.session("chat").add_message("user", "x" * 100_000)
+    limit(monkeypatch, ratio=20, ratio_from=50_000)
+    with pytest.raises(ArchiveError, match=r"taken for a trap.* export them to a folder"):
+        client.export(tmp_path / "a.zip")
+    client.export(tmp_path / "a")
+    assert opened().import_(tmp_path / "a").new_messages == 1
+    assert not (tmp_path / "a.zip").exists()
+
+
+def test_the_largest_message_that_can_be_stored_is_moved(opened: Opened, tmp_path: Path) -> None:
+    old, new = opened(), opened()
+    room = MAX_BYTES - len(dumps(ask("").to_record()))
+    longest = ask("x" * room)
+    with pytest.raises(CodecError):
+        old.session("chat").add_message(ask("x" * (room + 1)))
+    old.session("chat").add_message(longest)
+    old.export(tmp_path / "a")
+    new.import_(tmp_path / "a")
+    assert new.session("chat").messages[0].content == longest.content
+
+
+def test_what_no_line_holds_is_named(
+    opened: Opened, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = opened()
+    said = client.session("chat").add_message(ask("x" * 5000))
+    monkeypatch.setattr(lines, "MAX_LINE", 4000)
+    with pytest.raises(ArchiveError, match=f"Message {said.id} of session 'chat' does not fit"):
+        client.export(target)
+
+
+# Paths
+
+
+def doors(client: Client) -> list[Callable[[Any], object]]:
+    """All that takes a path of the disk."""
+    fs = client.fs
+    return [
+        client.export,
+        client.import_,
+        client.export_training,
+        client.backup,
+        fs.export,
+        fs.import_,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "error"),
+    [
+        ("file/x.zip", StoreError),
+        ("n" * 300, StoreError),
+        ("nul\0.zip", ValidationError),
+        ("half \ud800.zip", ValidationError),
+        ("~nobody-of-that-name/x.zip", ValidationError),
+        (None, InvalidTypeError),
+        (b"x.zip", InvalidTypeError),
+    ],
+)
+def test_a_path_that_cannot_be_is_refused_by_name(
+    opened: Opened,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    path: object,
+    error: type[Exception],
+) -> None:
+    client = opened("sqlite")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    named = re.escape(repr(path)[:90].rstrip("'"))
+    before = sorted(tmp_path.iterdir())
+    for door in doors(client):
+        with pytest.raises(error, match=named):
+            door(path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_name_as_long_as_names_may_be_can_be_written(opened: Opened, tmp_path: Path) -> None:
+    client, longest = opened("sqlite"), os.pathconf(tmp_path, "PC_NAME_MAX")
+    client.session("chat").add_message("user", "x")
+    client.export(tmp_path / ("n" * longest))
+    client.export(tmp_path / ("é" * ((longest - 4) // 2) + ".zip"))
+    client.backup(tmp_path / ("n" * 226 + ".db"))
+    client.backup(tmp_path / ("b" * longest))
+    with sennit.open(tmp_path / ("n" * 226 + ".db")) as copy:
+        assert len(copy.session("chat").messages) == 1
+
+
+def test_a_tilde_is_the_home_folder(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    client = opened("sqlite")
+    client.session("chat").add_message("user", "x")
+    assert client.export("~/a.zip").path == tmp_path / "home" / "a.zip"
+    assert client.import_("~/a.zip").sessions == 1
+    client.backup(Path("~/b.db"))
+    client.export_training("~/c.jsonl")
+    client.fs.export("~/d")
+    client.fs.import_("~/d")
+    names = {one.name for one in (tmp_path / "home").iterdir()}
+    assert names == {"a.zip", "b.db", "c.jsonl", "d"}
+    assert not (tmp_path / "~").exists()
 
 
 # Hostile archives
@@ -792,11 +922,22 @@ def test_a_manifest_that_is_no_object_is_refused(
     refused(packed(tmp_path / "a.zip", {**forged.sealed(), "manifest.json": data}))
 
 
-def test_an_unknown_version_says_to_update(forged: Forged, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (7, "version 7.*update Sennit"),
+        (0, "version 0, which no Sennit has written"),
+        (None, "version None, which no Sennit has written"),
+        ("2", "version '2', which no Sennit has written"),
+    ],
+)
+def test_only_a_later_version_says_to_update(
+    forged: Forged, tmp_path: Path, version: object, said: str
+) -> None:
     files = forged.sealed()
-    forged.manifest["version"] = 7
+    forged.manifest["version"] = version
     files["manifest.json"] = forged.manifest_bytes()
-    refused(packed(tmp_path / "a.zip", files), "version 7.*update Sennit")
+    refused(packed(tmp_path / "a.zip", files), said)
 
 
 @pytest.mark.parametrize(
@@ -856,7 +997,7 @@ def test_a_real_zip_bomb_is_refused_before_it_is_unpacked(forged: Forged, tmp_pa
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as target:
         target.writestr("manifest.json", files["manifest.json"])
         with target.open(forged.name, "w") as stream:
-            for _ in range(100):
+            for _ in range(160):
                 stream.write(bytes(1 << 20))
     assert path.stat().st_size < 200_000
     refused(path, "trap")

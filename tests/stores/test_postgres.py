@@ -133,9 +133,10 @@ def test_a_lost_acknowledgement_changes_nothing(
     check: conformance.Check, emptied: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sennit.stores.postgres.Database", Forgetful)
-    store = PostgresStore(emptied)
-    check(store)
-    store.close()
+    with PostgresStore(emptied) as store:
+        check(store)
+    with pytest.raises(StoreError, match="closed"):
+        store.find_session(ADA, new_id())
 
 
 def message(text: str) -> MessageRecord:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sennit
 from sennit import ConversationSession, Session
 from sennit.errors import NotFoundError, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
+
+pytest_plugins = ("tests.on_loop",)
 
 
 def length(knot: str) -> int:
@@ -82,3 +87,31 @@ def test_observers_and_policies_come_along() -> None:
     watched.run()
     watched.regenerate().run()
     assert len(ended) == 2
+
+
+def test_async_callers_edit_and_regenerate_without_keeping_the_loop_waiting(
+    tmp_path: Path, on_loop: list[str]
+) -> None:
+    async def work() -> None:
+        async with sennit.open(tmp_path / "chat.db") as client:
+            session = await client.asession("chat")
+            session.services.register(ScriptedModel(["40 cm.", "Forty.", "2 m."], name="sage"))
+            main = await session.acreate_branch("main", resources={"sage"})
+            first = session.conversation(main, model="sage")
+            assert (await first.asteer("How long?")).content.words == "How long?"
+            await first.run_to_stable_result()
+            again = await first.aregenerate()
+            await again.run_to_stable_result()
+            edited = await first.aedit(0, "How high?")
+            await edited.run_to_stable_result()
+            assert [said(one) for one in (first, again, edited)] == [
+                ["How long?", "40 cm."],
+                ["How long?", "Forty."],
+                ["How high?", "2 m."],
+            ]
+            events = await first.ahistory()
+            assert events == await asyncio.to_thread(first.history)
+            assert await first.areplay(events[0].run_id) == events
+
+    asyncio.run(work())
+    assert on_loop == []

@@ -166,6 +166,7 @@ def test_what_waits_can_be_looked_at_from_anywhere(tmp_path: Path) -> None:
         session.services.register(ScriptedModel([]))
         conversation = session.conversation("talk", model="scripted")
         assert [in_short(message) for message in conversation.waiting()] == ["call delete"]
+        assert asyncio.run(conversation.awaiting()) == conversation.waiting()
         asyncio.run(conversation.deny("c1", resume=False))
         assert conversation.waiting() == []
 

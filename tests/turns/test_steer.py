@@ -33,6 +33,22 @@ async def steered_at(talk: Talk, kind: str, options: SessionOptions | None = Non
     return result
 
 
+def test_who_awaits_it_on_the_loop_of_the_run_goes_on_when_it_is_kept() -> None:
+    talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three feet.", chunk=3)
+
+    async def work() -> None:
+        conversation = talk.conversation()
+        async with conversation.events(None, PLAIN) as events:
+            async for event in events:
+                if event.kind == "run":
+                    await conversation.asteer("In feet, please.")
+                    noted = await conversation.ahistory()
+                    assert any(isinstance(one, Steered) for one in noted)
+
+    asyncio.run(work())
+    assert talk.said[-2:] == ["user In feet, please.", "says Three feet."]
+
+
 def test_a_running_loop_takes_it_in_before_it_asks_again() -> None:
     talk = Talk([ToolCall("add", {"a": 1, "b": 2})], "Three feet.", chunk=3)
     assert asyncio.run(steered_at(talk, "run")).success

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.api.home import DEFAULT
 from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
+from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
@@ -25,6 +24,7 @@ from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
+from sennit.stores.paths import local_path
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def checked_embedder(given: Any) -> Embedder | None:
     return given
 
 
-class Client(ClientCore[Session]):
+class Client(ClientCore[Session], Closing, AsyncClosing):
     """One user's sessions in a store; made by `sennit.open`."""
 
     def __init__(
@@ -166,7 +166,7 @@ class Client(ClientCore[Session]):
     def export(
         self,
         path: str | PathLike[str],
-        sessions: Iterable[str | UUID] | None = None,
+        sessions: str | UUID | Iterable[str | UUID] | None = None,
         progress: Progress | None = None,
     ) -> ExportSummary:
         """Write sessions, by default all, to a new archive: a ".zip" file, or else a folder.
@@ -175,8 +175,20 @@ class Client(ClientCore[Session]):
         """
         from sennit.stores.portable import export_sessions
 
-        named = None if sessions is None else [self._identify(one)[0] for one in sessions]
-        return export_sessions(self._store, self._owner, Path(path), named, progress)
+        named = self._ids(sessions)
+        return export_sessions(self._store, self._owner, local_path(path), named, progress)
+
+    def _ids(self, sessions: str | UUID | Iterable[str | UUID] | None) -> list[UUID] | None:
+        """Of one session or several, None for all; raises NotFoundError for one that is not."""
+        if sessions is None:
+            return None
+        if isinstance(sessions, (str, UUID)):
+            sessions = [sessions]
+        if not isinstance(sessions, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"sessions are keys or ids, one or a list of them, got {shown(sessions)}."
+            )
+        return [self.session_info(one).id for one in sessions]
 
     def import_(self, path: str | PathLike[str], progress: Progress | None = None) -> ImportSummary:
         """Take in an archive as sessions of this user; what branches were granted is not taken in.
@@ -186,13 +198,13 @@ class Client(ClientCore[Session]):
         """
         from sennit.stores.portable import import_sessions
 
-        return import_sessions(self._store, self._owner, Path(path), progress)
+        return import_sessions(self._store, self._owner, local_path(path), progress)
 
     def export_training(
         self,
         path: str | PathLike[str],
         options: ExportOptions | None = None,
-        sessions: Iterable[str | UUID] | None = None,
+        sessions: str | UUID | Iterable[str | UUID] | None = None,
         progress: Progress | None = None,
     ) -> Exported:
         """Write sessions, by default all, as training data: ".parquet", or else lines of JSON.
@@ -202,12 +214,10 @@ class Client(ClientCore[Session]):
         from sennit.learning.export import ExportOptions, export
         from sennit.stores.portable import all_sessions
 
-        if sessions is None:
-            wanted = all_sessions(self._store, self._owner)
-        else:
-            wanted = [self.session(one, create=False).id for one in sessions]
+        named = self._ids(sessions)
+        wanted = all_sessions(self._store, self._owner) if named is None else named
         chosen = options or ExportOptions()
-        return export(wanted, self._training_source(), Path(path), chosen, progress)
+        return export(wanted, self._training_source(), local_path(path), chosen, progress)
 
     def training_lines(
         self, session: str | UUID, options: ExportOptions | None = None
@@ -238,7 +248,7 @@ class Client(ClientCore[Session]):
         """
         from sennit.stores.backup import backup
 
-        backup(self._store, Path(path))
+        backup(self._store, local_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
         """What is wrong with the whole store; with `repair`, what can be mended is mended."""
@@ -324,26 +334,3 @@ class Client(ClientCore[Session]):
     afinish_commits = async_twin(finish_commits)
     aundo_commit = async_twin(undo_commit)
     aforget = async_twin(forget)
-    aclose = async_twin(close)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Client:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()

@@ -12,6 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.api.client import Client, checked_embedder
+from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _Owner: TypeAlias = tuple[str | None, str | None, str | None]
 
 
-class Clients:
+class Clients(Closing):
     """One store, and a client for each owner who asks."""
 
     def __init__(

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.api.home import Home
 from sennit.api.late import LateMemory
+from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sennit.turns.conversation import ConversationSession
 
 
-class Session(SessionCore):
+class Session(SessionCore, Closing, AsyncClosing):
     """A conversation with many branches: typed messages, stored once, shared by all of them.
 
     session = Session()
@@ -115,28 +115,6 @@ class Session(SessionCore):
             self._home.close()
 
     aclose = async_twin(close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     @property
     def operations(self) -> OperationRegistry:
@@ -250,8 +228,6 @@ class Session(SessionCore):
         return self.keeper is not None and bool(
             self.archives.number or self.keeper.archived(after=0)
         )
-
-    aremove_messages = async_twin(remove_messages)
 
     def used(
         self,
@@ -370,6 +346,13 @@ class Session(SessionCore):
         from sennit.learning.preferences import preferences
 
         return preferences(self, branches, by=by, min_margin=min_margin)
+
+    alabel = async_twin(label)
+    aunlabel = async_twin(unlabel)
+    alabels = async_twin(labels)
+    ato_examples = async_twin(to_examples)
+    ascore = async_twin(score)
+    ato_preferences = async_twin(to_preferences)
 
     def diff(self, a: BranchRef, b: BranchRef) -> BranchDiff:
         """The common ancestor of two branches and what each has since; raises NotFoundError."""

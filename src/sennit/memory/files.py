@@ -8,13 +8,13 @@ version of it is kept.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from asyncio import to_thread
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from os import PathLike
-from pathlib import Path
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
@@ -28,7 +28,9 @@ from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
+from sennit.stores.paths import local_path
 
+_AT_ONCE = 100  # entries that are read in one go for async callers
 _ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -71,6 +73,13 @@ class FileSystem:
         """All that is below a folder, each folder before what is in it."""
         for one, _ in self._walk(uri):
             yield one
+
+    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[Entry]:
+        """`walk` for async callers."""
+        entries = self.walk(uri)
+        while some := await to_thread(list, islice(entries, _AT_ONCE)):
+            for one in some:
+                yield one
 
     def _walk(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
         """The same, with what each file says."""
@@ -204,7 +213,7 @@ class FileSystem:
         Kept Markdown begins with a front matter that tells what it rests on. `progress` is told the
         number so far. Raises ExistsError if the path is taken.
         """
-        return export_folder(Path(path), uri, self._walk(uri), self._memories.get, progress)
+        return export_folder(local_path(path), uri, self._walk(uri), self._memories.get, progress)
 
     def import_(self, path: str | PathLike[str], uri: str = SCHEME) -> FolderImport:
         """Take in a folder from the disk, below an address; what was edited is a new version.
@@ -212,7 +221,7 @@ class FileSystem:
         Doing it again changes nothing. Raises ArchiveError for links, strange files and names that
         are no addresses; nothing is imported then.
         """
-        return import_folder(self._stored, Path(path), uri)
+        return import_folder(self._stored, local_path(path), uri)
 
     aexport = async_twin(export)
     aimport_ = async_twin(import_)
@@ -228,6 +237,7 @@ class FileSystem:
     amv = async_twin(mv)
     aglob = async_twin(glob)
     agrep = async_twin(grep)
+    aexists = async_twin(exists)
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:

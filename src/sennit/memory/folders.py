@@ -105,7 +105,7 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
     What was edited becomes a new version, with the old ones kept.
     """
     skipped, read = 0, dict[Uri, _Found]()
-    for file, names in _files(path):
+    for file, names in _readable_files(path):
         place = _place(uri, names, file)
         if place.scope == "session":
             skipped += 1
@@ -122,6 +122,15 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
         return FolderImport(new, len(puts) - new, len(found) - len(puts), skipped)
 
     return again(imported, "the same files")
+
+
+def _readable_files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    try:
+        yield from _files(path)
+    except OSError as error:
+        raise ArchiveError(
+            f"{str(path)!r} cannot be read ({error}); look at its rights, or name another folder."
+        ) from error
 
 
 def _files(path: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

@@ -18,6 +18,7 @@ from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
+from sennit.sessions.twins import async_twin
 from sennit.stores.files import FileRecord, VersionRecord, in_order
 
 
@@ -101,6 +102,12 @@ class Memories:
     def evidence(self, memories: Iterable[Remembered]) -> dict[Source, Said]:
         """What was said in the messages that memories came from, as far as it is still kept."""
         return said_in(self._realm, (one for memory in memories for one in memory.evidence))
+
+    aall = async_twin(all)
+    aget = async_twin(get)
+    ahistory = async_twin(history)
+    aat = async_twin(at)
+    aevidence = async_twin(evidence)
 
     def _file(self, uri: str) -> FileRecord:
         place = Uri.parse(uri.partition("#")[0])  # what follows names a fact of the profile

@@ -48,6 +48,7 @@ from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
+from sennit.sessions.twins import async_twin
 from sennit.stores.commits import AddUses
 
 _log = logging.getLogger(__name__)
@@ -258,6 +259,9 @@ class Memory(Memories):
         """One commit, with what it decided; raises NotFoundError."""
         session, record = self._finishing.found(commit_id(task_id))
         return committed(session, record)
+
+    acommits = async_twin(commits)
+    acommitted = async_twin(committed)
 
     def undo(self, task_id: str | UUID) -> Undone:
         """Take back what a commit has written; see `Client.undo_commit`."""

@@ -21,15 +21,15 @@ _T = TypeVar("_T")
 _encoder = msgspec.json.Encoder()
 
 
-def dumps(value: Any) -> bytes:
-    """Compact JSON for a plain value; raises CodecError if it does not fit."""
+def dumps(value: Any, most: int = MAX_BYTES) -> bytes:
+    """Compact JSON for a plain value; raises CodecError if it does not fit into `most` bytes."""
     try:
         data = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise CodecError(f"This cannot be written as JSON: {error}.") from error
-    if len(data) > MAX_BYTES:
+    if len(data) > most:
         raise CodecError(
-            f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,}); split it."
+            f"{len(data):,} bytes of JSON is more than one record holds ({most:,}); split it."
         )
     return data
 
@@ -45,15 +45,15 @@ def loads(data: bytes | str) -> Any:
     return _plain(data)
 
 
-def reader(form: type[_T]) -> Callable[[bytes], _T]:
+def reader(form: type[_T], most: int = MAX_BYTES) -> Callable[[bytes], _T]:
     """What reads JSON bytes of one form, a struct of msgspec; raises CodecError as `loads` does."""
     decode = msgspec.json.Decoder(form).decode
 
     def read(data: bytes) -> _T:
         try:
-            if len(data) > MAX_BYTES:
+            if len(data) > most:
                 raise CodecError(
-                    f"{len(data):,} bytes of JSON is more than one record holds ({MAX_BYTES:,})."
+                    f"{len(data):,} bytes of JSON is more than one record holds ({most:,})."
                 )
             return decode(data)
         except RecursionError as error:

@@ -52,7 +52,7 @@ async def decide(call: Call) -> Decided:
         await conversation.approve(call_id, resume=False)
     else:
         await conversation.deny(call_id, given.message, resume=False)
-    left = await to_thread(waiting, branch)
+    left = await conversation.awaiting()
     run = None if left else await go_on(call, plan, conversation)
     return Decided(waiting=len(left), run=run)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable
 from uuid import UUID
 
 from sennit.api.session import Session
@@ -11,7 +10,6 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
-from sennit.sessions.branch import Branch
 
 PATH = "/api/sessions/{session}/branches"
 ONE = PATH + "/{branch}"
@@ -61,22 +59,18 @@ async def create_branch(call: Call) -> BranchShape:
     system = None
     if given.system is not None:
         system = Message(SystemContent(system_message=given.system))
-    return await _made(lambda: session.create_branch(given.name, system=system))
+    made = await session.acreate_branch(given.name, system=system)
+    return await to_thread(branch_shape, made)
 
 
 async def fork(call: Call) -> BranchShape:
     """A fork with the same grants and system message."""
     given: ForkAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await _made(
-        lambda: branch.fork(
-            at=given.at, name=given.name, capabilities=True, resources=True, system=True
-        )
+    made = await branch.afork(
+        at=given.at, name=given.name, capabilities=True, resources=True, system=True
     )
-
-
-async def _made(make: Callable[[], Branch]) -> BranchShape:
-    return await to_thread(lambda: branch_shape(make()))
+    return await to_thread(branch_shape, made)
 
 
 async def get_branch(call: Call) -> BranchShape:

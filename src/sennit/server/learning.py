@@ -75,7 +75,7 @@ async def label(call: Call) -> LabelShape:
     session, uid = await _message(call)
     score = None if ask.score is UNSET else ask.score
     thumb = None if ask.thumb is UNSET else ask.thumb
-    made = await to_thread(lambda: session.label(uid, score, thumb=thumb, by=ask.by))
+    made = await session.alabel(uid, score, thumb=thumb, by=ask.by)
     return _shape(made)
 
 
@@ -89,7 +89,7 @@ async def list_labels(call: Call) -> LabelList:
     """The judgements of a session's messages."""
     query: LabelsQuery = call.query
     session = await call.caller.session(call.path["session"])
-    found = await to_thread(lambda: session.labels(by=query.by))
+    found = await session.alabels(by=query.by)
     return LabelList(labels=[_shape(one) for one in found])
 
 
@@ -97,7 +97,7 @@ async def unlabel(call: Call) -> None:
     """Take a judgement back."""
     query: LabelQuery = call.query
     session, uid = await _message(call)
-    await to_thread(lambda: session.unlabel(uid, by=query.by))
+    await session.aunlabel(uid, by=query.by)
 
 
 async def _message(call: Call) -> tuple[Session, UUID]:

@@ -262,7 +262,7 @@ async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, An
     session = await reach.client.asession(asked.session, create=False)
     branch = _branch(session, asked.branch)
     # Whoever started this server named the model; nothing that was said has a part in it.
-    await to_thread(branch.grant, resources={reach.model.name})
+    await branch.agrant(resources={reach.model.name})
     conversation = session.conversation(
         branch, model=reach.model, contexts=[MemoryContext(session.memory)]
     )

@@ -14,7 +14,6 @@ from asyncio import (
     create_task,
     current_task,
     get_running_loop,
-    to_thread,
 )
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -153,7 +152,7 @@ async def _granted(place: Place, wanted: Wanted) -> None:
     """Grant the branch what its owner asks for just now; one that was made here has it already."""
     names = {wanted.model, *(tool.name for tool in wanted.tools)}
     if not all(map(place.branch.may_use, names)):
-        await to_thread(place.branch.grant, resources=names)
+        await place.branch.agrant(resources=names)
 
 
 def _note(place: Place, result: Return) -> None:

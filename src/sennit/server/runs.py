@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -153,7 +153,7 @@ class Plan:
         """The conversation on a branch, which is granted what it needs."""
         names = {self.model, *(tool.name for tool in self.tools)}
         if not all(map(branch.may_use, names)):
-            await to_thread(branch.grant, resources=names)
+            await branch.agrant(resources=names)
         request = Request.of(
             branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
         )
@@ -244,8 +244,8 @@ async def edit(call: Call) -> Forked:
     ask: EditAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
 
-    def fork() -> Branch:
-        return branch.edit(ask.message, ask.text, name=ask.name)
+    async def fork() -> Branch:
+        return await branch.aedit(ask.message, ask.text, name=ask.name)
 
     return await _forked(call, branch, ask.run, fork)
 
@@ -255,23 +255,23 @@ async def regenerate(call: Call) -> Forked:
     ask: RegenerateAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
 
-    def fork() -> Branch:
-        old = last_answer(branch.messages) if ask.message is None else ask.message
-        return branch.regenerate(old, name=ask.name)
+    async def fork() -> Branch:
+        old = last_answer(branch) if ask.message is None else ask.message
+        return await branch.aregenerate(old, name=ask.name)
 
     return await _forked(call, branch, ask.run, fork)
 
 
 async def _forked(
-    call: Call, branch: Branch, ask: RunAsk | None, make: Callable[[], Branch]
+    call: Call, branch: Branch, ask: RunAsk | None, make: Callable[[], Awaitable[Branch]]
 ) -> Forked:
     """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
     if ask is None:
-        fork, run = await to_thread(make), None
+        fork, run = await make(), None
     else:
         call.caller.require("run")
         plan, say = _plan(call, ask), _said(branch, ask)
-        fork = await to_thread(make)
+        fork = await make()
         run = await _start(call, fork, plan, say)
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
@@ -324,7 +324,7 @@ async def steer(call: Call) -> Steered:
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
     # The run may end just now; what it does not take in is said to nobody yet.
-    if running and (taken := await to_thread(running.steer_run, ask.text)):
+    if running and (taken := await running.asteer_run(ask.text)):
         return Steered(message=message_shape(taken), running=True)
     group = await branch.session.aadd_message("user", ask.text, branches=branch)
     message = group.messages[0]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from sennit.closing import AsyncClosing
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.models import ModelSchema
 from sennit.services.connection import connection
@@ -36,7 +37,7 @@ BREAKER = Breaker()
 TIMEOUT = Timeout()
 
 
-class iModel:
+class iModel(AsyncClosing):
     """A language model under a name.
 
     Args:

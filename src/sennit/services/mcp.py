@@ -102,11 +102,11 @@ class MCPServer:
         try:
             await self._alive()
         except BaseException:
-            await self.close()
+            await self.aclose()
             raise
         return self
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """Take its tools out of the registries and end the connection, and the program with it."""
         self._closed = True
         for registry in self._registries:
@@ -118,6 +118,10 @@ class MCPServer:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
+
+    async def close(self) -> None:
+        """`aclose`, by a shorter name."""
+        await self.aclose()
 
     def register(self, registry: ServiceRegistry) -> tuple[Tool, ...]:
         """Register its tools, all or none, and keep them up to date until it is closed.
@@ -206,7 +210,7 @@ class MCPServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.close()
+        await self.aclose()
 
     def __repr__(self) -> str:
         return f"MCPServer({self.name!r}, {len(self._tools)} tools)"

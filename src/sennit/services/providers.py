@@ -22,6 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
+from sennit.closing import AsyncClosing
 from sennit.errors import (
     MissingExtraError,
     ModelError,
@@ -179,7 +180,7 @@ async def _closing(wire: Wire) -> AsyncGenerator[None]:
         await wire.client.aclose()
 
 
-class ProviderModel:
+class ProviderModel(AsyncClosing):
     """A Model at a provider; made by `connect`.
 
     May be used from any number of tasks, threads and event loops (asyncio).

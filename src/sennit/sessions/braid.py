@@ -292,16 +292,17 @@ class Braid(Kept):
         name: str | None,
         grants: Grants,
         system: Message | UUID | None,
+        said: Sequence[Message] = (),
     ) -> Branch:
         """`fork_history` for async callers."""
         while True:
             with self.lock:
                 origin = self.origin_of(source, length)
                 chosen = self._free_name(name, _fork_stem(source))
-                tail = source._tail.on_top(length, [])
+                tail = source._tail.on_top(length, [message.id for message in said])
             try:
                 return await self._anew_branch(
-                    chosen, tail, system, grants, {"forked_from": origin}
+                    chosen, tail, system, grants, {"forked_from": origin}, said
                 )
             except ExistsError:
                 if name is not None or chosen not in self._named:

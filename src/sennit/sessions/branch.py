@@ -8,18 +8,16 @@ Every change goes through its session: lock, integrity check, then memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, cast, overload
 from uuid import UUID
 
-from sennit import clock
 from sennit.containers.element import Element, Ref, key_of, uid_of
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
-from sennit.messages.content import MessageContent, MessageRole, SystemContent
+from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.access import (
     Capabilities,
@@ -29,27 +27,16 @@ from sennit.sessions.access import (
     resource_names,
 )
 from sennit.sessions.current import Current
+from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswered
 from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
+from sennit.sessions.twins import async_twin
 from sennit.stores.records import BranchRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
 
 _T = TypeVar("_T", bound=Element)
-
-
-@dataclass(frozen=True, slots=True)
-class ForkPoint:
-    """Where a branch left another."""
-
-    branch_id: UUID
-    branch_name: str
-    """What the branch it left is called; if that is gone, what it was called then."""
-    created_at: datetime
-    """When the branch it left was created."""
-    message_count: int
-    """How many of its messages come before the fork, its system message included."""
 
 
 _FEW = 8  # up to so many ids it is cheaper to look for each than to read the whole branch
@@ -172,6 +159,9 @@ class Branch(Progression):
             self._still_there()
             self._regrant(self._grants.minus(less))
 
+    agrant = async_twin(grant)
+    arevoke = async_twin(revoke)
+
     def _regrant(self, grants: Grants) -> None:
         if grants != self._grants:  # a program grants the same at every start: not worth a write
             self._become(grants=grants)
@@ -189,17 +179,7 @@ class Branch(Progression):
     @property
     def forked_from(self) -> ForkPoint | None:
         """Where this branch left another, if it is a fork."""
-        origin = self.metadata.get("forked_from")
-        if origin is None:
-            return None
-        uid = UUID(origin["branch_id"])
-        left = self._session.get_branch(uid, None)
-        return ForkPoint(
-            branch_id=uid,
-            branch_name=origin["branch_name"] if left is None else left.name,
-            created_at=clock.from_iso(origin["created_at"]),
-            message_count=origin["message_count"],
-        )
+        return fork_point(self)
 
     def lineage(self) -> tuple[ForkPoint, ...]:
         """Where this branch was forked from, and that one, and so on; the nearest first."""
@@ -213,6 +193,10 @@ class Branch(Progression):
     def rename(self, name: str) -> None:
         """`session.rename_branch` of this branch."""
         self._session.rename_branch(self, name)
+
+    async def arename(self, name: str) -> None:
+        """`rename` for async callers."""
+        await self._session.arename_branch(self, name)
 
     def fork(
         self,
@@ -228,6 +212,20 @@ class Branch(Progression):
             self, at=at, name=name, capabilities=capabilities, resources=resources, system=system
         )
 
+    async def afork(
+        self,
+        *,
+        at: Ref | int | None = None,
+        name: str | None = None,
+        capabilities: Capabilities | Literal[True] | None = None,
+        resources: Resources | Literal[True] | None = None,
+        system: Message | UUID | Literal[True] | None = None,
+    ) -> Branch:
+        """`fork` for async callers."""
+        return await self._session.afork(
+            self, at=at, name=name, capabilities=capabilities, resources=resources, system=system
+        )
+
     def edit(
         self,
         message: Ref | int,
@@ -240,42 +238,40 @@ class Branch(Progression):
         Text alone replaces the words and keeps the rest of the content. The fork keeps the system
         message and the grants; an edited system message keeps the history too.
         """
-        from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
-
         with self._session.lock:
-            old = self._held(message)
-            new = Message(
-                old.content.with_text(content) if isinstance(content, str) else content,
-                sender=old.sender,
-                recipient=old.recipient,
-                metadata={**regrouped(old.metadata), "edited_from": str(old.id)},
-            )
-            if isinstance(new.content, SystemContent) != isinstance(old.content, SystemContent):
-                raise ValidationError(
-                    f"A {old.content.kind} cannot become a {new.content.kind}; a system message "
-                    f"is set with session.set_branch_system()."
-                )
-            if old.id == self._system:
-                return self._session.fork(
-                    self, name=name, capabilities=True, resources=True, system=new
-                )
-            return self._fork_before(old, name, new)
+            return self._forked(edited(self, self._held(message), content), name)
+
+    async def aedit(
+        self,
+        message: Ref | int,
+        content: MessageContent | Mapping[str, Any] | str,
+        *,
+        name: str | None = None,
+    ) -> Branch:
+        """`edit` for async callers."""
+        with self._session.lock:
+            start = edited(self, self._held(message), content)
+        return await self._aforked(start, name)
 
     def regenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
         """A fork that ends before an assistant's `message`, ready for another one."""
         with self._session.lock:
-            old = self._held(message)
-            if old.role is not MessageRole.ASSISTANT:
-                raise ValidationError(
-                    f"Only what the assistant said can be regenerated, and message {old.id} is the "
-                    f"{old.role.value}'s; use edit() for that."
-                )
-            return self._fork_before(old, name)
+            return self._forked(unanswered(self, self._held(message)), name)
 
-    def _fork_before(self, message: Message, name: str | None, *said: Message) -> Branch:
-        position = self.index(message.id) - (self._system is not None)
+    async def aregenerate(self, message: Ref | int, *, name: str | None = None) -> Branch:
+        """`regenerate` for async callers."""
+        with self._session.lock:
+            start = unanswered(self, self._held(message))
+        return await self._aforked(start, name)
+
+    def _forked(self, start: Start, name: str | None) -> Branch:
         return self._session.fork_history(
-            self, position, name=name, grants=self._grants, system=self._system, said=said
+            self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
+        )
+
+    async def _aforked(self, start: Start, name: str | None) -> Branch:
+        return await self._session.afork_history(
+            self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
         )
 
     def _still_there(self) -> None:
@@ -350,6 +346,10 @@ class Branch(Progression):
         Raises NotFoundError if the session has no such message, ExistsError if the branch has it.
         """
         self.extend([uid_of(ref)])
+
+    aappend = async_twin(append)
+    aextend = async_twin(Progression.extend)
+    aremove = async_twin(Progression.remove)
 
     def reverse(self) -> None:
         """Turn the order round; the system message stays first."""

@@ -237,6 +237,7 @@ class ClientCore(Generic[_S]):
 
     asession = async_twin(session)
     asessions = async_twin(sessions)
+    asession_info = async_twin(session_info)
     adelete_session = async_twin(delete_session)
     asearch_messages = async_twin(search_messages)
     aclose = async_twin(close)

@@ -359,10 +359,11 @@ class Kept(Element):
         system: Message | UUID | None,
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
+        said: Sequence[Message] = (),
     ) -> Branch:
         """The same for async callers: many at once share one wait for the disk."""
         with self.lock:
-            branch, new = self._drafted(name, tail, system, grants, metadata, None, ())
+            branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
         if self._keeper is None:
             with self.lock:
                 self._whole._refuse_taken(name)
@@ -382,7 +383,10 @@ class Kept(Element):
             raise
         with self.lock:
             known = self._branches.by_key(branch.id.int)
-        return branch if known is None else known  # an empty branch is falsy, like a list
+            found = branch if known is None else known  # an empty branch is falsy, like a list
+        if said:
+            self._was_kept(said, [found])
+        return found
 
     def _drafted(
         self,

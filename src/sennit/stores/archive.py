@@ -37,6 +37,8 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _FOLDER = "sessions"
 _CHUNK = 1 << 20
+MAX_LINE = MAX_BYTES + (1 << 20)
+"""Of a line, in bytes: the largest record that can be stored, and what a line says besides."""
 _UNREADABLE = (
     OSError,
     EOFError,
@@ -59,7 +61,7 @@ class Limits:
     total_bytes: int = 1 << 36
     ratio: int = 200
     """How many times its size a zip may unpack to ..."""
-    ratio_from: int = 64 << 20
+    ratio_from: int = 2 * MAX_BYTES
     """... when it unpacks to more than this."""
     listing_bytes: int = 32 << 20
     """The list of names at the end of a zip."""
@@ -128,7 +130,8 @@ class ArchiveWriter:
                 digest.update(line)
                 size, count = size + len(line), count + 1
                 if size > LIMITS.file_bytes or count > LIMITS.lines:
-                    raise ArchiveError(f"Session {session.id} is too large for an archive.")
+                    named = shown(session.key or str(session.id))
+                    raise ArchiveError(f"Session {named} is too large for an archive.")
         self._files.append(ArchivedFile(name, digest.hexdigest(), size, count))
         self._sessions.append(session)
 
@@ -154,6 +157,12 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
             return
         with zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as packed:
             yield ArchiveWriter(_ZipSink(packed))
+            total = sum(one.file_size for one in packed.infolist())
+        if _is_trap(total, part.stat().st_size):
+            raise ArchiveError(
+                f"The sessions pack so well that {str(path)!r} would be taken for a trap when it "
+                f"is read; export them to a folder, whose name does not end with '.zip'."
+            )
 
 
 class _Sink(Protocol):
@@ -222,13 +231,15 @@ class Archive:
 
 def _next_line(stream: IO[bytes], name: str) -> bytes:
     with _readable(name):
-        return stream.readline(MAX_BYTES + 1)
+        return stream.readline(MAX_LINE + 1)
 
 
 @contextmanager
 def reading(path: Path) -> Generator[Archive]:
     """The archive at `path`, checked; raises ArchiveError."""
-    if path.is_dir():
+    with _readable(path):
+        is_folder = path.is_dir()
+    if is_folder:
         with _readable(path):
             archive = Archive(_FolderSource(path))
         yield archive
@@ -242,7 +253,9 @@ def reading(path: Path) -> Generator[Archive]:
 def _unzipped(path: Path) -> zipfile.ZipFile:
     with _readable(path):
         if not path.is_file():
-            raise ArchiveError(f"There is no archive at {str(path)!r}.")
+            raise ArchiveError(
+                f"There is no archive at {str(path)!r}; name the file or folder an export wrote."
+            )
         _refuse_long_listing(path)
         return zipfile.ZipFile(path)
 
@@ -255,7 +268,10 @@ def _readable(name: str | Path) -> Generator[None]:
     except SennitError:
         raise
     except _UNREADABLE as error:
-        raise ArchiveError(f"{str(name)!r} could not be read as an archive ({error}).") from error
+        raise ArchiveError(
+            f"{str(name)!r} could not be read as an archive ({error}); name the file or folder "
+            f"that an export wrote, or export again."
+        ) from error
 
 
 class _Source(Protocol):
@@ -347,10 +363,15 @@ def _refuse_oversize(source: _Source) -> None:
     total = sum(source.sizes.values())
     if total > LIMITS.total_bytes:
         raise ArchiveError(f"The archive is too large: {total:,} bytes.")
-    if total > LIMITS.ratio_from and total > source.packed * LIMITS.ratio:
+    if _is_trap(total, source.packed):
         raise ArchiveError(
             f"{source.packed:,} bytes that unpack to {total:,} are a trap, not an archive."
         )
+
+
+def _is_trap(total: int, packed: int) -> bool:
+    """Whether so few bytes that unpack to so many are more likely made to harm than to keep."""
+    return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
 
 
 def _manifest(source: _Source) -> Manifest:
@@ -372,10 +393,15 @@ def _refuse_other_format(found: Any) -> None:
     said = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     if said.get("format") != FORMAT:
         raise ArchiveError(f"Its {_MANIFEST} does not say it is a {FORMAT!r}.")
-    if said.get("version") != VERSION:
+    version = said.get("version")
+    if isinstance(version, int) and version > VERSION:
         raise ArchiveError(
-            f"The archive has version {shown(said.get('version'))}, this Sennit reads {VERSION}; "
-            f"update Sennit."
+            f"The archive has version {shown(version)}, this Sennit reads {VERSION}; update Sennit."
+        )
+    if version != VERSION:
+        raise ArchiveError(
+            f"Its {_MANIFEST} says version {shown(version)}, which no Sennit has written; it is "
+            f"damaged or none of Sennit's: export it again."
         )
 
 

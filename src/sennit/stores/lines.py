@@ -21,13 +21,13 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import ArchiveError, SennitError, ValidationError, shown
-from sennit.messages.codec import dumps, loads
+from sennit.errors import ArchiveError, CodecError, SennitError, ValidationError, shown
+from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, party
 from sennit.messages.plain import plain_dict, text
 from sennit.stores import commit_lines
-from sennit.stores.archive import Count, Moment
+from sennit.stores.archive import MAX_LINE, Count, Moment
 from sennit.stores.commit_lines import CommitLine, CommitReader, UseLine
 from sennit.stores.commits import CommitsRecord
 from sennit.stores.keys import session_id
@@ -90,6 +90,9 @@ _Line: TypeAlias = (
 _ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, CommitLine, UseLine, _LabelLine)
 
 
+_parsed = reader(object, MAX_LINE)
+
+
 class Read(NamedTuple):
     """A session as it was read, with what was noted of it."""
 
@@ -101,21 +104,38 @@ class Read(NamedTuple):
 def written(
     snapshot: Snapshot, commits: CommitsRecord, labels: Iterable[LabelRecord] = ()
 ) -> Iterator[bytes]:
-    """The lines of a session; the segments must stand after their bases."""
+    """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
+    session = snapshot.session.key or str(snapshot.session.id)
+    for line in _told(snapshot, commits, labels):
+        try:
+            yield dumps(line, MAX_LINE - 1) + b"\n"
+        except CodecError as error:
+            raise ArchiveError(
+                f"{_named(line)} of session {shown(session)} does not fit into an archive. {error}"
+            ) from error
+
+
+def _named(line: _Line) -> str:
+    kind = str(line.__struct_config__.tag)
+    return f"{kind.capitalize()} {getattr(line, 'id', '')}".rstrip()
+
+
+def _told(
+    snapshot: Snapshot, commits: CommitsRecord, labels: Iterable[LabelRecord]
+) -> Iterator[_Line]:
     one = snapshot.session
-    yield _line(_SessionLine(one.id, one.key, one.user, one.created, one.metadata))
+    yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
     for message in snapshot.messages:
-        yield _line(_MessageLine(message.id, message.created, loads(message.body)))
+        yield _MessageLine(message.id, message.created, loads(message.body))
     for segment in snapshot.segments:
         entries = list(segment.entries)
-        yield _line(_SegmentLine(segment.id, segment.base, segment.offset, entries))
+        yield _SegmentLine(segment.id, segment.base, segment.offset, entries)
     for branch in snapshot.branches:
-        yield _line(_branch_line(branch))
-    for line in commit_lines.written(commits):
-        yield _line(line)
+        yield _branch_line(branch)
+    yield from commit_lines.written(commits)
     for label in labels:
         if label.score is not None:
-            yield _line(_LabelLine(label.message, label.judge, label.score, label.created))
+            yield _LabelLine(label.message, label.judge, label.score, label.created)
 
 
 def _branch_line(branch: BranchRecord) -> _BranchLine:
@@ -131,21 +151,17 @@ def _branch_line(branch: BranchRecord) -> _BranchLine:
     )
 
 
-def _line(line: _Line) -> bytes:
-    return dumps(line) + b"\n"
-
-
 def read(lines: Iterable[bytes], owner: Owner) -> Read:
     """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
-    reader = _Reader(owner)
+    taking = _Reader(owner)
     number = 0
     for number, line in enumerate(lines, 1):
         try:
-            reader.take(msgspec.convert(loads(line), _Line))
+            taking.take(msgspec.convert(_parsed(line), _Line))
         except (SennitError, msgspec.ValidationError) as error:
             raise ArchiveError(f"Line {number} of a session is not sound: {error}") from error
     try:
-        return reader.finished()
+        return taking.finished()
     except ValidationError as error:
         raise ArchiveError(f"A session of {number} lines is not sound: {error}") from error
 

@@ -13,6 +13,7 @@ from threading import RLock
 from typing import TypeVar
 from uuid import UUID
 
+from sennit.closing import Closing
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
 from sennit.stores import words
@@ -61,7 +62,7 @@ from sennit.stores.vectors import Embedded, Unembedded, unit
 _T = TypeVar("_T")
 
 
-class MemoryStore:
+class MemoryStore(Closing):
     """A Store that keeps everything in this process and forgets it with the process."""
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from sennit import clock
+from sennit.closing import Closing
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases, words
 from sennit.stores.base import AFTER_ALL, no_session, of_one_piece, session_taken
@@ -72,7 +73,7 @@ class _UnusualError(Exception):
     """A group holds a write that needs a closer look."""
 
 
-class PostgresStore(PostgresMemory):
+class PostgresStore(PostgresMemory, Closing):
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sennit.errors import ExistsError, StoreError
 from sennit.ids import new_id
+
+_KEPT = 40  # characters of a name
 
 
 @contextmanager
@@ -23,9 +25,10 @@ def whole(path: Path) -> Generator[Path]:
 
     Raises ExistsError if something is there already, StoreError if the disk refuses.
     """
-    _refuse_existing(path)
-    part = path.with_name(f".{path.name}.{new_id().hex}.part")
+    # Cut, so that it fits where the name itself does, with room for what SQLite puts beside it.
+    part = path.parent / f".{path.name[:_KEPT]}.{new_id().hex}.part"
     try:
+        _refuse_existing(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         yield part
         _bring_to_disk(part)
@@ -33,13 +36,17 @@ def whole(path: Path) -> Generator[Path]:
         part.rename(path)
         _sync(path.parent)
     except OSError as error:
-        raise StoreError(f"{str(path)!r} could not be written ({error}).") from error
+        raise StoreError(
+            f"{str(path)!r} could not be written ({error}); look at the disk and its rights, or "
+            f"choose another path."
+        ) from error
     finally:
         _remove(part)
 
 
 def _refuse_existing(path: Path) -> None:
-    if os.path.lexists(path):
+    with suppress(FileNotFoundError):
+        path.lstat()
         raise ExistsError(f"{str(path)!r} is there already; choose another name or remove it.")
 
 
@@ -63,7 +70,9 @@ def _sync(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    """Remove what was not finished; what a disk will not let go hides no error before it."""
+    if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()

@@ -22,6 +22,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
+from sennit.sessions.twins import async_twin
 from sennit.turns.aim import Aim, Check
 from sennit.turns.approval import decide
 from sennit.turns.aside import perform
@@ -33,7 +34,7 @@ from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.outcome import put
-from sennit.turns.pending import pending_call, waiting
+from sennit.turns.pending import latest, pending_call, waiting
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, replay, shown_after, unfinished
 from sennit.turns.request import Request
@@ -206,11 +207,20 @@ class ConversationSession:
         message = self._instruction(text)
         return message if self._driver.steer(message) else None
 
+    asteer = async_twin(steer)
+    asteer_run = async_twin(steer_run)
+
     def edit(
         self, message: Ref | int, content: Any, *, name: str | None = None
     ) -> ConversationSession:
         """A conversation on a fork in which `message` says `content` instead; see Branch.edit."""
         return self._on(self._request.branch.edit(message, content, name=name))
+
+    async def aedit(
+        self, message: Ref | int, content: Any, *, name: str | None = None
+    ) -> ConversationSession:
+        """`edit` for async callers."""
+        return self._on(await self._request.branch.aedit(message, content, name=name))
 
     def regenerate(
         self, message: Ref | int | None = None, *, name: str | None = None
@@ -220,9 +230,18 @@ class ConversationSession:
         Run it to have another. Raises NotFoundError if there is none, ValidationError for a message
         that is not the model's.
         """
-        branch = self._request.branch
-        old = last_answer(branch.messages) if message is None else message
-        return self._on(branch.regenerate(old, name=name))
+        old = self._answer(message)
+        return self._on(self._request.branch.regenerate(old, name=name))
+
+    async def aregenerate(
+        self, message: Ref | int | None = None, *, name: str | None = None
+    ) -> ConversationSession:
+        """`regenerate` for async callers."""
+        old = self._answer(message)
+        return self._on(await self._request.branch.aregenerate(old, name=name))
+
+    def _answer(self, message: Ref | int | None) -> Ref | int:
+        return last_answer(self._request.branch) if message is None else message
 
     def _on(self, branch: Branch) -> ConversationSession:
         """The same conversation on another branch, which has the same grants."""
@@ -322,6 +341,8 @@ class ConversationSession:
         """The tool calls that wait for a person: those of a suspended run that nobody decided."""
         return waiting(self._request.branch)
 
+    awaiting = async_twin(waiting)
+
     async def approve(self, call_id: str, *, resume: bool = True) -> Return | None:
         """Allow a tool call that waits; the run goes on as soon as nothing waits any more."""
         return await self._decide(call_id, True, "", resume)
@@ -344,6 +365,9 @@ class ConversationSession:
     def replay(self, run_id: UUID) -> list[AnyEvent]:
         """The events of a run again, without its model; raises NotFoundError."""
         return replay(BranchRuns(self._request.branch), run_id)
+
+    ahistory = async_twin(history)
+    areplay = async_twin(replay)
 
 
 async def _left(runs: BranchRuns) -> Unfinished | None:
@@ -369,10 +393,10 @@ def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
     return warn
 
 
-def last_answer(messages: Sequence[Message]) -> Message:
+def last_answer(branch: Branch) -> Message:
     """Where what answers the last instruction begins; raises NotFoundError."""
     found: Message | None = None
-    for message in reversed(messages):
+    for message in latest(branch):
         if message.role is MessageRole.USER and found is not None:
             break
         if message.role is MessageRole.ASSISTANT:

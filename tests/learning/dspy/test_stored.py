@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from sennit.learning.dspy import Session, SessionState, with_memory
 from sennit.testing import faults
 from tests.torture.ground import opened
 
-pytest_plugins = ("tests.durable",)
+pytest_plugins = ("tests.durable", "tests.on_loop")
 
 
 class Echo(dspy.Module):
@@ -333,3 +334,107 @@ def test_a_call_with_an_explicit_history_leaves_the_nodes_alone() -> None:
         session(question="aside", history=HISTORY)
         assert [t.inputs["question"] for t in session.state.nodes.of("gen").log.turns] == ["q0"]
     assert "h" in str(lm.history[-1]["messages"][1]["content"])
+
+
+class Thinker(dspy.Module):
+    """Asks a model, awaited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gen = dspy.Predict("question -> answer")
+
+    async def aforward(self, question: str) -> Any:
+        return await self.gen.acall(question=question)
+
+
+@pytest.mark.parametrize("policy", ["use_if_provided", "replace_session"])
+@pytest.mark.parametrize("lifetime", [None, "persistent", "episodic"])
+def test_an_awaited_call_does_not_keep_the_loop_waiting_for_the_store(
+    tmp_path: Path, on_loop: list[str], lifetime: Any, policy: Any
+) -> None:
+    places: list[int] = []
+    options: dict[str, Any] = {"key": "bot", "lock": "async", "history_policy": policy}
+    options["on_turn"] = lambda session, turn: places.append(threading.get_ident())
+
+    async def work(session: Session) -> None:
+        await session.acall(question="a")
+        await asyncio.gather(session.acall(question="b"), session.acall(question="c"))
+        await session.acall(question="d", history=dspy.History(messages=[]))
+
+    with (
+        opened(str(tmp_path / "sennit.db")) as client,
+        dspy.context(lm=DummyLM([{"answer": f"{n}"} for n in range(9)])),
+    ):
+        if lifetime is None:
+            session = Session(Thinker(), store=client, **options)
+        else:
+            folding = lambda known, turns, node: f"{known}|{len(turns)}"  # noqa: E731
+            plan = {"lifetime": lifetime, "consolidator": folding}
+            session = with_memory(Thinker(), **plan, store=client, **options)
+        asyncio.run(work(session))
+        assert asked(session) == (["d"] if policy == "replace_session" else ["a", "b", "c", "d"])
+        again = Session(Echo(), store=client, key="bot")
+        assert (asked(again), heard(again)) == (asked(session), heard(session))
+    assert on_loop == []
+    assert places == [threading.get_ident()] * 4  # where the loop ran, as for any callback
+
+
+def test_a_call_that_is_cancelled_while_its_turn_is_kept_is_kept_in_all_places(
+    tmp_path: Path,
+) -> None:
+    entered, release, told = threading.Event(), threading.Event(), list[str]()
+
+    def fold(known: str, turns: Any, node: str) -> str:
+        entered.set()
+        assert release.wait(10)
+        return "folded"
+
+    async def work(session: Session) -> None:
+        call = asyncio.create_task(session.acall(question="a"))
+        assert await asyncio.to_thread(entered.wait, 10)
+        call.cancel()
+        release.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    with (
+        opened(str(tmp_path / "sennit.db")) as client,
+        dspy.context(lm=DummyLM([{"answer": "1"}])),
+    ):
+        noting = lambda session, turn: told.append(turn.inputs["question"])  # noqa: E731
+        session = with_memory(Thinker(), consolidator=fold, store=client, key="bot", on_turn=noting)
+        asyncio.run(work(session))
+        nodes = session.state.nodes.all()
+        assert (asked(session), told) == (["a"], ["a"])
+        assert [(len(one.log.turns), one.memory) for one in nodes.values()] == [(1, "folded")]
+
+
+@pytest.mark.parametrize("make", [Session, with_memory])
+def test_an_awaited_call_waits_for_whoever_has_the_turns_in_hand_beside_the_loop(
+    tmp_path: Path, make: Any
+) -> None:
+    held, release, in_time = threading.Event(), threading.Event(), list[bool]()
+
+    def hold(log: Any) -> None:
+        with log._guard:
+            held.set()
+            in_time.append(release.wait(10))
+
+    async def work(session: Session) -> None:
+        holding = asyncio.create_task(asyncio.to_thread(hold, session.state.log))
+        assert await asyncio.to_thread(held.wait, 10)
+        call = asyncio.create_task(session.acall(question="b"))
+        for _ in range(9):
+            await asyncio.sleep(0)
+        release.set()
+        await asyncio.gather(call, holding)
+
+    with (
+        opened(str(tmp_path / "sennit.db")) as client,
+        dspy.context(lm=DummyLM([{"answer": "1"}, {"answer": "2"}])),
+    ):
+        session = make(Thinker(), store=client, key="bot")
+        asyncio.run(session.acall(question="a"))
+        asyncio.run(work(session))
+        assert asked(session) == ["a", "b"]
+    assert in_time == [True]

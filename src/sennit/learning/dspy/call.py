@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.locks import CallLock
 from sennit.learning.dspy.nodes import Node, NodeMemory
 from sennit.learning.dspy.past import Fields, Span, Told
 from sennit.learning.dspy.state import SessionState
+from sennit.learning.dspy.turn import Turn
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _OPEN = CallLock("none")
 
 
@@ -35,6 +38,8 @@ class Call:
         self.keeps, self.parent, self._tell_as, self._memory = keeps, parent, tell_as, memory
         self.nodes: dict[str, dict[str, Any]] = {}
         self.span: Span | None = None
+        self.turn: Turn | None = None
+        """What was kept of it."""
         self._told: Any = None
 
     @property
@@ -49,8 +54,7 @@ class Call:
 
     def begun(self) -> Call:
         """The call, now that it is its turn."""
-        self.state.log.catch_up()
-        self.span = self.state.log.span()
+        self.span = self.state.log.caught_up()
         return self
 
     @property
@@ -118,12 +122,28 @@ class Call:
         """The time in which the program answers and its turn is kept, or neither."""
         try:
             yield
-        except BaseException:
-            if self._memory is not None:
-                self._memory.take_back()
-            raise
-        if self._memory is not None:
+        finally:
+            self._settle()
+
+    @asynccontextmanager
+    async def awaited_attempt(self) -> AsyncGenerator[None]:
+        """The same for a program that is awaited."""
+        try:
+            yield
+        finally:
+            await self.aside(self._settle)
+
+    def _settle(self) -> None:
+        if self._memory is None:
+            return
+        if self.turn is None:
+            self._memory.take_back()
+        else:
             self._memory.end_episode()
+
+    async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do what may wait for the store, where no event loop waits with it."""
+        return await self.state.aside(work, *args, **kwargs)
 
     @cached_property
     def _predictors(self) -> set[int]:

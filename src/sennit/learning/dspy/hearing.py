@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
-from typing import Any, Protocol, cast, get_args
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
 
 from sennit.errors import ValidationError
 from sennit.learning.dspy.framework import History, dspy
@@ -22,6 +22,9 @@ from sennit.learning.dspy.past import Fields
 _CALL = "sennit_call"
 _NODE = "_sennit_node"
 _STACK = "sennit_nodes"
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _under_way: list[Call] = []
 
@@ -49,6 +52,10 @@ class Call(Protocol):
         """Whether this predictor is part of the session's program."""
         ...
 
+    async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do what may wait for the store, where no event loop waits with it."""
+        ...
+
 
 class Hearing:
     """What a predictor's class gains."""
@@ -61,11 +68,12 @@ class Hearing:
         return told(prediction)
 
     async def aforward(self, **kwargs: Any) -> Any:
-        """The same, awaited."""
-        given, told = _prepared(self, kwargs)
+        """The same, awaited; the loop does not wait for what is heard and noted."""
+        call = _call_of(self)
+        given, told = await _aside(call, _prepared, self, kwargs)
         with running(self):
             prediction = await cast("Any", super()).aforward(**given)
-        return told(prediction)
+        return await _aside(call, told, prediction)
 
 
 def _prepared(
@@ -99,6 +107,10 @@ def _prepared(
 
 def _same(prediction: Any) -> Any:
     return prediction
+
+
+async def _aside(call: Call | None, work: Callable[..., _R], *args: Any) -> _R:
+    return work(*args) if call is None else await call.aside(work, *args)
 
 
 def _call_of(predictor: Any) -> Call | None:

@@ -83,6 +83,8 @@ class TurnLog:
     @property
     def branch(self) -> Branch:
         """The branch with all the turns; one in memory may be laid out only now."""
+        if self._branch is not None:
+            return self._branch  # without waiting for whoever has the turns in hand
         with self._guard:
             if self._branch is None:
                 branch = SessionCore().create_branch(name="main")
@@ -95,6 +97,11 @@ class TurnLog:
     def laid_out(self) -> bool:
         """Whether there is a branch already."""
         return self._branch is not None
+
+    @property
+    def durable(self) -> bool:
+        """Whether the branch is in a store, which there is to wait for."""
+        return self._branch is not None and self._branch.session.keeper is not None
 
     @property
     def session(self) -> SessionCore:
@@ -113,11 +120,12 @@ class TurnLog:
 
     def tell_as(self, telling: Telling) -> None:
         """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
+        if telling == self.telling:
+            return  # without waiting for whoever has the turns in hand
         with self._guard:
-            if telling != self.telling:
-                self.telling = telling
-                told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
-                self._told, self._fitted = [*self.earlier, *told], {}
+            self.telling = telling
+            told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
+            self._told, self._fitted = [*self.earlier, *told], {}
 
     def span(self) -> Span:
         """What a call now is told."""
@@ -149,6 +157,12 @@ class TurnLog:
                     self._branch.session.refresh()
                 if not self._holds_all(self._branch):
                     self._read_on(self._branch)
+
+    def caught_up(self) -> Span:
+        """What a call now is told, with what others have said meanwhile."""
+        with self._guard:
+            self.catch_up()
+            return self.span()
 
     def _holds_all(self, branch: Branch) -> bool:
         return branch.tail.total == self._seen and branch.revision == self._revision

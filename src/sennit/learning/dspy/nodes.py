@@ -84,6 +84,8 @@ class Nodes:
 
     def of(self, name: str) -> Node:
         """A node by the name of its predictor."""
+        if (found := self._nodes.get(name)) is not None:
+            return found  # without waiting for one that is being made
         with self._making:
             found = self._nodes.get(name)
             if found is None:
@@ -161,8 +163,7 @@ class NodeMemory:
         if self.plan.lifetime == "stateless":
             return []
         log = self.node(name).log
-        log.catch_up()
-        return log.fitted(log.span(), name, fields)
+        return log.fitted(log.caught_up(), name, fields)
 
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Keep what a predictor was asked and said."""

@@ -163,15 +163,20 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         with call.lock.held(), Speaking(call.begun()), call.attempt():
             prediction = self.module(**call.arguments)
             self._keep(call, prediction)
+            self._tell(call)
         return prediction
 
     async def aforward(self, **inputs: Any) -> Any:
-        """The same, awaited."""
-        call = self._call(inputs)
+        """The same, awaited; the loop does not wait for the store."""
+        call = await self.state.aside(self._call, inputs)
         async with call.lock.aheld():
-            with Speaking(call.begun()), call.attempt():
-                prediction = await self.module.acall(**call.arguments)
-                self._keep(call, prediction)
+            with Speaking(await call.aside(call.begun)):
+                async with call.awaited_attempt():
+                    prediction = await self.module.acall(**call.arguments)
+                    try:
+                        await call.aside(self._keep, call, prediction)
+                    finally:
+                        self._tell(call)  # kept though the caller was cancelled, it is told of
         return prediction
 
     def _call(self, inputs: dict[str, Any]) -> Call:
@@ -205,9 +210,13 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             log.become(replacing)
         else:
             turn = log.add(call.inputs, outputs, call.span, call.given, **call.inside)
-        if options.on_turn is not None:
+        call.turn = turn
+
+    def _tell(self, call: Call) -> None:
+        options: Options = self._options
+        if options.on_turn is not None and call.turn is not None:
             try:
-                options.on_turn(self, turn)
+                options.on_turn(self, call.turn)
             except Exception:
                 _log.warning("on_turn failed; the turn is kept", exc_info=True)
 

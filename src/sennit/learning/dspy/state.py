@@ -6,8 +6,11 @@ conversations at once.
 
 from __future__ import annotations
 
+from asyncio import to_thread
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from threading import Lock
+from typing import Any, ParamSpec, Self, TypeVar
 
 from sennit.errors import ConflictError, ValidationError
 from sennit.learning.dspy.locks import CallLock, LockMode
@@ -18,6 +21,10 @@ from sennit.learning.dspy.saved import Saved, read_file, write_file
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
 from sennit.sessions.client import ClientCore
+from sennit.turns.patience import undisturbed
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class SessionState:
@@ -27,13 +34,15 @@ class SessionState:
         self.log = TurnLog(Telling()) if log is None else log
         self.lock = CallLock(lock)
         self._nodes: Nodes | None = None
+        self._making = Lock()
 
     @property
     def nodes(self) -> Nodes:
         """The pasts of single predictors, where they have their own."""
-        if self._nodes is None:
-            self._nodes = Nodes(self.log.branch, self.log.telling)
-        return self._nodes
+        with self._making:  # or calls at once would each have their own
+            if self._nodes is None:
+                self._nodes = Nodes(self.log.branch, self.log.telling)
+            return self._nodes
 
     @classmethod
     def kept(
@@ -54,6 +63,15 @@ class SessionState:
                 telling, session.default_branch if branch is None else session.get_branch(branch)
             )
         )
+
+    async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Do what may wait for the store in a worker thread, to its end even if one is cancelled.
+
+        What is in memory is done here and now.
+        """
+        if not self.log.durable:
+            return work(*args, **kwargs)
+        return await undisturbed(to_thread(work, *args, **kwargs))
 
     @property
     def turns(self) -> list[Turn]:
