@@ -21,13 +21,16 @@ _T = TypeVar("_T")
 _encoder = msgspec.json.Encoder()
 
 
-def dumps(value: Any, most: int = MAX_BYTES) -> bytes:
-    """Compact JSON for a plain value; raises CodecError if it does not fit into `most` bytes."""
+def dumps(value: Any, most: int | None = None) -> bytes:
+    """Compact JSON for a plain value; raises CodecError if it is more than `most` bytes.
+
+    That is by default what one record may hold.
+    """
     try:
         data = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
         raise CodecError(f"This cannot be written as JSON: {error}.") from error
-    if len(data) > most:
+    if len(data) > (most := most or MAX_BYTES):
         raise CodecError(
             f"{len(data):,} bytes of JSON is more than one record holds ({most:,}); split it."
         )
@@ -45,15 +48,15 @@ def loads(data: bytes | str) -> Any:
     return _plain(data)
 
 
-def reader(form: type[_T], most: int = MAX_BYTES) -> Callable[[bytes], _T]:
+def reader(form: type[_T], most: int | None = None) -> Callable[[bytes], _T]:
     """What reads JSON bytes of one form, a struct of msgspec; raises CodecError as `loads` does."""
     decode = msgspec.json.Decoder(form).decode
 
     def read(data: bytes) -> _T:
         try:
-            if len(data) > most:
+            if len(data) > (limit := most or MAX_BYTES):
                 raise CodecError(
-                    f"{len(data):,} bytes of JSON is more than one record holds ({most:,})."
+                    f"{len(data):,} bytes of JSON is more than one record holds ({limit:,})."
                 )
             return decode(data)
         except RecursionError as error:
