@@ -19,6 +19,7 @@ from uuid import UUID
 from weakref import finalize
 
 from sennit import clock
+from sennit.closing import Closing
 from sennit.errors import (
     NotFoundError,
     SennitError,
@@ -68,7 +69,7 @@ _PATIENCE = 1.0  # seconds with those who read while the log is to be emptied
 _PAUSE = 0.01
 
 
-class SQLiteStore(SQLiteMemory):
+class SQLiteStore(SQLiteMemory, Closing):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
