@@ -61,7 +61,8 @@ def test_what_was_asked_before_a_run_hides_nothing_of_it(
     scene: Scene, open_studio: OpenStudio, address: re.Pattern[str]
 ) -> None:
     studio = open_studio(scene.server)
-    studio.begin()
+    with studio.page.expect_response("**/labels?*"):  # the last of what a new session asks for
+        studio.begin()
     late = Late(studio.page, address)
     with studio.page.expect_request(address):
         looks_again(studio)
