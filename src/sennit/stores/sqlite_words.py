@@ -38,6 +38,11 @@ def is_complete(connection: sqlite3.Connection) -> bool:
     return mark >= 0 and not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone()
 
 
+def has_files(connection: sqlite3.Connection) -> bool:
+    """Whether all files are in the index."""
+    return _mark(connection) >= 0
+
+
 def index_more(connection: sqlite3.Connection) -> None:
     """Write the words of the next messages, inside a transaction."""
     index_files(connection)
@@ -49,7 +54,7 @@ def index_more(connection: sqlite3.Connection) -> None:
 
 def index_files(connection: sqlite3.Connection) -> None:
     """Write the words of files if the index was emptied; else they are there, file by file."""
-    if _mark(connection) < 0:
+    if not has_files(connection):
         rows = connection.execute(sql.ALL_FILES).fetchall()
         connection.executemany(sql.ADD_WORDS, [file_words(*row) for row in rows])
         connection.execute(sql.SET_MARK, (0,))
