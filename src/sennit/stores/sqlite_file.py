@@ -24,7 +24,7 @@ Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
 _RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
-_LOG_PAGES = 4000  # 16 MB, four times the usual: what changes often is written to the file less
+_LOG_PAGES = 2000  # 8 MB, twice the usual: what changes often is written to the file less
 _ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
