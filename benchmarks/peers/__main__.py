@@ -25,7 +25,7 @@ CASE_SECONDS = 33
 OURS = "Sennit"
 DURABLE = "Sennit, SQLite"
 FLOOR = "bare SQLite"
-"""The same appends as rows of one table: what no store on SQLite can be faster than."""
+"""The same appends as rows of one table, without ids, branches and times; not a peer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Bare sqlite3, one table of rows: the least that a durable append can take here; not a peer."""
+"""Bare sqlite3, one table of rows: about the least that a durable append takes; not a peer."""
 
 from __future__ import annotations
 
