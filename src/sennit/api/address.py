@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from os import PathLike, fspath
-from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit import settings
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.stores.paths import local_path
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
@@ -53,7 +53,7 @@ def file_at(address: str) -> Path | None:
     """The file that an address names, in one's home where it begins with "~"; None for no file."""
     if not address or address == ":memory:" or "://" in address or address.startswith("file:"):
         return None
-    return Path(expanduser(address))
+    return local_path(address)
 
 
 def _address(given: object) -> str:

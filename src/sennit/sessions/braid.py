@@ -10,7 +10,7 @@ change is checked whole before any of it is made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 from uuid import UUID
@@ -118,15 +118,14 @@ class Braid(Kept):
     ) -> Branch:
         """`create_branch` for async callers: many at once share one wait for the disk."""
         grants = Grants(resource_names(resources), capability_names(capabilities))
-        while True:
-            with self.lock:
-                kept, chosen = self._system_of(system), self._free_name(name, "branch")
-                tail = Segment(kept=self._keeper is not None)
-            try:
-                return await self._anew_branch(chosen, tail, kept, grants)
-            except ExistsError:
-                if name is not None or chosen not in self._named:
-                    raise
+        with self.lock:
+            kept = self._system_of(system)
+
+        def make(chosen: str) -> Awaitable[Branch]:
+            tail = Segment(kept=self._keeper is not None)
+            return self._anew_branch(chosen, tail, kept, grants)
+
+        return await self._aunder_a_name(name, "branch", make)
 
     @overload
     def get_branch(self, branch: BranchRef) -> Branch: ...
@@ -295,18 +294,14 @@ class Braid(Kept):
         said: Sequence[Message] = (),
     ) -> Branch:
         """`fork_history` for async callers."""
-        while True:
+
+        def make(chosen: str) -> Awaitable[Branch]:
             with self.lock:
-                origin = self.origin_of(source, length)
-                chosen = self._free_name(name, _fork_stem(source))
+                metadata = {"forked_from": self.origin_of(source, length)}
                 tail = source._tail.on_top(length, [message.id for message in said])
-            try:
-                return await self._anew_branch(
-                    chosen, tail, system, grants, {"forked_from": origin}, said
-                )
-            except ExistsError:
-                if name is not None or chosen not in self._named:
-                    raise
+            return self._anew_branch(chosen, tail, system, grants, metadata, said)
+
+        return await self._aunder_a_name(name, _fork_stem(source), make)
 
     def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
         """What a fork with so much of a branch's history notes of where it comes from."""
@@ -338,6 +333,19 @@ class Braid(Kept):
             chosen = self._free_name(name, stem)
             try:
                 return make(chosen)
+            except ExistsError:
+                if name is not None or chosen not in self._named:
+                    raise
+
+    async def _aunder_a_name(
+        self, name: str | None, stem: str, make: Callable[[str], Awaitable[Branch]]
+    ) -> Branch:
+        """The same for async callers."""
+        while True:
+            with self.lock:
+                chosen = self._free_name(name, stem)
+            try:
+                return await make(chosen)
             except ExistsError:
                 if name is not None or chosen not in self._named:
                     raise

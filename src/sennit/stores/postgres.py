@@ -281,10 +281,14 @@ class PostgresStore(PostgresMemory, Closing):
             heads = usual.heads(given)
             if heads is not None:
                 results.append(heads)
-            elif isinstance(usual, (Taking, Beginning)) and not given[0].ntuples:
-                results.append(self._made(connection, write))  # somebody holds it, most likely
+            elif (
+                isinstance(usual, (Taking, Beginning))
+                and not given[0].ntuples  # somebody holds it, most likely
+                and all(one.session != write.session for _, one in part[len(results) + 1 :])
+            ):
+                results.append(self._made(connection, write))
             else:
-                raise _UnusualError
+                raise _UnusualError  # once more, in its place among those of the same session
         return results
 
     def _one_by_one(
