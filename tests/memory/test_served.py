@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import procrastinate
-import psycopg
 import pytest
 
 import sennit
@@ -383,25 +382,6 @@ def test_tables_of_a_newer_queue_are_brought_up_to_date_once(
     ask = "SELECT proconfig::text FROM pg_proc WHERE proname = 'procrastinate_new'"
     assert "sennit" in server.execute(ask, database)[0][0]
     assert server.execute("SELECT queue FROM sennit.schema", database) == [(new.name,)]
-
-
-def test_what_an_older_version_left_open_gets_its_job(
-    url: str, server: Server, database: str
-) -> None:
-    from sennit.stores.postgres_database import migrate
-
-    with psycopg.connect(url) as connection:
-        migrate(connection, 0, 8)
-        connection.execute(
-            "INSERT INTO sennit.commits SELECT 1, 1, n, gen_random_uuid(), gen_random_uuid(), n,"
-            " CASE n WHEN 1 THEN 'committed' ELSE 'open' END, 0, '{}'"
-            " FROM generate_series(1, 3) n"
-        )
-    sennit.open(url).close()
-    asked = "SELECT (args ->> 'commit')::uuid FROM sennit.procrastinate_jobs ORDER BY id"
-    open_ones = "SELECT id FROM sennit.commits WHERE state = 'open' ORDER BY number"
-    assert server.execute(asked, database) == server.execute(open_ones, database)
-    assert len(server.execute(asked, database)) == 2
 
 
 def test_workers_are_for_stores_that_have_them(tmp_path: Path) -> None:

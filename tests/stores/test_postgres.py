@@ -53,6 +53,7 @@ from sennit.stores.records import (
     Taken,
     Write,
 )
+from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import postgres as sql
 from sennit.testing import conformance
 from tests.sessions.test_session import assistant, said, system, user
@@ -744,11 +745,30 @@ def test_opening_again_keeps_what_is_there(url: str) -> None:
         store.close()
 
 
-def test_a_newer_schema_is_refused(url: str, server: Server, database: str) -> None:
+@pytest.mark.parametrize("version", [0, 1, 10, SCHEMA_VERSION + 1])
+def test_a_database_of_another_version_is_refused_and_left_alone(
+    url: str, server: Server, database: str, version: int
+) -> None:
     PostgresStore(url).close()
-    server.execute(f"UPDATE sennit.schema SET version = {sql.SCHEMA_VERSION + 1}", database)
-    with pytest.raises(StoreError, match="newer Sennit"):
+    server.execute(f"UPDATE sennit.schema SET version = {version}", database)
+    with pytest.raises(StoreError, match=rf"{version}, this .* {SCHEMA_VERSION};.*[Ee]xport it"):
         PostgresStore(url)
+    assert server.execute("SELECT version FROM sennit.schema", database) == [(version,)]
+
+
+def test_tables_that_cannot_all_be_created_leave_none(
+    url: str, server: Server, database: str
+) -> None:
+    server.execute("CREATE SCHEMA sennit", database)
+    server.execute(
+        "CREATE FUNCTION sennit.queue_commit() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN RETURN NULL; END'",
+        database,
+    )
+    with pytest.raises(StoreError, match="queue_commit"):
+        PostgresStore(url)
+    asked = "SELECT count(*) FROM pg_class WHERE relnamespace = 'sennit'::regnamespace"
+    assert server.execute(asked, database) == [(0,)]
 
 
 def test_a_schema_of_another_program_is_refused_and_left_alone(

@@ -16,6 +16,7 @@ import pytest
 import sennit
 from sennit import ExistsError, StoreError, ValidationError
 from sennit.stores.records import Write
+from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import lengthen, log_of
@@ -67,15 +68,39 @@ def test_not_one_byte_changes_of_a_database_of_another_program(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_not_one_byte_changes_of_a_file_with_a_newer_schema(tmp_path: Path) -> None:
-    path = tmp_path / "new.db"
+@pytest.mark.parametrize("version", [0, 1, 6, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+@pytest.mark.parametrize("mode", ["delete", "wal"])
+def test_not_one_byte_changes_of_a_file_of_another_version(
+    tmp_path: Path, mode: str, version: int
+) -> None:
+    path = tmp_path / "other.db"
     sennit.open(path).close()
-    newer = f"PRAGMA user_version = {sql.SCHEMA_VERSION + 1}"
-    changed_by(path, "PRAGMA journal_mode = delete", newer)
+    changed_by(path, f"PRAGMA journal_mode = {mode}", f"PRAGMA user_version = {version}")
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="newer Sennit"):
+    with pytest.raises(StoreError, match=rf"{version}, this .* {SCHEMA_VERSION};.*[Ee]xport it"):
         sennit.open(path)
     assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("version", [6, SCHEMA_VERSION + 1])
+def test_not_one_byte_changes_of_the_log_of_a_killed_program_of_another_version(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "live.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA journal_mode = wal")
+        other.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
+        other.execute(f"PRAGMA user_version = {version}")
+        left = {name: (tmp_path / name).read_bytes() for name in ("live.db", "live.db-wal")}
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        for name, content in left.items():
+            (killed / name).write_bytes(content)
+    assert len(left["live.db-wal"]) > 0
+    with pytest.raises(StoreError, match=rf"{version}, this .* {SCHEMA_VERSION}"):
+        sennit.open(killed / "live.db")
+    assert {name: (killed / name).read_bytes() for name in left} == left
 
 
 def changed_by(path: Path, *statements: str) -> None:

@@ -51,6 +51,7 @@ from sennit.stores.records import (
     Snapshot,
     Write,
 )
+from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.vectors import VectorStore
 
 AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
@@ -186,6 +187,15 @@ def circular(segment: UUID | int) -> StoreError:
 def no_session(session: UUID) -> NotFoundError:
     """The error for a session that is not the owner's, or gone."""
     return NotFoundError(f"There is no session {session} here; it may have been deleted.")
+
+
+def other_version(store: str, version: int) -> StoreError:
+    """The error for a store whose tables are of another version."""
+    return StoreError(
+        f"The store {store!r} has tables of version {version}, this Sennit uses version "
+        f"{SCHEMA_VERSION}; nothing was changed. Export it with the Sennit that wrote it and "
+        f"import the archive here, or name another store."
+    )
 
 
 def session_taken(session: UUID) -> ExistsError:

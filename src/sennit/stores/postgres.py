@@ -77,10 +77,10 @@ class PostgresStore(PostgresMemory, Closing):
     """Sessions in a PostgreSQL database; see `sennit.stores.base.Store` for what it promises."""
 
     def __init__(self, url: str, *, pool_size: int = 10) -> None:
-        """Connect, and create or migrate the tables in the schema `sennit`.
+        """Connect, and create the tables in the schema `sennit` if there are none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
-        than we know.
+        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        another version.
         """
         super().__init__(Database(url, pool_size=pool_size))
         self._owners: dict[Owner, int] = {}

@@ -27,9 +27,11 @@ except ImportError as error:
     ) from error
 
 from sennit.errors import SennitError, StoreError, ValidationError
+from sennit.stores.base import other_version
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_points import connection_class
 from sennit.stores.postgres_session import Connection, one
+from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import postgres as sql
 
 _T = TypeVar("_T")
@@ -37,7 +39,6 @@ _T = TypeVar("_T")
 _WAIT_SECONDS = 15.0
 _CLASHES = 5
 _LOSSES = 4
-_QUEUE_VERSION = 9  # of the tables, since which there is a queue of jobs beside them
 _RECEIPTS = 1000  # writes after which old receipts are thrown away
 # What no column can hold, or no index.
 _OF_VALUES = (psycopg.DataError, pg.ProgramLimitExceeded, UnicodeError, struct.error)
@@ -54,10 +55,10 @@ class Database:
     """Runs work on connections, and again on another where one is lost."""
 
     def __init__(self, url: str, *, pool_size: int) -> None:
-        """Connect, and create or migrate the tables in the schema `sennit`.
+        """Connect, and create the tables in the schema `sennit` if there are none.
 
-        Raises StoreError if the server cannot be reached or refuses us, or if the tables are newer
-        than we know.
+        Raises StoreError if the server cannot be reached or refuses us, or if the tables are of
+        another version.
         """
         if pool_size < 1:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
@@ -67,7 +68,7 @@ class Database:
         try:
             kind = connection_class()
             with kind.connect(url, **_options(url)) as connection:
-                _bring_up_to_date(connection, self.name)
+                _prepare(connection, self.name)
             self._pool = ConnectionPool(
                 url,
                 connection_class=kind,
@@ -225,44 +226,43 @@ def _reason(error: Exception) -> str:
     return "could not do it"
 
 
-def _bring_up_to_date(connection: Connection, name: str) -> None:
-    """Create or migrate the tables, one server at a time."""
+def _prepare(connection: Connection, name: str) -> None:
+    """Create the tables where there are none, one server at a time.
+
+    Raises StoreError for a database that is not ours, or of another version.
+    """
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise StoreError(f"The store {name!r} must have the encoding UTF8, not {encoding!r}.")
-    if _found(connection) == sql.SCHEMA_VERSION:
+    if _found(connection) == SCHEMA_VERSION:
         return
     with connection.transaction():
         # Asked again behind the lock: many servers may start at once.
         connection.execute(sql.LOCK_SCHEMA)
         version = _found(connection)
-        if version == 0 and one(connection.execute(sql.IS_TAKEN))[0]:
-            raise StoreError(
-                f"The store {name!r} has a schema 'sennit' of another program, where our tables "
-                f"would be; name another database."
-            )
-        if version > sql.SCHEMA_VERSION:
-            raise StoreError(
-                f"The store {name!r} was written by a newer Sennit (schema {version}, this one "
-                f"knows {sql.SCHEMA_VERSION}); update Sennit."
-            )
-        migrate(connection, version, sql.SCHEMA_VERSION)
+        if version is None:
+            _create(connection, name)
+        elif version != SCHEMA_VERSION:
+            raise other_version(name, version)
 
 
-def migrate(connection: Connection, version: int, wanted: int) -> None:
-    """Bring the tables from one version, 0 for none, to another, inside a transaction."""
-    for number in range(version + 1, wanted + 1):
-        if number == _QUEUE_VERSION:
-            from sennit.stores.postgres_queue import create  # with all that a worker needs: late
+def _create(connection: Connection, name: str) -> None:
+    """Create the tables, inside a transaction."""
+    from sennit.stores.postgres_queue import create  # imports all that a worker needs: late
 
-            create(connection)
-        script = files("sennit.stores.sql").joinpath(f"postgres_{number:03}.sql")
-        connection.execute(script.read_bytes())
-    connection.execute(sql.SET_VERSION, (wanted,))
+    if one(connection.execute(sql.IS_TAKEN))[0]:
+        raise StoreError(
+            f"The store {name!r} has a schema 'sennit' of another program, where our tables "
+            f"would be; name another database."
+        )
+    connection.execute(sql.ADD_SCHEMA)
+    queue = create(connection)
+    connection.execute(files("sennit.stores.sql").joinpath("postgres_schema.sql").read_bytes())
+    connection.execute(sql.SET_VERSION, (SCHEMA_VERSION, queue))
 
 
-def _found(connection: Connection) -> int:
-    """The version of the tables, 0 if there are none of ours."""
+def _found(connection: Connection) -> int | None:
+    """The version of the tables, None if there are none of ours."""
     if not one(connection.execute(sql.HAS_SCHEMA))[0]:
-        return 0
+        return None
     return one(connection.execute(sql.VERSION))[0]

@@ -1,8 +1,8 @@
 """The job queue in PostgreSQL: procrastinate, whose tables stand in our schema.
 
 This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
-a commit (`sql/postgres_009.sql`); here are the queue's own tables, and the worker that takes jobs
-off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by the
+a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes
+jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by the
 others. A worker outlives the server: when it has lost it, it comes back to it.
 """
 
@@ -45,14 +45,13 @@ Take = Callable[[int, UUID, int], object]
 """Does a job, given the number of its owner, its commit and how often it was tried before."""
 
 
-def create(connection: psycopg.Connection[Any]) -> None:
-    """Make the queue's tables, inside the transaction of a migration."""
+def create(connection: psycopg.Connection[Any]) -> str:
+    """Make the queue's tables, inside a transaction; gives their version."""
     connection.execute(sql.FIND_HERE)
     connection.execute(SchemaManager.get_schema().encode())
     connection.execute(sql.FIND_AS_BEFORE)
     connection.execute(sql.FIX_PATHS)
-    connection.execute(sql.ADD_MARK)
-    connection.execute(sql.SET_MARK, (_migrations()[-1].name,))
+    return _migrations()[-1].name
 
 
 def bring_up_to_date(connection: psycopg.Connection[Any]) -> None:

@@ -49,10 +49,11 @@ from sennit.stores.sqlite_file import (
     OF_DRIVER,
     Durability,
     as_store_error,
-    bring_up_to_date,
     connect,
     lengthen,
     log_of,
+    prepare,
+    refuse_foreign,
     translated,
     usable,
 )
@@ -73,7 +74,7 @@ class SQLiteStore(SQLiteMemory, Closing):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
-        """Open or create the file; raises StoreError if it is not ours, or newer than we know."""
+        """Open or create the file; raises StoreError if it is not ours, or of another version."""
         if durability not in ("full", "normal"):
             raise ValidationError(f"durability must be 'full' or 'normal', got {durability!r}.")
         super().__init__()
@@ -92,10 +93,11 @@ class SQLiteStore(SQLiteMemory, Closing):
         with translated(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._log = log_of(self._path)
+            refuse_foreign(self._path)
             self._writer = self._connect()
             self._rows = Rows(self._writer)
             try:
-                bring_up_to_date(self._writer, self._path)
+                prepare(self._writer, self._path)
             except BaseException:
                 self._writer.close()
                 raise

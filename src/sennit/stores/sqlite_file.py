@@ -1,16 +1,17 @@
-"""A SQLite file: how it is opened, whether it is ours, and what the driver says of it.
+"""A SQLite file: connections to it, its tables, and the driver's errors in plain words.
 
-Every connection has the same settings. A file that is new or older gets the tables of today, all in
-one transaction; one of another program, or of a newer version, is left as it is.
+Every connection has the same settings. An empty file gets its tables in one transaction; a file of
+another program, or of another version of the tables, is refused and left as it is.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from stat import S_IFDIR, S_IFMT, S_IFREG
@@ -18,6 +19,8 @@ from typing import Literal, TypeAlias
 
 from sennit.errors import StoreError
 from sennit.stores import points
+from sennit.stores.base import other_version
+from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
 
 Durability: TypeAlias = Literal["full", "normal"]
@@ -26,6 +29,9 @@ _BUSY_SECONDS = 30.0
 _RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
 _LOG_PAGES = 2000  # 8 MB, twice the usual: what changes often is written to the file less
 _ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
+_HEADER_SIZE = 100
+_HEADER = struct.Struct(">I4xI")  # user_version and application_id, from byte 60
+_OURS = (SCHEMA_VERSION, sql.APPLICATION_ID)
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
 
@@ -99,17 +105,42 @@ def _reason(error: Exception) -> str:
     return next((said for sign, said in reasons.items() if sign in text), "could not be used")
 
 
-def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Create or migrate the tables; raises StoreError for a file that is not ours to change."""
+def refuse_foreign(path: Path) -> None:
+    """Raise StoreError for a file that is not ours or of another version.
+
+    A file whose header says that it is ours and of this version is left for `prepare` to look at.
+    Any other is asked through a connection that cannot write: closing one that can would copy the
+    log of a killed program into the file.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_SIZE)
+    except FileNotFoundError:
+        return
+    if not header or (len(header) == _HEADER_SIZE and _HEADER.unpack_from(header, 60) == _OURS):
+        return
+    log = log_of(path)
+    mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    with (
+        suppress(sqlite3.OperationalError),  # in use just now: `prepare` asks again
+        closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection,
+    ):
+        connection.execute("BEGIN")
+        _version(connection, path)
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables in an empty file; raises StoreError for one that is not ours."""
     with _transaction(connection, "BEGIN"):
         version = _version(connection, path)
-    if version == sql.SCHEMA_VERSION:
+    if version == SCHEMA_VERSION:
         _return_to_wal(connection)
         return
     _use_wal(connection, _BUSY_SECONDS)
     with _transaction(connection, "BEGIN IMMEDIATE"):
         # Asked again inside the transaction: two processes may open a new file at once.
-        _migrate(connection, _version(connection, path))
+        if _version(connection, path) == 0:
+            _create(connection)
 
 
 @contextmanager
@@ -125,16 +156,16 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Generator[None]:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of our tables, 0 in an empty file; in a transaction, as all is of one moment."""
+    """The version of our tables, 0 in an empty file; inside a transaction.
+
+    Raises StoreError for a file of another program or of another version.
+    """
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     program = connection.execute("PRAGMA application_id").fetchone()[0]
     if program != sql.APPLICATION_ID and (program or version or _has_tables(connection)):
         raise StoreError(f"{str(path)!r} is a database of another program; choose another file.")
-    if version > sql.SCHEMA_VERSION:
-        raise StoreError(
-            f"{str(path)!r} was written by a newer Sennit (schema {version}, this one knows "
-            f"{sql.SCHEMA_VERSION}); update Sennit."
-        )
+    if program == sql.APPLICATION_ID and version != SCHEMA_VERSION:
+        raise other_version(str(path), version)
     return version
 
 
@@ -173,17 +204,16 @@ def _use_wal(connection: sqlite3.Connection, seconds: float) -> None:
             time.sleep(0.005)
 
 
-def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    for number in range(version + 1, sql.SCHEMA_VERSION + 1):
-        script = files("sennit.stores.sql").joinpath(f"sqlite_{number:03}.sql").read_text()
-        for statement in _statements(script):
-            connection.execute(statement)
+def _create(connection: sqlite3.Connection) -> None:
+    script = files("sennit.stores.sql").joinpath("sqlite_schema.sql").read_text()
+    for statement in _statements(script):
+        connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {sql.APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {sql.SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a migration, one by one: executescript would end the transaction."""
+    """The statements of a script, one by one: executescript would end the transaction."""
     found: list[str] = []
     rest = ""
     for line in script.splitlines():

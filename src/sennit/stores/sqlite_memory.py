@@ -64,7 +64,6 @@ class SQLiteMemory(ABC):
         """The best files for words, the best first."""
         if not asked.words and not asked.places:
             return []
-        self._index_files()
         with self._reading() as connection:
             return sqlite_words.file_hits(connection, partial(self._owner, connection), asked)
 
@@ -100,18 +99,9 @@ class SQLiteMemory(ABC):
             with self._writing() as connection:
                 sqlite_words.index_more(connection)
 
-    def _index_files(self) -> None:
-        """Have the words of all files in the index; those of messages may still be missing."""
-        with self._reading() as connection:
-            if sqlite_words.has_files(connection):
-                return
-        with self._writing() as connection:
-            sqlite_words.index_files(connection)
-
     def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
         """Make changes of files, all or none, and with them that of the commit they come from."""
         with self._writing() as connection:
-            sqlite_words.index_files(connection)
             if end is None or self._end_commit(connection, end):
                 FileWriter(connection, partial(self._added_owner, connection)).apply(changes)
 

@@ -26,38 +26,23 @@ from sennit.stores.hits import (
 )
 from sennit.stores.records import Found, MessageRecord, Owner
 from sennit.stores.sql import sqlite_words as sql
-from sennit.stores.sqlite_files import FileReader, file_words
+from sennit.stores.sqlite_files import FileReader
 from sennit.stores.sqlite_traces import drop_words
 
 _BATCH = 500
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """Whether all messages and files are in the index."""
-    mark = _mark(connection)
-    return mark >= 0 and not connection.execute(sql.UNINDEXED, (mark, 1)).fetchone()
-
-
-def has_files(connection: sqlite3.Connection) -> bool:
-    """Whether all files are in the index."""
-    return _mark(connection) >= 0
+    """Tell whether all messages are in the index; files are indexed when they are written."""
+    return not connection.execute(sql.UNINDEXED, (_mark(connection), 1)).fetchone()
 
 
 def index_more(connection: sqlite3.Connection) -> None:
     """Write the words of the next messages, inside a transaction."""
-    index_files(connection)
     rows = connection.execute(sql.UNINDEXED, (_mark(connection), _BATCH)).fetchall()
     connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
     if rows:
         connection.execute(sql.SET_MARK, (rows[-1][0],))
-
-
-def index_files(connection: sqlite3.Connection) -> None:
-    """Write the words of files if the index was emptied; else they are there, file by file."""
-    if not has_files(connection):
-        rows = connection.execute(sql.ALL_FILES).fetchall()
-        connection.executemany(sql.ADD_WORDS, [file_words(*row) for row in rows])
-        connection.execute(sql.SET_MARK, (0,))
 
 
 def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:

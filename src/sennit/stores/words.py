@@ -10,7 +10,7 @@ of its own, and a run of them in a question is a phrase: so any part of a text i
 run is a sentence, of which every two letters are asked for, as every word is of others.
 
 An index takes back a row by the text it was given, so that text must not change: whoever changes
-`indexed` or `apart` writes a migration that empties the index and its marks.
+`indexed` or `apart` raises SCHEMA_VERSION.
 """
 
 from __future__ import annotations

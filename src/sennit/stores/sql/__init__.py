@@ -1,1 +1,9 @@
-"""SQL: numbered migrations as files, statements as named constants."""
+"""SQL: the schema of each store as one file, statements as named constants."""
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 11
+"""The version of the tables of every store; raised with each change of a schema file.
+
+There are no migrations: a store of another version is refused and left as it is.
+"""

@@ -6,8 +6,6 @@ follow one another; what stands behind that lock may rely on what it reads.
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 10
-
 HAS_SCHEMA: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                    WHERE n.nspname = 'sennit' AND c.relname = 'schema')"""
@@ -15,7 +13,8 @@ IS_TAKEN: Final = """
     SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                    WHERE n.nspname = 'sennit')"""
 VERSION: Final = "SELECT version FROM sennit.schema"
-SET_VERSION: Final = "UPDATE sennit.schema SET version = %s"
+ADD_SCHEMA: Final = "CREATE SCHEMA IF NOT EXISTS sennit"
+SET_VERSION: Final = "INSERT INTO sennit.schema (version, queue) VALUES (%s, %s)"
 LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(6002821957385543252)"  # "SNNT", twice
 
 # Statements are prepared, and all go by keys: to plan APPEND anew costs more than to run it.

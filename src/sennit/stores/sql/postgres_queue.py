@@ -22,7 +22,6 @@ FIX_PATHS: Final = """
     END $$"""
 
 # The last of the queue's own migrations that was made.
-ADD_MARK: Final = "ALTER TABLE sennit.schema ADD COLUMN queue text"
 SET_MARK: Final = "UPDATE sennit.schema SET queue = %s"
 MARK: Final = "SELECT queue FROM sennit.schema"
 

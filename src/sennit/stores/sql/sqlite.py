@@ -1,6 +1,5 @@
 """Every statement the SQLite store sends, by name. Values are only ever parameters."""
 
-SCHEMA_VERSION = 6
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
 FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
