@@ -2,8 +2,8 @@
 
 This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
 a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes
-jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by the
-others. A worker outlives the server: when it has lost it, it comes back to it.
+jobs off it. A worker gives signs of life; the jobs of one that has fallen silent are taken over by
+the others. A worker outlives the server: when it has lost it, it comes back to it.
 """
 
 from __future__ import annotations
