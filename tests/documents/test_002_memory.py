@@ -123,6 +123,29 @@ def test_contexts_and_skills_that_were_used_are_recorded(client: Client) -> None
     assert client.fs.stat("viking://user/memories/profile.md").active_count == 1
 
 
+def test_the_examples_in_their_order_on_a_fresh_store_count_two_uses(client: Client) -> None:
+    """commit"""
+    session = client.session(session_id="chat_001")
+    session.add_message("user", [TextPart("How to configure embedding?")])
+    session.add_message(
+        "assistant",
+        [TextPart("Here's how..."), ContextPart(uri="viking://user/memories/profile.md")],
+    )
+    session.used(contexts=["viking://user/memories/profile.md"])
+    skill = {"uri": "viking://agent/skills/code-search", "input": "search config"}
+    session.used(skill=skill | {"output": "found 3 files", "success": True})
+    assert session.commit()["active_count_updated"] == 2
+
+
+def test_a_memory_that_the_commit_itself_writes_is_counted_too(client: Client) -> None:
+    """commit"""
+    session = client.session("chat_001")
+    session.add_message("user", [TextPart("My name is Ada.")])
+    session.used(contexts=["viking://user/memories/profile.md"])
+    session.commit()
+    assert client.fs.stat("viking://user/memories/profile.md").active_count == 1
+
+
 def test_a_commit_says_what_it_did(client: Client) -> None:
     """commit"""
     converse(client)

@@ -181,7 +181,7 @@ def test_what_is_used_is_counted_once_with_the_archive_that_covers_it(client: Cl
     assert session.commit()["archived"] is False  # nothing to archive yet
     session.add_message("assistant", [TextPart("Hello Ada"), ContextPart(uri=uri)])
     session.used(contexts=[uri, "viking://user/memories/nowhere.md", "viking://resources/x.md"])
-    assert session.commit()["active_count_updated"] == 1
+    assert session.commit()["active_count_updated"] == 3  # distinct URIs, there or not
     assert client.fs.stat(uri).active_count == 3
     talk(session, "more")
     assert session.commit()["active_count_updated"] == 0
@@ -458,3 +458,50 @@ def test_a_commit_costs_what_its_matches_cost_not_what_is_remembered(tmp_path: P
     few = _steps_of_a_commit(tmp_path / "few.db", 100)
     many = _steps_of_a_commit(tmp_path / "many.db", 5_000)
     assert 0 < many < 3 * few
+
+
+TEA = ("I like green tea.", "I like tea with honey.", "I like green tea with honey.")
+
+
+def liked(client: Client) -> list[str]:
+    return sorted(text.strip() for uri, text in memories(client).items() if "preferences" in uri)
+
+
+def test_two_memories_become_one_with_history_and_come_back_with_undo(client: Client) -> None:
+    for number, said in enumerate(TEA[:2]):
+        talk(client.session(f"chat{number}"), said)
+        client.session(f"chat{number}").commit()
+    before = memories(client)
+    talk(client.session("last"), TEA[2])
+    commit = client.session("last").commit()
+    assert liked(client) == [TEA[2]]
+    assert len(client.fs.ls("viking://user/memories/preferences")) == 1
+    hits = [hit for hit in client.find("honey") if hit.category == "preferences"]
+    assert [hit.abstract for hit in hits] == [TEA[2]]
+    [gone] = before.keys() - memories(client).keys()
+    told = [one.text.strip() for one in client.memory.history(gone)]
+    assert told[0] in TEA[:2]
+    assert told[-1] == ""
+    client.undo_commit(commit.task_id or "")
+    assert memories(client) == before
+
+
+@pytest.mark.parametrize("session", ["chat0", "chat1", "last"])
+def test_forgetting_a_session_of_a_merged_memory_leaves_what_others_said(
+    client: Client, session: str
+) -> None:
+    names = ("chat0", "chat1", "last")
+    for name, said in zip(names, TEA, strict=True):
+        talk(client.session(name), said)
+        client.session(name).commit()
+    client.forget(session=session)
+    forgotten = TEA[names.index(session)]
+    assert forgotten not in liked(client)
+    if session == "last":
+        assert liked(client) == sorted(TEA[:2])
+
+
+def test_memories_of_one_batch_that_a_later_sentence_covers_become_one(client: Client) -> None:
+    talk(client.session("chat"), *TEA)
+    client.session("chat").commit()
+    assert liked(client) == [TEA[2]]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sennit.memory.dedup import LONGEST, decide_by_rules
 from sennit.memory.ranker import RANKED, TextRanker
+from sennit.memory.terms import terms
 from sennit.memory.values import Action, Candidate, Decision, Known
 from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user
 
@@ -245,3 +246,58 @@ def test_whatever_is_known_and_new_nothing_is_lost(
         if decision.action is Action.MERGE:
             assert target.text.rstrip(".") in decision.text
         says[target.id] = replace(target, text=decision.text)
+
+
+MORE_DETAIL = [
+    ("profile", "I work at Acme.", "as a designer"),
+    ("profile", "I live in Portugal.", "in Porto"),
+    ("profile", "I'm married.", "with two cats"),
+    ("profile", "I study physics.", "at ETH"),
+    ("profile", "I speak French.", "at work"),
+    ("profile", "I was born in 1990.", "in Lagos"),
+    ("profile", "I'm vegetarian.", "at home"),
+    ("profile", "I'm a software engineer.", "at ETH"),
+    ("profile", "I'm allergic to peanuts.", "and shellfish"),
+    ("preferences", "I prefer short answers.", "in German"),
+    ("preferences", "I prefer short answers.", "with code examples"),
+    ("preferences", "I prefer tea to coffee.", "in the morning"),
+    ("preferences", "I use Python.", "for data analysis"),
+    ("preferences", "I drink tea.", "with milk"),
+    ("preferences", "I like jazz.", "at night"),
+    ("preferences", "My favourite colour is blue.", "for cars"),
+    ("preferences", "Always answer in French.", "with emojis"),
+    ("entities", "My sister Anna lives in Rome.", "with her dog"),
+    ("patterns", "When tests fail, read the log.", "twice"),
+]
+
+
+@pytest.mark.parametrize(("category", "told", "detail"), MORE_DETAIL)
+def test_a_sentence_that_says_more_is_never_swallowed_as_a_repeat(
+    category: str, told: str, detail: str
+) -> None:
+    more = f"{told.rstrip('.')} {detail}."
+    [decision] = decided(candidate(category, more), known=[known(category, told)])
+    assert decision.action is not Action.SKIP
+    assert frozenset(terms(more)) <= frozenset(terms(decision.text))
+
+
+@given(
+    pair=st.sampled_from(pairs("dedup.psv") + pairs("dedup_heldout.psv")),
+    detail=st.sampled_from([detail for _, _, detail in MORE_DETAIL]),
+)
+def test_no_content_word_of_a_new_sentence_is_lost(pair: Pair, detail: str) -> None:
+    more = f"{pair.new.rstrip('.!')} {detail}."
+    [decision] = decided(candidate(pair.category, more), known=[known(pair.category, pair.known)])
+    wanted = frozenset(terms(detail))
+    assert wanted <= frozenset(terms(f"{decision.text} {pair.known}")), decision
+
+
+def test_one_sentence_that_covers_two_memories_merges_them_into_one() -> None:
+    both = [
+        known("preferences", "I like green tea.", "viking://green"),
+        known("preferences", "I like tea with honey.", "viking://honey"),
+    ]
+    [decision] = decided(candidate("preferences", "I like green tea with honey."), known=both)
+    assert decision.action is Action.MERGE
+    assert {decision.target, *decision.absorbed} == {"viking://green", "viking://honey"}
+    assert decision.text == "I like green tea with honey."

@@ -16,6 +16,7 @@ from sennit.errors import ModelError
 from sennit.memory.digest import digest, digest_by_rules
 from sennit.memory.prompts import PROMPTS
 from sennit.memory.ranker import TextRanker
+from sennit.memory.terms import terms
 from sennit.memory.values import Action, Category, Digest, Known
 from sennit.services.usage import estimate_tokens
 from sennit.testing import ScriptedModel
@@ -262,6 +263,37 @@ def test_no_model_may_drop_merge_or_change_an_event_or_case(
     result = judged(told(action, "x"), old, new, category)
     assert said(result) == [("CREATE", new)]
     assert any("against the model" in warning for warning in result.warnings)
+
+
+def test_a_model_that_skips_what_says_more_has_it_merged() -> None:
+    result = judged(told("SKIP"), "I like Bach.", "Fugues at night are what I like.")
+    assert said(result) == [("MERGE", "I like Bach. Fugues at night are what I like.")]
+
+
+def test_a_model_may_merge_two_memories_into_one_if_no_word_is_lost() -> None:
+    old = [
+        known("preferences", "I like Bach.", "viking://bach"),
+        known("preferences", "I like fugues.", "viking://fugues"),
+    ]
+    new, both = "Organs are what I like.", "I like Bach, fugues and organs."
+    for text, absorbed in ((both, 1), ("I like Bach and organs.", 0)):
+        script = [
+            memories(("preferences", new, [1])),
+            decisions(told("MERGE", text, "A, B")),
+            json.dumps(SUMMARY),
+        ]
+        [decision] = think(ScriptedModel(script), [user(new)], old).decisions
+        assert str(decision.action) == "MERGE"
+        assert len(decision.absorbed) == absorbed
+        kept = both if absorbed else new
+        assert frozenset(terms(kept)) <= frozenset(terms(decision.text))
+
+
+def test_a_model_that_updates_one_sentence_of_a_memory_keeps_the_others() -> None:
+    result = judged(
+        told("UPDATE"), "I like Bach. Olives are what I eat.", "Olives are not what I eat now."
+    )
+    assert "I like Bach." in result.decisions[0].text
 
 
 def test_no_model_may_drop_what_contradicts() -> None:

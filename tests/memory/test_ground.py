@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -205,3 +206,12 @@ def test_whatever_is_claimed_a_candidate_says_only_what_was_said(
         said = " ".join(by_id[one.message_id] for one in found.evidence)
         frame = {"lik", "liv", "us", "nam"}
         assert set(terms(found.text)) - frame <= set(terms(said))
+
+
+@pytest.mark.parametrize("speaker", [assistant, user])
+def test_a_pattern_worded_as_an_instruction_belongs_to_whoever_said_it(
+    speaker: Callable[[str], Message],
+) -> None:
+    said = [user("How do we release?"), speaker("Always run the tests, then push the tag.")]
+    one = kept(("patterns", "Always run the tests, then push the tag.", [2]), *said)
+    assert str(one.category) == ("patterns" if speaker is assistant else "preferences")

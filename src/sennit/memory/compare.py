@@ -77,13 +77,31 @@ def _day(moment: datetime | None) -> object:
 
 
 def told_apart(known: str, new: str) -> Verdict:
-    """How one sentence stands to another."""
+    """Compare one sentence with another.
+
+    Two sentences that state the same fact are the same only if the new one has no word of its own:
+    "I prefer short answers in German" says more than "I prefer short answers".
+    """
     one, other = fact_of(known), fact_of(new)
     if one is None or other is None:
         return _words(known, new)
     if one.category is Category.ENTITIES and other.category is Category.ENTITIES:
-        return _entities(one, other)
-    return _facts(one, other)
+        verdict = _entities(one, other)
+    else:
+        verdict = _facts(one, other)
+    if verdict is Verdict.SAME and _content(new) - other.frame - _content(known) - one.value:
+        return Verdict.MORE
+    return verdict
+
+
+def _content(text: str) -> Words:
+    return frozenset(terms(expanded(text)))
+
+
+def covers(new: str, known: str) -> bool:
+    """Whether a new sentence says all that a known one says, in the same sense, and more."""
+    within = _content(known) <= _content(new)
+    return within and told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
 
 
 def _facts(known: Fact, new: Fact) -> Verdict:
@@ -140,7 +158,7 @@ def _alike(known: Fact, new: Fact) -> Verdict:
 
 
 def _words(known: str, new: str) -> Verdict:
-    one, other = frozenset(terms(expanded(known))), frozenset(terms(expanded(new)))
+    one, other = _content(known), _content(new)
     if not one or not other:
         return Verdict.OTHER
     same_sense = _negations(known) % 2 == _negations(new) % 2

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
-from sennit.memory.compare import Comparison, Verdict, compare, is_repeat
+from sennit.memory.compare import Comparison, Verdict, compare, covers, is_repeat
 from sennit.memory.ranker import RANKED, Similar, TextRanker
+from sennit.memory.reading import sentences
 from sennit.memory.values import Action, Candidate, Decision, Known
 
 _ACTIONS = {
@@ -42,10 +44,13 @@ class Batch:
         """What memories say after the decisions so far."""
         self._became: dict[str, str] = {}
         """The memory that a candidate became part of, if it did not become one of its own."""
+        self._absorbed: set[str] = set()
+        """Memories that were merged into another one."""
 
     def known(self, candidate: Candidate) -> list[Known]:
         """What may be about the same thing, as it stands now: own candidates, then by rank."""
-        stored = [self._now.get(one.id, one) for one in self._similar(candidate)[:RANKED]]
+        similar = (one for one in self._similar(candidate) if one.id not in self._absorbed)
+        stored = [self._now.get(one.id, one) for one in islice(similar, RANKED)]
         return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
 
     def as_it_stands(self, known: Known) -> Known:
@@ -60,7 +65,12 @@ class Batch:
         best = min(found, key=lambda pair: _FIRST.index(_ACTIONS[pair[1].verdict]), default=None)
         if best is None:
             return self.take(create(candidate))
-        return self.take(by_rules(candidate, *best))
+        decision = by_rules(candidate, *best)
+        if decision.action is Action.MERGE:
+            others = (one for one, _ in found if one.id != decision.target)
+            covered = (one.id for one in others if is_covered(one.text, candidate.text))
+            decision = replace(decision, absorbed=tuple(dict.fromkeys(covered)))
+        return self.take(decision)
 
     def take(self, decision: Decision) -> Decision:
         """Note a decision, whoever made it; those that follow see what it changed."""
@@ -79,6 +89,10 @@ class Batch:
             )
         elif decision.target is not None and decision.action is not Action.SKIP:
             self._changed(decision.target, decision)
+        for id in decision.absorbed:
+            self._became[id] = decision.target or ""
+            self._own.drop(id)
+            self._absorbed.add(id)
         return decision
 
     def _changed(self, target: str, decision: Decision) -> None:
@@ -119,7 +133,7 @@ def by_rules(candidate: Candidate, known: Known, told: Comparison) -> Decision:
     )
     if action is Action.UPDATE:
         closed_at = candidate.valid_from or candidate.said_at
-        text = _with(known.text, told.sentence, candidate.text)
+        text = with_sentence(known.text, told.sentence, candidate.text)
         return replace(decision, text=text, closed_at=closed_at)
     if action is Action.MERGE:
         return replace(decision, text=merged(known.text, candidate.text))
@@ -134,11 +148,27 @@ def fits(told: Comparison, known: Known, candidate: Candidate) -> bool:
 
 
 def merged(known: str, new: str) -> str:
-    """One text that says what both say, each in its own words."""
-    ended = known if known.rstrip().endswith((".", "!", "…")) else f"{known.rstrip()}."
+    """One text that says what both say, each in its own words.
+
+    A known sentence that the new one says in full, and more, is not said twice.
+    """
+    left = known
+    for sentence in sentences(known):
+        if covers(new, sentence):
+            left = left.replace(sentence, "", 1)
+    left = left.strip()
+    if not left:
+        return new
+    ended = left if left.endswith((".", "!", "…")) else f"{left}."
     return f"{ended} {new}"
 
 
-def _with(text: str, sentence: str, new: str) -> str:
-    """A text with another sentence in the place of one of its own."""
+def is_covered(known: str, new: str) -> bool:
+    """Whether a new text says all that a known memory says, so that the two can become one."""
+    told = sentences(known)
+    return bool(told) and all(covers(new, sentence) for sentence in told)
+
+
+def with_sentence(text: str, sentence: str, new: str) -> str:
+    """Replace one sentence of a text; without such a sentence the new one is the text."""
     return text.replace(sentence, new, 1) if sentence and sentence in text else new

@@ -24,7 +24,7 @@ from sennit.ids import new_id
 from sennit.memory import profile
 from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact, Source
-from sennit.memory.realm import PROFILE, Realm, folder_of
+from sennit.memory.realm import MERGED_INTO, PROFILE, Realm, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
 from sennit.memory.values import Action, Candidate, Category, Decision, Known, abstract_of
 from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord
@@ -72,6 +72,8 @@ class _Draft:
     """Whether its text says on what a version before it said."""
     is_new: bool = False
     """Whether what it says was said in this very batch."""
+    merged_into: str = ""
+    """The URI of the memory that it became part of; then it says nothing any more."""
 
 
 class Drafts:
@@ -130,8 +132,29 @@ class Drafts:
         draft = self._draft(candidate.category, uid)
         if draft is None:
             return "the memory it would change is gone"
+        for other in decision.absorbed:
+            self._absorb(self._ids.get(other, other), draft, uid, decision)
         self._change(draft, decision)
         return None
+
+    def _absorb(self, other: str, into: _Draft, uri: str, decision: Decision) -> None:
+        """Merge a further memory into a draft; its history stays, and forgetting either undoes it.
+
+        The last version of the merged file says nothing and names the memory it became part of.
+        """
+        draft = self._draft(into.category, other)
+        if draft is None or draft is into:
+            return
+        if draft.is_new:
+            self._replaced.append(self._put(draft))
+            draft.number += 1
+        into.evidence = tuple(dict.fromkeys((*into.evidence, *draft.evidence)))
+        draft.evidence = (*draft.evidence, *self._evidence(decision.candidate))
+        draft.text, draft.merged_into, draft.did = "", uri, "merged"
+        draft.valid_from, draft.is_new = self._since(decision.candidate), True
+        self.written.append(
+            Written("merged", str(draft.category), other, draft.number, f"now part of {uri}")
+        )
 
     def _create(self, decision: Decision) -> None:
         candidate = decision.candidate
@@ -188,18 +211,19 @@ class Drafts:
                 draft.facts = [*profile.closed(draft.facts, name, at, self._commit), new]
                 name = new.id
             case Action.MERGE:
+                joined = [old, *self._absorbed_facts(decision, draft.facts)]
+                known = tuple(source for one in joined for source in one.sources)
                 merged = self._fact(decision)
                 merged = msgspec.structs.replace(
                     merged,
-                    sources=(*old.sources, *sources),
-                    valid_from=min(old.valid_from, merged.valid_from),
+                    sources=tuple(dict.fromkeys((*known, *sources))),
+                    valid_from=min(merged.valid_from, *(one.valid_from for one in joined)),
                     merged=True,
                 )
-                # The merged one holds for all the time the old one did: that never counts alone.
-                draft.facts = [
-                    *profile.closed(draft.facts, name, old.valid_from, self._commit),
-                    merged,
-                ]
+                # The merged one holds for all the time the old ones did: they never count alone.
+                for one in joined:
+                    draft.facts = profile.closed(draft.facts, one.id, one.valid_from, self._commit)
+                draft.facts = [*draft.facts, merged]
                 name = merged.id
             case _ if _says_all(decision.candidate, old.text):
                 seen = tuple(dict.fromkeys((*old.sources, *sources)))
@@ -209,6 +233,11 @@ class Drafts:
         draft.did = "updated"
         self._note(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
+
+    def _absorbed_facts(self, decision: Decision, facts: Sequence[Fact]) -> list[Fact]:
+        ids = (self._ids.get(one, one) for one in decision.absorbed)
+        names = {uid.removeprefix(f"{_PROFILE_URI}#") for uid in ids}
+        return [fact for fact in facts if fact.id in names and fact.valid_to is None]
 
     def _note(self, decision: Decision, draft: _Draft, uid: str) -> None:
         self._ids[decision.candidate.id] = uid
@@ -280,7 +309,9 @@ class Drafts:
     def _put(self, draft: _Draft) -> PutFile:
         info: dict[str, Any] = {"did": draft.did, "abstract": abstract_of(draft.text)}
         info |= {"joined": True} if draft.joined else {}
-        text, since, evidence = draft.text.strip() + "\n", draft.valid_from, draft.evidence
+        info |= {MERGED_INTO: draft.merged_into} if draft.merged_into else {}
+        text = f"{draft.text.strip()}\n" if draft.text.strip() else ""
+        since, evidence = draft.valid_from, draft.evidence
         if draft.category is Category.PROFILE:
             text, since = profile.lines_of(draft.facts), self._now
             evidence = profile.evidence_of(draft.facts)

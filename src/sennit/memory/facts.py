@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sennit.memory.phrases import Plain
@@ -43,6 +43,8 @@ class Fact:
     """Whether it says that something has changed."""
     replaces: Words = NOTHING
     """The value it takes the place of, if that was said."""
+    frame: Words = NOTHING
+    """The words the fact is put in ("I live in", "my home is"), as opposed to what it says."""
 
 
 Maker: TypeAlias = Callable[[re.Match[str], Plain], Fact | None]
@@ -81,9 +83,19 @@ class Rules:
         for pattern, maker in self._rules:
             found = pattern.match(clause.text)
             fact = found and maker(found, clause)
-            if fact:
-                return fact
+            if found and fact:
+                return replace(fact, frame=content(_outside_groups(found)))
         return None
+
+
+def _outside_groups(found: re.Match[str]) -> str:
+    """The matched text that no group captured."""
+    said = list(found[0])
+    for number in range(1, found.re.groups + 1):
+        start, end = found.span(number)
+        if start >= 0:
+            said[start - found.start() : end - found.start()] = " " * (end - start)
+    return "".join(said)
 
 
 _CUT = re.compile(

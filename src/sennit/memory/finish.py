@@ -147,7 +147,7 @@ class Finishing:
         times, skills = counted(uses, messages)
         counts = counting(realm, times)
         body = {
-            "result": _told(record, digest, drafts, len(counts)),
+            "result": _told(record, digest, drafts, len(times)),
             "abstract": summarize.abstract(digest.summary),
             "overview": summarize.markdown(digest.summary),
             "diff": [msgspec.to_builtins(one) for one in drafts.written],

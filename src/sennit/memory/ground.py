@@ -17,7 +17,7 @@ from sennit.memory.dates import period
 from sennit.memory.extract import candidate_of
 from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, telling, tidy
 from sennit.memory.reading import ToolUse, Utterance
-from sennit.memory.rules import fact_of
+from sennit.memory.rules import fact_of, is_instruction
 from sennit.memory.terms import NEGATIONS, slug, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
@@ -70,6 +70,8 @@ class Ground:
             return "it is empty, gives orders or holds a secret"
         wanted = telling(text)
         category = _category(claim.category, text)
+        if claim.category in _AGENTS and is_instruction(text) and self._agent_said(claim, wanted):
+            category = Category(claim.category)
         if category is not None and category.owner == "agent":
             return self._of_agent(category, text, wanted, claim)
         passage, share = self._best(claim, wanted)
@@ -94,6 +96,17 @@ class Ground:
                 break
         return best
 
+    def _agent_said(self, claim: Claim, wanted: frozenset[str]) -> bool:
+        """Whether a message of the assistant or of a tool that is cited says all of a claim.
+
+        "Always run the tests, then push" is a preference if the user says so, and a pattern if the
+        assistant does.
+        """
+        cited = (self._shown[n] for n in claim.evidence if n in self._shown)
+        others = (one for one in cited if isinstance(one, ToolUse) or one.speaker != "user")
+        said = (frozenset(terms(expanded(said_in(one)))) for one in others)
+        return any(_share(wanted, one) == 1 for one in said)
+
     def _of_agent(
         self, category: Category, text: str, wanted: frozenset[str], claim: Claim
     ) -> Candidate | str:
@@ -114,6 +127,7 @@ class Ground:
 
 
 _CATEGORIES = frozenset(map(str, Category))
+_AGENTS = frozenset(str(one) for one in Category if one.owner == "agent")
 
 
 def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:

@@ -15,7 +15,7 @@ from sennit import clock
 from sennit.errors import NotFoundError
 from sennit.memory import profile
 from sennit.memory.evidence import Said, said_in
-from sennit.memory.realm import MEMORIES, Realm
+from sennit.memory.realm import MEMORIES, Realm, is_merged
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
 from sennit.sessions.twins import async_twin
@@ -120,6 +120,8 @@ class Memories:
         wanted = None if category is None else Category(category)
         for owner in (self._realm.user, self._realm.agent):
             for file in self._store.list_files(owner, MEMORIES):
+                if is_merged(file):
+                    continue
                 if file.category is not None and wanted in (None, Category(file.category)):
                     yield file
 

@@ -1,23 +1,36 @@
 """Decisions by a model: one call for all candidates, each answer checked before it counts.
 
-A model may see sooner than rules that two texts mean the same. It may not drop what is not the
-same, change what happened, or write what neither text says: where it tries, rules decide.
+A model may see sooner than rules that two texts are about the same thing, and merge or update
+them. It may not lose a word, change what happened, or write what neither text says. Only a repeat
+is skipped: a model that skips what says more has it merged. Where it tries anything else, rules
+decide.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
 from sennit.memory.compare import Verdict, compare
-from sennit.memory.dedup import Batch, comparable, create, merged
+from sennit.memory.dedup import (
+    LONGEST,
+    Batch,
+    comparable,
+    create,
+    is_covered,
+    merged,
+    with_sentence,
+)
 from sennit.memory.ranker import Similar, TextRanker
+from sennit.memory.reading import sentences
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import terms
 from sennit.memory.values import Action, Candidate, Decision, Known
 
+_LETTER = re.compile(r"\b[A-Z]\b")
 _KNOWN = 4
 """How many known memories a model is shown for each candidate."""
 
@@ -113,15 +126,17 @@ def _decision(
     if told is None or told["action"] not in list(Action):
         return None
     action = Action(told["action"])
-    letter = str(told.get("known") or "").strip().upper().removeprefix("KNOWN").strip(" :.")
-    shown = listed.get(letter)
-    known = None if shown is None else batch.as_it_stands(shown)
+    letters = _LETTER.findall(str(told.get("known") or "").upper().removeprefix("KNOWN"))
+    shown = [batch.as_it_stands(listed[one]) for one in letters if one in listed]
+    known = shown[0] if shown else None
     if action is Action.CREATE:
         # A repeat or a contradiction that rules are sure of does not stand beside the old text.
         sure = any(compare(one, candidate).verdict in _SURE for one in batch.known(candidate))
         return None if sure else create(candidate, "the model finds nothing like it")
     if known is None or not candidate.category.mergeable or not _may(action, known, candidate):
         return None
+    if action is Action.SKIP and compare(known, candidate).verdict is not Verdict.SAME:
+        action = Action.MERGE
     decision = Decision(
         action=action,
         candidate=candidate,
@@ -131,11 +146,34 @@ def _decision(
     )
     said = _line(str(told.get("text") or ""))
     if action is Action.MERGE:
-        return replace(decision, text=_merged(known.text, candidate.text, said))
+        return _merging(decision, shown, said)
     if action is Action.UPDATE:
-        text = said if _within(said, known, candidate) else candidate.text
+        text = said if _within(said, known, candidate) else _updated(known, candidate)
         return replace(decision, text=text, closed_at=candidate.valid_from or candidate.said_at)
     return decision
+
+
+def _merging(decision: Decision, shown: Sequence[Known], said: str) -> Decision:
+    """Merge a candidate into the first of some memories, and the others too if no word is lost."""
+    new = decision.candidate.text
+    known = [one for one in dict.fromkeys(shown) if len(one.text) + len(new) < LONGEST]
+    texts = [one.text for one in known]
+    if len(known) > 1 and _keeps(said, new, *texts):
+        return replace(decision, text=said, absorbed=tuple(one.id for one in known[1:]))
+    covered = [one.id for one in known[1:] if is_covered(one.text, new)]
+    first = shown[0].text
+    text = said if _keeps(said, new, first) else merged(first, new)
+    return replace(decision, text=text, absorbed=tuple(covered))
+
+
+def _updated(known: Known, candidate: Candidate) -> str:
+    """The known text with the candidate in place of the sentence that no longer holds."""
+    told = compare(known, candidate)
+    if told.verdict is Verdict.OTHER:
+        new = frozenset(terms(candidate.text))
+        nearest = max(sentences(known.text), key=lambda one: len(new & frozenset(terms(one))))
+        return with_sentence(known.text, nearest, candidate.text)
+    return with_sentence(known.text, told.sentence, candidate.text)
 
 
 _SURE = (Verdict.SAME, Verdict.CHANGED)
@@ -147,8 +185,6 @@ def _may(action: Action, known: Known, candidate: Candidate) -> bool:
     if action is Action.SKIP and verdict is Verdict.CHANGED:
         return False
     new, old = frozenset(terms(candidate.text)), frozenset(terms(known.text))
-    if action is Action.SKIP:
-        return len(new & old) * 2 >= len(new)
     one, other = fact_of(candidate.text), fact_of(known.text)
     return bool(new & old) or bool(one and other and one.slot == other.slot)
 
@@ -159,7 +195,7 @@ def _within(said: str, known: Known, candidate: Candidate) -> bool:
     return bool(said) and new <= found <= new | frozenset(terms(known.text))
 
 
-def _merged(known: str, new: str, said: str) -> str:
-    """The model's text if it keeps every word of both; else one that does."""
-    wanted = frozenset(terms(known)) | frozenset(terms(new))
-    return said if frozenset(terms(said)) == wanted else merged(known, new)
+def _keeps(said: str, *texts: str) -> bool:
+    """Whether a text has every content word of some others, and no other."""
+    wanted = frozenset(term for text in texts for term in terms(text))
+    return bool(said) and frozenset(terms(said)) == wanted

@@ -62,14 +62,18 @@ class TextRanker:
 
     def put(self, known: Known) -> None:
         """Add a memory, or put it in the place of the one with its id."""
-        if known.id in self._known:
-            old, counted = self._known[known.id]
-            for word in counted:
-                self._holding[old.category, word].pop(known.id)
+        self.drop(known.id)
         counted = Counter(_indexed(known.text))
         self._known[known.id] = (known, counted)
         for word in counted:
             self._holding[known.category, word][known.id] = None
+
+    def drop(self, id: str) -> None:
+        """Remove a memory, if it is there."""
+        if id in self._known:
+            old, counted = self._known.pop(id)
+            for word in counted:
+                self._holding[old.category, word].pop(id)
 
     def get(self, id: str) -> Known | None:
         """The memory with this id."""

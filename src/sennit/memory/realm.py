@@ -20,6 +20,7 @@ from sennit.stores.records import Owner
 
 PROFILE = "memories/profile.md"
 MEMORIES = "memories/"
+MERGED_INTO = "merged_into"
 
 
 @dataclass(frozen=True)
@@ -89,11 +90,26 @@ class Realm:
         except ValidationError:
             return None
 
+    def place(self, said: str) -> tuple[Owner, str] | None:
+        """The owner and path that a context names, whether or not a file is there."""
+        if (file := self.named(said)) is not None:
+            return file.owner, file.path
+        try:
+            uri = Uri.parse(said)
+        except ValidationError:
+            return None
+        return None if uri.scope == "session" else (self.owner(uri.scope), uri.path)
+
     def find(self, uri: Uri) -> FileRecord | None:
         """The file at an address."""
         if uri.scope == "session" or not uri.names:
             return None
         return self.store.find_file(self.owner(uri.scope), uri.path)
+
+
+def is_merged(file: FileRecord) -> bool:
+    """Whether a memory became part of another one; only its history is left."""
+    return MERGED_INTO in file.latest.info
 
 
 def folder_of(category: Category) -> str:

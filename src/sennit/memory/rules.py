@@ -31,6 +31,12 @@ def _any() -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
+def is_instruction(clause: str) -> bool:
+    """Whether a clause says what to do ("Always run the tests first") and nothing of anybody."""
+    fact = fact_of(clause)
+    return fact is not None and fact.slot == "instruct"
+
+
 @lru_cache(maxsize=4096)
 def fact_of(clause: str) -> Fact | None:
     """The fact a clause states, if a rule knows it."""

@@ -148,12 +148,12 @@ def _diet(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 @person.add(
-    r"I (?:am|is) (?:severely |deathly )?allergic to (.+)",
+    r"I (?:am|is) (severely |deathly )?allergic to (.+)",
     r"I ha(?:ve|s) an? (.+?) allergy",
     r"I (?:am|is) ([\w-]+ intolerant)",
 )
 def _allergy(found: re.Match[str], _: Plain) -> Fact | None:
-    return _profile("allergy", found[1] or found[2] or found[3], single=False)
+    return _profile("allergy", found[2] or found[3] or found[4], single=False)
 
 
 @person.add(rf"I (?:am|is) (?:an? )?({NATIONS})(?:$|,)")

@@ -15,7 +15,7 @@ from sennit.memory import entry, profile
 from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import Entry, not_a_file, nothing_at
-from sennit.memory.realm import Realm, category_at
+from sennit.memory.realm import Realm, category_at, is_merged
 from sennit.memory.uri import Scope, Uri
 from sennit.memory.values import Category, abstract_of
 from sennit.messages.plain import text
@@ -81,7 +81,8 @@ class StoredTree:
 
     def _below(self, uri: Uri) -> list[FileRecord]:
         under = f"{uri.path}/" if uri.names else ""
-        return self.realm.store.list_files(self.realm.owner(uri.scope), under)
+        files = self.realm.store.list_files(self.realm.owner(uri.scope), under)
+        return [file for file in files if not is_merged(file)]
 
     def text(self, uri: Uri) -> str:
         """What a file says; raises NotFoundError."""

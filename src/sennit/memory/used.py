@@ -122,6 +122,9 @@ def counted(
 
 
 def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
-    """The changes that count uses of files that are there; other URIs count nowhere."""
-    found = ((realm.named(uri), number) for uri, number in times.items())
-    return [CountUses(file.owner, file.path, number) for file, number in found if file is not None]
+    """The changes that count uses of files, those included that the same commit writes.
+
+    The store ignores a file that is not there.
+    """
+    places = ((realm.place(uri), number) for uri, number in times.items())
+    return [CountUses(*place, number) for place, number in places if place is not None]

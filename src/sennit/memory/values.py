@@ -135,6 +135,8 @@ class Decision:
     """
     text: str = ""
     """What the memory says from now on; for SKIP what the target says anyway."""
+    absorbed: tuple[str, ...] = ()
+    """For MERGE: the `id`s of further memories that become part of the target."""
     closed_at: datetime | None = None
     """For UPDATE: when what the target said ceased to hold."""
     reason: str = ""
