@@ -147,9 +147,11 @@ def test_the_history_is_a_field_of_the_patched_signatures() -> None:
 
 def test_a_signature_that_has_a_history_keeps_its_own(lm: Any) -> None:
     """003 · Core Design Principles · 1) History is a Signature-level concern"""
-    session: Any = Session(dspy.Predict("past: dspy.History, question -> answer"))
+    with pytest.warns(UserWarning, match="'past', not 'history'"):
+        session: Any = Session(dspy.Predict("past: dspy.History, question -> answer"))
     talk(session, "q0", "q1")
 
+    assert session.history_field == "past"
     assert list(session.predictors()[0].signature.input_fields) == ["past", "question"]
     assert "q0" in prompt(lm)
 
@@ -163,7 +165,9 @@ def test_a_history_that_is_annotated_in_other_words_is_heard_too(lm: Any, kind: 
     """003 · Review-driven Decisions"""
     plain: Any = qa().signature
     signature = plain.prepend("past", dspy.InputField(), kind)
-    session: Any = Session(dspy.Predict(signature), strict_history_annotation=True)
+    session: Any = Session(
+        dspy.Predict(signature), history_field="past", strict_history_annotation=True
+    )
     talk(session, "q0", "q1")
 
     assert list(session.predictors()[0].signature.input_fields) == ["past", "question"]

@@ -15,8 +15,10 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.learning.dspy", "dspy") from error
 
+Adapter: Any = dspy.Adapter
 Module: Any = dspy.Module
 History: Any = dspy.History
 Example: Any = dspy.Example
+Predict: Any = dspy.Predict
 Prediction: Any = dspy.Prediction
 Teleprompter: Any = import_module("dspy.teleprompt").Teleprompter

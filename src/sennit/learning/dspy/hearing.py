@@ -13,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, get_args
+from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_args
 
 from sennit.errors import ValidationError
 from sennit.learning.dspy.framework import History, dspy
+from sennit.learning.dspy.incomplete import is_incomplete, omitting_missing_outputs
 from sennit.learning.dspy.past import Fields
+from sennit.learning.dspy.programs import is_history_type
 
 _CALL = "sennit_call"
 _NODE = "_sennit_node"
@@ -62,34 +64,46 @@ class Hearing:
 
     def forward(self, **kwargs: Any) -> Any:
         """Predict, with the history of the call where the caller gave none."""
-        given, told = _prepared(self, kwargs)
-        with running(self):
-            prediction = cast("Any", super()).forward(**given)
-        return told(prediction)
+        ready = _prepared(self, kwargs)
+        with running(self, ready.adapter):
+            prediction = cast("Any", super()).forward(**ready.kwargs)
+        return ready.told(prediction)
 
     async def aforward(self, **kwargs: Any) -> Any:
         """The same, awaited; the loop does not wait for what is heard and noted."""
         call = _call_of(self)
-        given, told = await _aside(call, _prepared, self, kwargs)
-        with running(self):
-            prediction = await cast("Any", super()).aforward(**given)
-        return await _aside(call, told, prediction)
+        ready = await _aside(call, _prepared, self, kwargs)
+        with running(self, ready.adapter):
+            prediction = await cast("Any", super()).aforward(**ready.kwargs)
+        return await _aside(call, ready.told, prediction)
 
 
-def _prepared(
-    predictor: Any, kwargs: dict[str, Any]
-) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+def _same(prediction: Any) -> Any:
+    return prediction
+
+
+class _Prepared(NamedTuple):
+    """A call of a predictor, ready to be made."""
+
+    kwargs: dict[str, Any]
+    told: Callable[[Any], Any] = _same
+    """Takes note of the prediction, and returns it."""
+    adapter: Any = None
+    """The adapter to use instead of the configured one."""
+
+
+def _prepared(predictor: Any, kwargs: dict[str, Any]) -> _Prepared:
     call = _call_of(predictor)
     signature = kwargs.get("signature", predictor.signature)
     field = history_field(signature)
     if field is None:
-        return kwargs, _same
+        return _Prepared(kwargs)
     if field in kwargs and (call is None or not call.told(kwargs[field])):
-        return kwargs, _same  # the program's own choice
+        return _Prepared(kwargs)  # the program's own choice
     if call is None:
-        return {**kwargs, field: History(messages=[])}, _same
+        return _Prepared({**kwargs, field: History(messages=[])})
     node: str = predictor.__dict__[_NODE]
-    fields = Fields(frozenset(signature.input_fields) - {field}, frozenset(signature.output_fields))
+    fields = fields_in(signature)
 
     def told(prediction: Any) -> Any:
         asked = {name: kwargs[name] for name in signature.input_fields if name in kwargs}
@@ -98,15 +112,29 @@ def _prepared(
         call.heard(node, asked, said)
         return prediction
 
-    given = {**kwargs, field: call.history_for(node, fields)}
+    history = call.history_for(node, fields)
+    given = {**kwargs, field: history}
     if memory := call.memory_for(node):
         told_of = f"{signature.instructions}\n\nWhat you remember:\n{memory}"
         given["signature"] = signature.with_instructions(told_of)
-    return given, told
+    if not is_incomplete(history.messages, fields.outputs):
+        return _Prepared(given, told)
+    configured = dspy.settings.adapter or dspy.ChatAdapter()
+    return _Prepared(given, told, omitting_missing_outputs(configured))
 
 
-def _same(prediction: Any) -> Any:
-    return prediction
+def fields_in(signature: Any) -> Fields:
+    """Return the fields of a signature, without its history."""
+    outputs = signature.output_fields
+    return Fields(
+        frozenset(signature.input_fields) - {history_field(signature)},
+        frozenset(outputs),
+        frozenset(name for name, one in outputs.items() if _allows_none(one.annotation)),
+    )
+
+
+def _allows_none(annotation: Any) -> bool:
+    return annotation in (Any, None, NoneType) or NoneType in get_args(annotation)
 
 
 async def _aside(call: Call | None, work: Callable[..., _R], *args: Any) -> _R:
@@ -139,10 +167,11 @@ class Speaking:
         self._context.__exit__(*error)
 
 
-def running(predictor: Any) -> Any:
-    """The time in which a predictor is what runs."""
+def running(predictor: Any, adapter: Any = None) -> Any:
+    """Return a context in which a predictor is what runs, with another adapter if given."""
     node: str = predictor.__dict__[_NODE]
-    return dspy.context(**{_STACK: (*active_nodes(), node)})
+    formatting = {} if adapter is None else {"adapter": adapter}
+    return dspy.context(**{_STACK: (*active_nodes(), node)}, **formatting)
 
 
 def active_nodes() -> tuple[str, ...]:
@@ -181,19 +210,11 @@ def history_field(signature: Any) -> str | None:
     return None
 
 
-def _meant_for_a_history(annotation: Any) -> bool:
-    """Whether a field is for a history in other words: an optional one, or a kind of its own."""
-    if isinstance(annotation, type):
-        return issubclass(annotation, History)
-    parts = [one for one in get_args(annotation) if one is not NoneType]
-    return len(parts) == 1 and _meant_for_a_history(parts[0])
-
-
 def _with_history(signature: Any, field: str, strict: bool) -> Any:
     if history_field(signature) is not None:
         return signature
     for name, one in signature.input_fields.items():
-        if _meant_for_a_history(one.annotation):  # DSPy knows a history only by its very class
+        if is_history_type(one.annotation):  # DSPy knows a history only by its very class
             return signature.with_updated_fields(name, type_=History)
     taken = signature.fields.get(field)
     if taken is None:

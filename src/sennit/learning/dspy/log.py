@@ -144,9 +144,11 @@ class TurnLog:
                 return known + [one for told in past if (one := fields.fit(told, {})) is not None]
             found = self._fitted.setdefault((node, fields), [])
             for at in range(len(found), span.stop):
-                turn = at - (len(self._told) - len(self.turns))
-                said = self.turns[turn].nodes.get(node, {}) if turn >= 0 else {}
-                found.append(fields.fit(self._told[at], said))
+                position = at - (len(self._told) - len(self.turns))
+                turn = self.turns[position] if position >= 0 else None
+                said = {} if turn is None else self.telling.shown(turn.nodes.get(node, {}))
+                asked = frozenset[str]() if turn is None else turn.inputs.keys()
+                found.append(fields.fit(self._told[at], said, asked))
             return known + [told for told in found[span.start : span.stop] if told is not None]
 
     def catch_up(self) -> None:

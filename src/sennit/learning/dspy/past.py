@@ -11,6 +11,7 @@ turn that was taken back still knows its past.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -94,16 +95,24 @@ class Fields:
 
     inputs: frozenset[str]
     outputs: frozenset[str]
+    optional: frozenset[str] = frozenset()
+    """The outputs of which None is a value."""
 
-    def fit(self, told: Told, said: Mapping[str, Any]) -> Told | None:
-        """A turn as this predictor would have had it; None if it would be full of holes.
+    def fit(
+        self, told: Told, said: Mapping[str, Any], asked: AbstractSet[str] = frozenset()
+    ) -> Told | None:
+        """Return a turn as this predictor hears it; None if it has none of its outputs.
 
-        `said` is what this very predictor said in that turn, which fills in what the program as a
-        whole did not tell, such as its reasoning.
+        Outputs that the turn lacks stay missing, as do those that are None without being
+        optional. `said` is what this very predictor said in that turn; it supplies outputs that
+        the program as a whole did not return, such as the reasoning. `asked` names the inputs of
+        the turn. A turn with no input of this predictor is heard only for outputs of its own.
         """
-        if self.outputs <= told.keys() and not self.inputs.isdisjoint(told):
-            return told
-        filled = {**said, **told}
-        if self.outputs <= filled.keys() and not self.inputs.isdisjoint(filled):
-            return filled
-        return None
+        filled = told if self.outputs <= told.keys() else {**said, **told}
+        unset = {one for one in self.outputs - self.optional if filled.get(one, self) is None}
+        found = (self.outputs & filled.keys()) - unset
+        if not found:
+            return None
+        if self.inputs.isdisjoint(filled) and not (found & told.keys()) - asked:
+            return None
+        return {name: one for name, one in filled.items() if name not in unset} if unset else filled

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from inspect import signature
-from typing import Any, cast
+from inspect import Parameter, signature
+from types import NoneType, SimpleNamespace
+from typing import Any, cast, get_args, get_type_hints
 
-from sennit.learning.dspy.framework import Module
+from sennit.learning.dspy.framework import History, Module, Predict
 
 
 def copied(module: Any, mode: str) -> Any:
@@ -31,10 +32,63 @@ def _modules_copied(value: Any) -> Any:
 
 
 def takes(module: Any, field: str) -> bool:
-    """Whether a program wants to be given a field, however it is called."""
+    """Tell whether a program wants to be given a field, however it is called."""
+    return any(field in signature(one).parameters for one in _entries(module))
+
+
+def _entries(module: Any) -> Iterator[Callable[..., Any]]:
+    """The methods that a call of a program ends in."""
     kind: Any = module.__class__
     called = (getattr(kind, name, None) for name in ("forward", "aforward"))
-    return any(field in signature(one).parameters for one in called if one is not None)
+    return (one for one in called if one is not None)
+
+
+def history_field_of(module: Any, wanted: str) -> str:
+    """Return the name by which a program takes a history; `wanted` if it has no other one.
+
+    A parameter of `forward` that is annotated as a history is one; where `forward` passes on
+    whatever it is given, so is the history field that all predictors of the program share.
+    """
+    if takes(module, wanted):
+        return wanted
+    parameters = [(one, each) for one in _entries(module) for each in signature(one).parameters]
+    for entry, name in parameters:
+        if is_history_type(_annotation(entry, name)):
+            return name
+    if isinstance(module, Predict) or any(map(_takes_anything, _entries(module))):
+        named = {name for one in module.predictors() for name in _history_inputs(one.signature)}
+        if len(named) == 1:
+            return named.pop()
+    return wanted
+
+
+def _takes_anything(entry: Callable[..., Any]) -> bool:
+    kinds = (one.kind for one in signature(entry).parameters.values())
+    return Parameter.VAR_KEYWORD in kinds
+
+
+def _annotation(entry: Any, name: str) -> Any:
+    """Return the type of a parameter; None if it has none, or one that cannot be resolved."""
+    found = signature(entry).parameters[name].annotation
+    if found is Parameter.empty:
+        return None
+    alone = SimpleNamespace(__annotations__={name: found})
+    try:
+        return get_type_hints(alone, getattr(entry, "__globals__", None))[name]
+    except Exception:  # a name that is not known where the program was defined
+        return None
+
+
+def _history_inputs(of: Any) -> list[str]:
+    return [name for name, one in of.input_fields.items() if is_history_type(one.annotation)]
+
+
+def is_history_type(annotation: Any) -> bool:
+    """Tell whether a type is a history, an optional one, or a subclass."""
+    if isinstance(annotation, type):
+        return issubclass(annotation, History)
+    parts = [one for one in get_args(annotation) if one is not NoneType]
+    return len(parts) == 1 and is_history_type(parts[0])
 
 
 def fields_of(prediction: Any) -> dict[str, Any]:

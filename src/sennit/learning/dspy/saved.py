@@ -7,7 +7,8 @@ these rebuilds the pasts by its own rules.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -24,6 +25,7 @@ from sennit.messages.codec import dumps, loads
 
 VERSION = 2
 
+_log = logging.getLogger(__name__)
 _OPTIONS = ("history_field", "max_turns", "max_stored_turns", "copy_mode", "history_policy")
 _SETS = ("exclude_fields", "history_input_fields")
 
@@ -133,17 +135,43 @@ def write_file(path: str | Path, saved: Saved) -> None:
 
 
 def read_file(path: str | Path) -> Saved:
-    """What a file holds; raises ValidationError if it is no saved conversation."""
+    """Read a saved conversation of version 1 or 2; raises ValidationError if it is none.
+
+    Files of version 1 name the inputs of the history `input_field_override`, and may say no
+    version. Public writers of version 2 keep nodes as `node_states`, each with an `l2_memory`;
+    they are read as nodes.
+    """
     state = _mapping(loads(Path(path).read_bytes()))
-    if state.get("version") not in (1, VERSION):
-        raise ValidationError("This is no saved session of version 1 or 2.")
+    if state.get("version", 1) not in (1, VERSION) or not {"version", "turns"} & state.keys():
+        raise ValidationError(
+            f"{str(path)!r} is no saved session of version 1 or {VERSION}; its version is "
+            f"{shown(state.get('version'))}."
+        )
+    if state.get("history_input_fields") is None and "input_field_override" in state:
+        state["history_input_fields"] = state["input_field_override"]
     options = {name: state[name] for name in _OPTIONS if name in state}
     options |= {name: set(_listed(state, name)) for name in _SETS if state.get(name) is not None}
+    if state.get("l2_memory"):
+        _log.warning(
+            "%s holds an l2_memory of the program as a whole, which is left out: only predictors "
+            "have a memory here.",
+            path,
+        )
     nodes = {
         name: (SavedTurns.read(_mapping(one)), str(_mapping(one).get("memory", "")))
         for name, one in _mapping(state.get("nodes")).items()
     }
-    return Saved(SavedTurns.read(state), nodes, options)
+    return Saved(SavedTurns.read(state), dict(_node_states(state)) | nodes, options)
+
+
+def _node_states(
+    state: Mapping[str, Any], inside: str = ""
+) -> Iterator[tuple[str, tuple[SavedTurns, str]]]:
+    """The nodes of a file as other writers of version 2 keep them, also those inside others."""
+    for name, one in _mapping(state.get("node_states")).items():
+        kept = _mapping(one)
+        yield f"{inside}{name}", (SavedTurns.read(kept), str(kept.get("l2_memory") or ""))
+        yield from _node_states(kept, f"{inside}{name}.")
 
 
 def _mapping(found: Any) -> dict[str, Any]:

@@ -7,18 +7,21 @@ whose predictors are those of the program, so optimisers compile it like any oth
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
-from sennit.errors import InvalidTypeError, shown
+from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.learning.dspy.call import Call
 from sennit.learning.dspy.framework import Module, dspy
-from sennit.learning.dspy.hearing import Speaking, current_call, wire
+from sennit.learning.dspy.hearing import Speaking, current_call, fields_in, wire
 from sennit.learning.dspy.locks import LockMode
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.nodes import (
+    SHARED,
     Consolidator,
     Lifetime,
     MemoryPlan,
@@ -27,7 +30,7 @@ from sennit.learning.dspy.nodes import (
 )
 from sennit.learning.dspy.options import HistoryPolicy, OnMetricError, OnTurn, Options, require
 from sennit.learning.dspy.past import Snapshot, Told, history_from
-from sennit.learning.dspy.programs import copied, fields_of, takes
+from sennit.learning.dspy.programs import copied, fields_of, history_field_of, takes
 from sennit.learning.dspy.rehearsal import Rehearsal
 from sennit.learning.dspy.saved import read_file, write_file
 from sennit.learning.dspy.state import SessionState
@@ -79,9 +82,16 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         begins anew with it. With `store` and `key` the turns are kept there, on the branch "main"
         unless another is named, and gone on with. With `memory` each predictor has a past of its
         own; see `with_memory`.
-        Raises ValidationError for an unknown word, InvalidTypeError for what is no dspy.Module.
+        Raises ValidationError for an unknown word and for an option given under both its names,
+        InvalidTypeError for what is no dspy.Module.
         """
         super().__init__()  # pyright: ignore
+        if history_input_fields is not None and input_field_override is not None:
+            raise ValidationError(
+                "history_input_fields and input_field_override are two names of one option; "
+                f"give one of them, got {shown(history_input_fields)} and "
+                f"{shown(input_field_override)}."
+            )
         only = history_input_fields if input_field_override is None else input_field_override
         telling = Telling(
             history_field=history_field,
@@ -100,23 +110,107 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             on_turn=on_turn,
             plan=memory,
         )
-        self.__dict__.update(_options=options, _rehearsal=Rehearsal())
-        self._take_in(module)
+        self.__dict__.update(_options=options, _wanted=history_field, _rehearsal=Rehearsal())
+        self._take_in(module, stacklevel=4)  # DSPy's metaclass stands between
         began = None if initial_history is None else history_from(initial_history)
+        telling = self._options.telling
         state = SessionState.kept(store, key, branch, telling)
         state.adopt(telling, lock)
         if began and not state.log.turns and not state.log.initial:
+            self._warn_of_unheard(began)
             state.begin(began)
         self.__dict__["_state"] = state
 
-    def _take_in(self, module: Any) -> None:
+    def _take_in(self, module: Any, *, stacklevel: int) -> None:
         if not isinstance(module, Module):
             raise InvalidTypeError(f"A session wraps a dspy.Module, got {shown(module)}.")
-        telling = self._options.telling
-        own = copied(module, telling.copies)
-        wire(own, telling.history_field, strict=self._options.strict)
+        options: Options = self._options
+        wanted: str = self._wanted
+        field = history_field_of(module, wanted)
+        if field != wanted:
+            warnings.warn(
+                f"{type(module).__name__} takes its history as {field!r}, not {wanted!r}; "
+                f"the session uses {field!r}. Say so with history_field={field!r}.",
+                stacklevel=stacklevel,
+            )
+        own = copied(module, options.telling.copies)
+        wire(own, field, strict=options.strict)
         self.module = own
-        self.__dict__["_tells"] = takes(own, telling.history_field)
+        telling = replace(options.telling, history_field=field)
+        self.__dict__["_options"] = replace(options, telling=telling)
+        self.__dict__["_tells"] = takes(own, field)
+
+    def _warn_of_unheard(self, messages: Sequence[Told]) -> None:
+        """Log how many messages of a history no predictor of the program will be sent."""
+        outputs = {name for one in self.module.predictors() for name in one.signature.output_fields}
+        lost = sum(outputs.isdisjoint(one) for one in messages)
+        if lost and outputs and not self._tells:
+            _log.warning(
+                "%d of %d turns have none of the program's outputs %s, so no model is sent them.",
+                lost,
+                len(messages),
+                sorted(outputs),
+            )
+
+    @property
+    def history_field(self) -> str:
+        """The field that holds the history: the one asked for, or the one the program has."""
+        return self._options.telling.history_field
+
+    @property
+    def max_turns(self) -> int | None:
+        """How many messages of the history a call is sent; None for all."""
+        return self._options.telling.max_turns
+
+    @property
+    def max_stored_turns(self) -> int | None:
+        """How many turns are held in memory; None for all."""
+        return self._options.telling.max_stored
+
+    @property
+    def exclude_fields(self) -> set[str]:
+        """The fields that do not become history."""
+        return set(self._options.telling.exclude)
+
+    @property
+    def history_input_fields(self) -> set[str] | None:
+        """The inputs that become history; None for all."""
+        only = self._options.telling.only_inputs
+        return None if only is None else set(only)
+
+    @property
+    def copy_mode(self) -> CopyMode:
+        """How the program and its values are copied."""
+        return self._options.telling.copies
+
+    @property
+    def history_policy(self) -> HistoryPolicy:
+        """The effect of an explicit history."""
+        return self._options.policy
+
+    @property
+    def on_metric_error(self) -> OnMetricError:
+        """The effect of a metric that fails."""
+        return self._options.on_metric_error
+
+    @property
+    def strict_history_annotation(self) -> bool:
+        """Whether a history field of another type is refused."""
+        return self._options.strict
+
+    @property
+    def lock(self) -> LockMode:
+        """Which calls exclude each other."""
+        return self._options.lock
+
+    @property
+    def on_turn(self) -> OnTurn | None:
+        """The function that is called with each new turn."""
+        return self._options.on_turn
+
+    def __repr__(self) -> str:
+        program = type(self.module).__name__
+        return f"Session({program}, turns={len(self)}, history_field={self.history_field!r})"
 
     @property
     def state(self) -> SessionState:
@@ -185,6 +279,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         field, plan = options.telling.history_field, options.plan
         history = inputs.pop(field, None)
         given = None if history is None else history_from(history)
+        if given:
+            self._warn_of_unheard(given)
         overridden = given is not None and options.policy == "override"
         keeps = not (overridden or self._rehearsal.goes_on)
         return Call(
@@ -222,7 +318,9 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def add_turn(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Turn:
         """Put a turn at the end that was not called for."""
-        return self.state.log.add(inputs, outputs)
+        log = self.state.log
+        self._warn_of_unheard([log.telling.told(inputs, outputs)])
+        return log.add(inputs, outputs)
 
     def pop_turn(self) -> Turn | None:
         """Take the last turn back; None if there is none."""
@@ -261,9 +359,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             made.__dict__["_rehearsal"] = Rehearsal()
         return made
 
-    def update_module(self, module: Any) -> None:
+    def update_module(self, new_module: Any) -> None:
         """Go on with another program, such as a compiled one."""
-        self._take_in(module.module if isinstance(module, Session) else module)
+        program = new_module.module if isinstance(new_module, Session) else new_module
+        self._take_in(program, stacklevel=3)
+        state, options = self.state, self._options
+        state.adopt(options.telling, options.lock)
+        log = state.log
+        span = log.span()
+        named = self.module.named_predictors()
+        heard = any(log.fitted(span, name, fields_in(one.signature)) for name, one in named)
+        if not heard:
+            self._warn_of_unheard(span.messages())
 
     def score(
         self, metric: Callable[..., Any], gold: Any = None, *, by: str | None = None
@@ -294,14 +401,15 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     ) -> list[Any]:
         """Each turn as a dspy.Example that stands alone; its history is read when looked at.
 
-        With `min_score` those that a metric, or their score, puts lower are left out, and with
-        `strict_trajectory` all that follow one.
+        With `metric` the turns are scored first, as by `score`. With `min_score` those scored
+        lower, or not at all, are left out, and with `strict_trajectory` all that follow one.
         """
-        judge = None if metric is None else self._judge(metric)
+        if metric is not None:
+            self.score(metric)
         said = [turn for turn in self.turns if turn.outputs or not require_outputs]
         chosen = good_enough(
             said,
-            lambda turn: turn.score if judge is None else judge.score(turn),
+            lambda turn: turn.score,
             min_score,
             strict=strict_trajectory,
         )
@@ -327,9 +435,19 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
         """The session that was saved, around a program; options replace what was saved."""
         saved = read_file(path)
-        made = cls(module, **{**saved.options, **options})
-        cast("Session", made).state.fill(saved)
+        made = cls(module, **_merged(saved.options, options))
+        session = cast("Session", made)
+        named = {SHARED, *(name for name, _ in session.module.named_predictors())}
+        if unknown := sorted(saved.nodes.keys() - named):
+            _log.warning("%s holds turns of %s, no predictor of this program.", path, unknown)
+        session.state.fill(saved)
         return made
+
+
+def _merged(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a saved session and those given instead, under either name."""
+    replaced = {"history_input_fields"} if "input_field_override" in given else set[str]()
+    return {**{name: one for name, one in saved.items() if name not in replaced}, **given}
 
 
 def sessionify(module: Any, **options: Any) -> Session:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from sennit.learning.dspy.framework import Example, Prediction
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.labels import finite
+
+_log = logging.getLogger(__name__)
 
 
 def example_of(turn: Turn, history_field: str | None) -> Any:
@@ -32,14 +36,40 @@ class Judge:
         return getattr(self.metric, "__name__", type(self.metric).__name__)
 
     def score(self, turn: Turn, gold: Any = None) -> float:
-        """What it thinks of a turn, compared with `gold`, or else with the turn itself."""
+        """Ask the metric about a turn, compared with `gold`, or else with the turn itself.
+
+        A metric that fails raises what it raised, or counts as 0 and is logged.
+        """
         try:
             expected = example_of(turn, self.history_field) if gold is None else gold
-            return finite(float(self.metric(expected, Prediction(**turn.outputs))))
+            return finite(float(_asked(self.metric, expected, Prediction(**turn.outputs))))
         except Exception:
-            if self.zero_on_error:
-                return 0.0
-            raise
+            if not self.zero_on_error:
+                raise
+            _log.warning(
+                "The metric %r failed on turn %d, which counts as 0.",
+                self.name,
+                turn.index,
+                exc_info=True,
+            )
+            return 0.0
+
+
+def _asked(metric: Callable[..., Any], expected: Any, prediction: Any) -> Any:
+    """Call a metric as DSPy does, with a trace of None if it takes one.
+
+    Some optimisers have metrics of five parameters, of which the last three may be None.
+    """
+    given = (expected, prediction, None, None, None)
+    for count in (3, 2, 5):
+        try:
+            signature(metric).bind(*given[:count])
+        except TypeError:
+            continue
+        except ValueError:  # built in, without a signature
+            break
+        return metric(*given[:count])
+    return metric(*given[:3])
 
 
 def good_enough(

@@ -27,9 +27,14 @@ class Telling:
 
     def told(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Told:
         """What later turns hear of this one."""
-        only, left_out = self.only_inputs, self.exclude | {self.history_field}
+        only = self.only_inputs
         heard = {name: inputs[name] for name in inputs if only is None or name in only}
-        return {name: one for name, one in {**heard, **outputs}.items() if name not in left_out}
+        return self.shown({**heard, **outputs})
+
+    def shown(self, values: Mapping[str, Any]) -> Told:
+        """Return the values that may stand in a history."""
+        left_out = self.exclude | {self.history_field}
+        return {name: one for name, one in values.items() if name not in left_out}
 
     def kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """A turn's own values, out of reach of whoever changes the caller's."""

@@ -85,7 +85,7 @@ class Turn:
     def __repr__(self) -> str:
         return (
             f"Turn(index={self.index}, inputs={self.inputs!r}, outputs={self.outputs!r}, "
-            f"score={self.score!r})"
+            f"history_snapshot={self.history_snapshot!r}, score={self.score!r})"
         )
 
 
