@@ -7,9 +7,11 @@ from any program, days later, and is there before anything acts on it.
 from __future__ import annotations
 
 from sennit.errors import NotFoundError, shown
+from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
+from sennit.turns.calls import Calls
 from sennit.turns.events import ApprovalGiven, to_record
 from sennit.turns.hold import held, new_holder
 from sennit.turns.pending import call_id_of, pending
@@ -23,16 +25,13 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     runs = BranchRuns(branch)
     async with held(runs, new_holder()) as found:
         left = found.left
-        undecided = {
-            call_id_of(one): one
-            for one in ([] if left is None else pending(branch))
-            if left is not None and one.id not in left.decided
-        }
+        open_ = [] if left is None else pending(branch)
+        calls = Calls() if left is None else left.calls
+        await calls.complete(runs, open_)
+        undecided = {call_id_of(one): one for one in open_ if calls.undecided(one.id)}
         request = undecided.pop(call_id, None)
         if left is None or request is None:
-            raise NotFoundError(
-                f"No tool call {shown(call_id)} waits; there are {list(undecided)}."
-            )
+            raise NotFoundError(_not_waiting(call_id, list(undecided), open_, calls))
         event = ApprovalGiven(
             seq=found.seq + 1,
             run_id=left.record.id,
@@ -42,4 +41,14 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
         )
         change = AddEvents(branch.id, (to_record(event),), found.lease.token)
         await runs.write((), (change,))
-    return not any(one.id in left.asked for one in undecided.values())
+    return not any(one.id in calls.asked for one in undecided.values())
+
+
+def _not_waiting(call_id: str, others: list[str], open_: list[Message], calls: Calls) -> str:
+    interrupted = {call_id_of(one) for one in open_ if one.id in calls.started}
+    if call_id in interrupted:
+        return (
+            f"Tool call {shown(call_id)} was started and interrupted, so nobody is asked about it "
+            f"now; resume() goes on, and asks again if its tool has replay='ask'."
+        )
+    return f"No tool call {shown(call_id)} waits; there are {others}."

@@ -64,5 +64,5 @@ def waiting(branch: Branch) -> list[Message]:
     left = unfinished(BranchRuns(branch))
     if left is None or left.record.state != "suspended":
         return []
-    open_ = left.asked - left.decided.keys()
+    open_ = left.calls.asked - left.calls.decided.keys()
     return [message for message in pending(branch) if message.id in open_]

@@ -17,10 +17,9 @@ from sennit.messages.message import Message
 from sennit.services.reply import Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
+from sennit.turns.calls import Calls
 from sennit.turns.events import (
     AnyEvent,
-    ApprovalGiven,
-    ApprovalNeeded,
     DraftDropped,
     HistoryReplaced,
     MessageCompleted,
@@ -31,7 +30,6 @@ from sennit.turns.events import (
     TextAdded,
     ToolCalled,
     ToolFinished,
-    ToolReturned,
     ToolStarted,
     TurnStarted,
     from_record,
@@ -64,16 +62,10 @@ class Unfinished:
     said: list[Message] = field(default_factory=list[Message])
     """What it has put on the branch."""
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
-    started: set[UUID] = field(default_factory=set[UUID])
-    """The requests whose tools were under way."""
-    returned: dict[UUID, ToolReturned] = field(default_factory=dict[UUID, ToolReturned])
-    """What is known of tools that were done, by request; not all of it stands on the branch."""
+    calls: Calls = field(default_factory=Calls)
+    """The tool calls it made, and the decisions about them."""
     steered: dict[UUID, str] = field(default_factory=dict[UUID, str])
     """What people have said that it did not take in yet."""
-    asked: set[UUID] = field(default_factory=set[UUID])
-    """The requests that people were asked about."""
-    decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
-    """What people have decided about requests."""
     _worked_off: int = 0
 
     @property
@@ -83,6 +75,7 @@ class Unfinished:
 
     def take(self, event: AnyEvent) -> None:
         """Take in what happened next."""
+        self.calls.take(event)
         match event:
             case TurnStarted():
                 self.turns = event.turn - 1
@@ -99,9 +92,6 @@ class Unfinished:
                 self._take_said(event.message)
             case ToolStarted():
                 self.tool_calls += 1
-                self.started.add(event.message.id)
-            case ToolReturned():
-                self.returned[event.request_id] = event
             case Steered():
                 self.steered[event.message_id] = event.text
             case ToolFinished():
@@ -109,10 +99,6 @@ class Unfinished:
                 self._worked_off = self.passes + 1
             case HistoryReplaced(to_make_room=True):
                 self.usage += _used(event.message)
-            case ApprovalNeeded():
-                self.asked.add(event.message.id)
-            case ApprovalGiven():
-                self.decided[event.message.id] = event
             case _:
                 pass
 

@@ -29,12 +29,12 @@ from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.aim import NO_AIM, Aim
+from sennit.turns.calls import Calls
 from sennit.turns.coalesce import Coalescer
 from sennit.turns.context import ContextItem, overfull
 from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
-    ApprovalGiven,
     DraftDropped,
     Interjected,
     MessageCompleted,
@@ -45,7 +45,6 @@ from sennit.turns.events import (
     TextAdded,
     ToolCalled,
     ToolFinished,
-    ToolReturned,
     Warned,
 )
 from sennit.turns.hold import Held, new_holder
@@ -97,12 +96,8 @@ class Run:
         """Whether it stops so that someone can go on with it."""
         self.publish = publish
         """Shows events that are durable."""
-        self.started: set[UUID] = set()
-        """Requests whose tools were under way when an earlier run broke off."""
-        self.returned: dict[UUID, ToolReturned] = {}
-        """What is known of those that were done by then."""
-        self.decided: dict[UUID, ApprovalGiven] = {}
-        """What people have decided about requests."""
+        self.calls = Calls()
+        """The tool calls the journal records: those of this run, and those it has found pending."""
         self._began = clock.monotonic()
         self._created = clock.now_us()
         self._said: list[Message] = []
@@ -128,7 +123,7 @@ class Run:
         self._said = []
         self._resumed = resumed = left is not None and left.record.id == self.id
         if left is not None:
-            self.started, self.decided, self.returned = left.started, left.decided, left.returned
+            self.calls = left.calls
             if resumed:
                 self._go_on_with(left)
             else:
@@ -363,6 +358,7 @@ class Run:
         """A request for a tool is complete."""
         self._flush()
         self.tell(ToolCalled, new=message)
+        self.calls.called.add(message.id)
         self.progress.pending.append(message)
         self._count_repeats(message)
 

@@ -4,8 +4,12 @@ Each request gets exactly one result on the branch, in the order of the requests
 (an unknown tool, arguments that do not parse, a call cut off) is answered with what was wrong, so
 that the model may try again. That a tool is about to be called is durable before it is called.
 
-A call that a cancel stops half-way has its result too: nobody knows what it did, and the next run
-must not do it again. Calls that were never begun stay pending.
+A call that an earlier run started and that has no result was interrupted; its tool's `replay` says
+what follows. An approval counts for one start only, so a call that needs one is never started more
+often than it was approved.
+
+A call that is cancelled after its start was recorded has its result too, and the next run does not
+make it again. Calls that were not started stay pending.
 """
 
 from __future__ import annotations
@@ -27,11 +31,14 @@ from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, Tool
 from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
+CANCELLED_EARLY = "Cancelled: this was stopped before it ran."
+INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 
 
 async def drain(run: Run, requests: tuple[Message, ...]) -> None:
     """Work off pending requests, together where the options allow it, as far as the budget goes."""
     run.progress.passes += 1
+    await run.calls.complete(run.runs, requests)
     ready = [one for one in requests if not _waits(run, one)]
     at_once = _at_once(run, len(ready))
     for start in range(0, len(ready), at_once):
@@ -56,9 +63,12 @@ class _Group:
     """Calls that are made at once, and their results that are not told yet."""
 
     run: Run
+    requests: list[Message]
     untold: deque[Message]
     """The requests, in the order in which their results are told."""
     results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
+    ran: set[UUID] = field(default_factory=set[UUID])
+    """The requests whose tools were called."""
 
     def take(self, request: Message, result: Message) -> None:
         """Have a result; if others have to be told first, it is noted, lest a crash lose it."""
@@ -74,6 +84,12 @@ class _Group:
         request = self.untold.popleft()
         _answer(self.run, request, self.results.pop(request.id))
 
+    def cancel_rest(self, begun: list[Tool | Message]) -> None:
+        """Give a result to calls that were recorded as started and then not made."""
+        for request, tool in zip(self.requests, begun, strict=True):
+            if isinstance(tool, Tool) and request.id not in self.ran:
+                self.results[request.id] = _result(request, {"error": CANCELLED_EARLY})
+
     def tell_rest(self) -> None:
         """Tell the results there are. One who goes on with the run knows those that were noted."""
         while self.untold:
@@ -87,7 +103,7 @@ class _Group:
 
 async def _call_together(run: Run, requests: list[Message]) -> None:
     """Call tools at once; each result is told as soon as those before it have been."""
-    group = _Group(run, deque(requests))
+    group = _Group(run, requests, deque(requests))
     begun = [_begin(run, request) for request in requests]
     tasks = [
         create_task(_call(group, request, tool))
@@ -97,15 +113,17 @@ async def _call_together(run: Run, requests: list[Message]) -> None:
         for task in tasks:
             await task
             group.tell_next()
-    except BaseException:
+    except BaseException as error:
         await _stop(tasks)
+        if isinstance(error, CancelledError) and not run.suspending:
+            group.cancel_rest(begun)
         group.tell_rest()
         raise
 
 
 def _begin(run: Run, request: Message) -> Tool | Message:
     """The tool that is called, which is told; or the result, if there is nothing to call."""
-    returned = run.returned.get(request.id)
+    returned = run.calls.returned.get(request.id)
     if returned is not None:
         return _result(request, returned.outcome, returned.message_id)
     tool = _sound_tool(run, request)
@@ -124,14 +142,18 @@ async def _stop(tasks: list[Task[None]]) -> None:
 
 def _waits(run: Run, request: Message) -> bool:
     """Whether a person has to allow this request first; if so, that is told."""
-    tool = run.request.tools.get(_request(request).function or "")
-    if tool is None or "problem" in request.metadata or request.id in run.decided:
+    tool, calls = run.request.tools.get(_request(request).function or ""), run.calls
+    if tool is None or "problem" in request.metadata:
         return False
-    again = request.id in run.started and tool.replay == "ask"
-    if not (tool.needs_approval or again):
+    if request.id in calls.decided or request.id in calls.returned:
         return False
-    run.tell(ApprovalNeeded, message=request)
-    return True
+    if request.id in calls.started:
+        asks = tool.replay == "ask" or (tool.replay == "safe" and tool.needs_approval)
+    else:
+        asks = tool.needs_approval
+    if asks:
+        run.tell(ApprovalNeeded, message=request)
+    return asks
 
 
 async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
@@ -139,6 +161,7 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
         group.results[request.id] = tool
         return
     await group.run.settle()
+    group.ran.add(request.id)
     arguments = _request(request).arguments
     try:
         outcome = await tool.run(arguments or {}, _context(group.run, request))
@@ -168,13 +191,15 @@ def _sound_tool(run: Run, request: Message) -> Tool | str:
         return f"Not run: {problem}. Ask again with the whole call."
     name = _request(request).function or ""
     tool = run.request.tools.get(name)
+    interrupted = request.id in run.calls.started
+    if interrupted and (tool is None or tool.replay == "never"):
+        return INTERRUPTED
     if tool is None:
         return f"Not run: there is no tool {name!r}; there are {sorted(run.request.tools)}."
-    decision = run.decided.get(request.id)
+    decision = run.calls.decided.get(request.id)
     if decision is not None and not decision.approved:
-        return f"Not run: denied. {decision.reason}".rstrip()
-    if request.id in run.started and tool.replay == "never" and decision is None:
-        return "Interrupted: the program ended while this ran; whether it took effect is unknown."
+        denied = f"{INTERRUPTED} Not run again: denied." if interrupted else "Not run: denied."
+        return f"{denied} {decision.reason}".rstrip()
     return tool
 
 
