@@ -18,6 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.counts import told
 from tests.postgres import running
+from tests.torture import effects as calls
 from tests.torture import full_disk, processes, restarts, turns
 from tests.torture.acts import tiny_pieces
 from tests.torture.crashes import Tally
@@ -107,6 +108,18 @@ def conversations(options: argparse.Namespace) -> Iterator[Outcome]:
             yield f"conversations killed on {name}", tally.counts
 
 
+def effects(options: argparse.Namespace) -> Iterator[Outcome]:
+    """Tool calls, interrupted at each stage, decided and resumed in every way, on either store."""
+    with tempfile.TemporaryDirectory(dir=quick_disk()) as folder, running() as server:
+        for name, address in [
+            ("SQLite", str(Path(folder) / "sennit.db")),
+            ("PostgreSQL", server.address(server.create())),
+        ]:
+            tally = calls.check_all(address, Path(folder), options.every)
+            show(tally)
+            yield f"calls interrupted on {name}", tally.counts
+
+
 def steps(options: argparse.Namespace) -> Iterator[Outcome]:
     """The three stores in lock step; raises where they part."""
     chosen = settings(
@@ -128,6 +141,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Outcome]]] = {
     "kills": kills,
     "points": points,
     "turns": conversations,
+    "effects": effects,
     "servers": servers,
     "processes": crowds,
     "disks": disks,

@@ -45,10 +45,10 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
 
 
 def _not_waiting(call_id: str, others: list[str], open_: list[Message], calls: Calls) -> str:
-    interrupted = {call_id_of(one) for one in open_ if one.id in calls.started}
+    interrupted = {call_id_of(one) for one in open_ if calls.may_have_run(one.id)}
     if call_id in interrupted:
         return (
-            f"Tool call {shown(call_id)} was started and interrupted, so nobody is asked about it "
+            f"Tool call {shown(call_id)} was started before, so nobody is asked about it "
             f"now; resume() goes on, and asks again if its tool has replay='ask'."
         )
     return f"No tool call {shown(call_id)} waits; there are {others}."

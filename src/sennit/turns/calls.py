@@ -3,7 +3,8 @@
 A run that finds a call without a result has to know whether an earlier run started it, and which
 approvals still count. One approval allows one start: a decision, and the question it answers, are
 void as soon as the call is started. The run that left the call behind need not be the last one, so
-the journal is read back to where the model asked for the call.
+the journal is read back to where the model asked for the call, on a fork also that of the branch it
+was forked from.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from uuid import UUID
 
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.events import (
     AnyEvent,
@@ -35,6 +37,8 @@ class Calls:
     """Calls whose whole record was read, from the moment the model asked for them."""
     started: set[UUID] = field(default_factory=set[UUID])
     """Calls that were started at least once."""
+    started_above: set[UUID] = field(default_factory=set[UUID])
+    """Calls that were started on a branch from which this one was forked."""
     returned: dict[UUID, ToolReturned] = field(default_factory=dict[UUID, ToolReturned])
     """Results that are known and may not be on the branch yet."""
     asked: set[UUID] = field(default_factory=set[UUID])
@@ -69,7 +73,11 @@ class Calls:
         """
         if request in self.decided or request in self.returned:
             return False
-        return request in self.asked or request not in self.started
+        return request in self.asked or not self.may_have_run(request)
+
+    def may_have_run(self, request: UUID) -> bool:
+        """Whether a call was started before, here or on a branch from which this one was forked."""
+        return request in self.started or request in self.started_above
 
     async def complete(self, runs: BranchRuns, requests: Iterable[Message]) -> None:
         """Read the journal of earlier runs for those of the requests that are not known yet."""
@@ -79,6 +87,7 @@ class Calls:
         found = await to_thread(_read, runs, unknown) if runs.durable else _read(runs, unknown)
         self.called |= unknown
         self.started |= found.started
+        self.started_above |= found.started_above
         self.returned |= found.returned
         self.asked |= found.asked
         self.decided |= found.decided
@@ -91,9 +100,22 @@ def _read(runs: BranchRuns, wanted: set[UUID]) -> Calls:
     while True:
         after = starts[count - 1] if count < len(starts) else 0
         found = _read_after(runs, wanted, after)
-        if wanted <= found.called or after == 0:
+        missing = wanted - found.called
+        if not missing:
+            return found
+        if after == 0:
+            found.started_above = _started_above(runs.branch, missing)
             return found
         count *= 4
+
+
+def _started_above(branch: Branch, wanted: set[UUID]) -> set[UUID]:
+    origin = branch.forked_from
+    parent = None if origin is None else branch.session.get_branch(origin.branch_id, None)
+    if parent is None:
+        return set()
+    found = _read(BranchRuns(parent), wanted)
+    return found.started | found.started_above
 
 
 def _read_after(runs: BranchRuns, wanted: set[UUID], after: int) -> Calls:

@@ -32,6 +32,7 @@ from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
 CANCELLED_EARLY = "Cancelled: this was stopped before it ran."
+STARTED_ABOVE = "Not run: this was started before, on the branch from which this one was forked."
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 
 
@@ -147,7 +148,7 @@ def _waits(run: Run, request: Message) -> bool:
         return False
     if request.id in calls.decided or request.id in calls.returned:
         return False
-    if request.id in calls.started:
+    if calls.may_have_run(request.id):
         asks = tool.replay == "ask" or (tool.replay == "safe" and tool.needs_approval)
     else:
         asks = tool.needs_approval
@@ -191,14 +192,15 @@ def _sound_tool(run: Run, request: Message) -> Tool | str:
         return f"Not run: {problem}. Ask again with the whole call."
     name = _request(request).function or ""
     tool = run.request.tools.get(name)
-    interrupted = request.id in run.calls.started
-    if interrupted and (tool is None or tool.replay == "never"):
-        return INTERRUPTED
+    again = run.calls.may_have_run(request.id)
+    before = INTERRUPTED if request.id in run.calls.started else STARTED_ABOVE
+    if again and (tool is None or tool.replay == "never"):
+        return before
     if tool is None:
         return f"Not run: there is no tool {name!r}; there are {sorted(run.request.tools)}."
     decision = run.calls.decided.get(request.id)
     if decision is not None and not decision.approved:
-        denied = f"{INTERRUPTED} Not run again: denied." if interrupted else "Not run: denied."
+        denied = f"{before} Not run again: denied." if again else "Not run: denied."
         return f"{denied} {decision.reason}".rstrip()
     return tool
 

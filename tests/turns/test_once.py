@@ -1,0 +1,290 @@
+"""A tool call takes effect once, however a run is cut off, approved and resumed.
+
+A share of the matrix in `tests/torture/effects.py`, whose other cases `make torture` takes; and
+what the matrix does not hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+import sennit
+from sennit import Client, NotFoundError, SessionOptions, Tool
+from sennit.services.request import ModelRequest
+from sennit.services.tools import Replay
+from sennit.testing import ScriptedModel, ToolCall, faults
+from sennit.turns.conversation import ConversationSession
+from tests.talking import in_short
+from tests.torture.effects import CASES, Case, Matrix, share
+from tests.torture.nursery import Job, Nursery, Say
+
+pytest_plugins = ("tests.durable",)
+Count: TypeAlias = Callable[[str, object], None]
+INTERRUPTED = "error Interrupted: the program ended while this ran; whether it took effect is"
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("case", share(), ids=str)
+def test_an_interrupted_call_takes_effect_as_often_as_it_may(
+    tmp_path: Path, nursery: Nursery, case: Case, record_property: Count
+) -> None:
+    matrix = Matrix(str(tmp_path / "sennit.db"), tmp_path, nursery)
+    matrix.check(case)
+    assert matrix.tally.trouble == []
+    record_property("counted", ["calls interrupted on SQLite", matrix.tally.counts])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", range(24))
+def test_an_interrupted_call_takes_effect_as_often_as_it_may_on_postgresql(
+    emptied: str, tmp_path: Path, nursery: Nursery, number: int
+) -> None:
+    matrix = Matrix(emptied, tmp_path, nursery)
+    for case in CASES[number::48]:
+        matrix.check(case)
+    assert matrix.tally.trouble == []
+
+
+class Till:
+    """Two calls that need approval, in a store; each payment is a line in a file."""
+
+    def __init__(
+        self,
+        client: Client,
+        folder: Path,
+        *,
+        replay: Replay = "never",
+        needs_approval: bool = True,
+    ) -> None:
+        self.file = folder / "paid.txt"
+        self.session = client.session("till", resources="*")
+        tool = Tool(self._pay, "pay", replay=replay, needs_approval=needs_approval)
+        self.tools: list[Any] = [tool]
+        self.model = ScriptedModel([_reply] * 9)
+        self.conversation: ConversationSession = self.session.conversation(
+            self.session.default_branch, model=self.model, tools=self.tools
+        )
+
+    async def _pay(self, to: str) -> str:
+        """Pay somebody."""
+        with self.file.open("a") as file:
+            file.write(f"{to}\n")
+        if os.environ.get("SENNIT_TEST_DIE") == to:
+            faults.kill("")
+        return f"paid {to}"
+
+    @property
+    def paid(self) -> list[str]:
+        return self.file.read_text().split() if self.file.exists() else []
+
+    @property
+    def said(self) -> list[str]:
+        return [in_short(one) for one in self.session.default_branch.messages]
+
+
+def _reply(request: ModelRequest) -> Any:
+    if any(message["role"] == "tool" for message in request.messages):
+        return "Done."
+    return [ToolCall("pay", {"to": name}, f"c_{name}") for name in ("ada", "bob")]
+
+
+def die_paying(job: Job, _: Say) -> None:
+    """In a child: approve some calls, and die while the first is paid."""
+    folder = Path(job["folder"])
+    os.environ["SENNIT_TEST_DIE"] = "ada"
+    with sennit.open(folder / "till.db") as client:
+        till = Till(client, folder, replay=job["replay"])
+        till.session.add_message("user", "Pay both.")
+        options = SessionOptions(allow_parallel_tools=job.get("parallel", False))
+        asyncio.run(till.conversation.run_to_stable_result(options))
+        for call in job["approve"]:
+            asyncio.run(till.conversation.approve(call, resume=False))
+        asyncio.run(till.conversation.resume())
+
+
+def died(nursery: Nursery, folder: Path, **more: Any) -> None:
+    job = {"do": "turns.test_once.die_paying", "folder": str(folder), "replay": "never"}
+    assert nursery.run({**job, "approve": ["c_ada", "c_bob"], **more}) == (-9, [])
+
+
+def test_the_approval_of_a_call_that_was_not_started_still_counts(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        assert asyncio.run(till.conversation.resume()).success
+        assert till.paid == ["ada", "bob"]
+        assert [one.startswith(INTERRUPTED) for one in till.said[3:5]] == [True, False]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_call_nobody_decided_waits_beside_one_that_was_interrupted(
+    nursery: Nursery, tmp_path: Path, parallel: bool
+) -> None:
+    died(nursery, tmp_path, approve=["c_ada"], parallel=parallel)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
+        assert till.paid == ["ada"]
+        assert [in_short(one) for one in till.conversation.waiting()] == ["call pay"]
+        result = asyncio.run(till.conversation.approve("c_bob"))
+        assert result is not None
+        assert result.success
+        assert till.paid == ["ada", "bob"]
+
+
+def test_an_approval_that_comes_again_after_a_crash_is_refused_until_somebody_asks(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path, replay="ask")
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay="ask")
+        for _ in range(2):
+            with pytest.raises(NotFoundError, match="was started before"):
+                asyncio.run(till.conversation.approve("c_ada"))
+        assert asyncio.run(till.conversation.resume()).stop_reason == "suspended"
+        assert till.paid == ["ada", "bob"]
+        result = asyncio.run(till.conversation.approve("c_ada"))
+        assert result is not None
+        assert result.success
+        assert till.paid == ["ada", "bob", "ada"]
+        with pytest.raises(NotFoundError):
+            asyncio.run(till.conversation.approve("c_ada"))
+
+
+def test_denying_an_interrupted_call_does_not_claim_that_it_was_not_run(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path, replay="ask", approve=["c_ada"])
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay="ask")
+        asyncio.run(till.conversation.resume())
+        asyncio.run(till.conversation.deny("c_ada", "Once is enough.", resume=False))
+        asyncio.run(till.conversation.deny("c_bob"))
+        assert till.said[3].startswith(INTERRUPTED)
+        assert till.said[3].endswith("Not run again: denied. Once is enough.")
+        assert till.said[4] == "error Not run: denied."
+        assert till.paid == ["ada"]
+
+
+def die_before_going_on(job: Job, _: Say) -> None:
+    """In a child: start a new run on what a killed one left, and die before it does anything."""
+    folder = Path(job["folder"])
+    with faults.arm("journal.after: start", faults.kill), sennit.open(folder / "till.db") as client:
+        asyncio.run(Till(client, folder, needs_approval=False).conversation.run_to_stable_result())
+
+
+def test_a_start_is_known_also_if_another_run_was_cut_off_since(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path)
+    job = {"do": "turns.test_once.die_before_going_on", "folder": str(tmp_path)}
+    assert nursery.run(job) == (-9, [])
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        asyncio.run(till.conversation.resume())
+        assert till.paid == ["ada", "bob"]
+        assert till.said[3].startswith(INTERRUPTED)
+
+
+def test_a_start_is_known_also_if_a_run_that_ended_left_the_call_pending(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        none = SessionOptions(max_tool_passes=0)
+        assert till.conversation.run(none).stop_reason == "max_turns"
+        for _ in range(9):  # runs in between that have nothing to do with it
+            assert till.conversation.run(none).stop_reason == "max_turns"
+        assert till.conversation.run().success
+        assert till.paid == ["ada", "bob"]
+        assert till.said[3].startswith(INTERRUPTED)
+
+
+def test_a_fork_does_not_repeat_a_call_that_was_started_above(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        fork = till.session.fork("main", name="other", resources=True)
+        conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
+        assert conversation.run().stop_reason == "suspended"
+        assert [in_short(one) for one in fork.messages][3] == (
+            "error Not run: this was started before, on the branch from which this one was forked."
+        )
+        assert till.paid == ["ada"]
+
+
+def test_something_said_before_the_resume_leaves_an_interrupted_call_alone(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        till.conversation.steer("Stop.")
+        assert asyncio.run(till.conversation.resume()).stop_reason == "stable"
+        assert till.paid == ["ada"]
+
+
+def test_two_programs_that_resume_at_once_make_one_call(nursery: Nursery, tmp_path: Path) -> None:
+    died(nursery, tmp_path, replay="safe", approve=["c_ada"])
+    path = tmp_path / "till.db"
+    with sennit.open(path) as first, sennit.open(path) as second:
+        tills = [
+            Till(one, tmp_path, replay="safe", needs_approval=False) for one in (first, second)
+        ]
+
+        async def both() -> list[Any]:
+            return await asyncio.gather(*(till.conversation.resume() for till in tills))
+
+        reasons = sorted(str(one.stop_reason) for one in asyncio.run(both()))
+        assert reasons in (["invalid", "stable"], ["stable", "stable"])
+        assert sorted(tills[0].paid) == ["ada", "ada", "bob"]
+
+
+def test_two_programs_that_decide_at_once_decide_once(tmp_path: Path) -> None:
+    path = tmp_path / "till.db"
+    with sennit.open(path) as first, sennit.open(path) as second:
+        tills = [Till(one, tmp_path) for one in (first, second)]
+        tills[0].session.add_message("user", "Pay both.")
+        tills[0].conversation.run()
+        tills[1].session.refresh()
+
+        async def decide(till: Till, approve: bool) -> bool:
+            act = till.conversation.approve if approve else till.conversation.deny
+            try:
+                await act("c_ada", resume=False)
+            except sennit.SennitError:
+                return False
+            return True
+
+        async def both() -> tuple[bool, bool]:
+            return await asyncio.gather(decide(tills[0], True), decide(tills[1], False))
+
+        approved, denied = asyncio.run(both())
+        assert approved != denied
+        asyncio.run(tills[0].conversation.approve("c_bob"))
+        assert tills[0].paid == (["ada", "bob"] if approved else ["bob"])
+
+
+def test_a_call_cancelled_between_its_recorded_start_and_the_call_has_a_result(
+    tmp_path: Path,
+) -> None:
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, needs_approval=False)
+        till.session.add_message("user", "Pay both.")
+        with faults.arm("journal.before: run", lambda _: till.conversation.cancel()):
+            assert till.conversation.run().stop_reason == "cancelled"
+        assert till.said[3:] == ["error Cancelled: this was stopped before it ran."]
+        assert till.conversation.run().success
+        assert till.paid == ["bob"]
