@@ -226,7 +226,8 @@ def test_entries_of_no_segment_are_dropped(client: Client, harm: Harm) -> None:
 
 def test_leases_of_no_branch_are_dropped(client: Client, harm: Harm) -> None:
     harm(
-        f"INSERT INTO leases SELECT owner, session, id, 'me', 1, 1 FROM messages"
+        f"INSERT INTO leases (owner, session, branch, holder, token, expires)"
+        f" SELECT owner, session, id, 'me', 1, 1 FROM messages"
         f" WHERE no = {nth(1)}"
     )
     mended(client, "leases")

@@ -56,7 +56,7 @@ from sennit.stores.records import (
 from sennit.stores.sqlite import SQLiteStore
 from tests.torture.acts import replaying
 
-SECOND = 1_000_000  # in microseconds
+HOUR = 3_600_000_000  # in microseconds
 WORDS = ["oak", "elm", "ash", "fir"]
 # To make a failing run smaller takes minutes with three real stores: ask for Phase.shrink by hand.
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -86,9 +86,9 @@ class RunStep:
     def changes(self, branch: UUID, known: Standing, token: int) -> tuple[Change, ...]:
         """The same for a store, where `known` is how the branch stood before all steps."""
         if self.kind == "take":
-            return (TakeLease(branch, self.holder, 3 * SECOND),)
+            return (TakeLease(branch, self.holder, HOUR),)
         if self.kind == "begin":
-            take = TakeLease(branch, self.holder, 3 * SECOND, known)
+            take = TakeLease(branch, self.holder, HOUR, known)
             return (take, *self._noted(branch, known.seq, known.token + 1))
         return self._noted(branch, known.seq, token)
 
@@ -439,7 +439,7 @@ class Lockstep(RuleBasedStateMachine):
         key=keys,
         branch=places,
         holder=st.sampled_from("ab"),
-        ttl=st.integers(1, 6),
+        ttl=st.sampled_from([0, HOUR]),  # over at once, or not in this test
         how=st.sampled_from(["acquire", "renew", "release"]),
     )
     def lease(self, who: int, key: str, branch: int, holder: str, ttl: int, how: str) -> None:
@@ -452,15 +452,15 @@ class Lockstep(RuleBasedStateMachine):
             key_, owner = f"{key} {chosen.id} {holder}", client._owner
             had = side.leases.get(key_)
             if how == "acquire":
-                found = side.store.acquire(owner, session.id, chosen.id, holder, ttl * SECOND)
+                found = side.store.acquire(owner, session.id, chosen.id, holder, ttl)
             elif had is None:
                 return None
             elif how == "renew":
-                found = side.store.renew(owner, session.id, had, ttl * SECOND)
+                found = side.store.renew(owner, session.id, had, ttl)
             else:
                 return side.store.release(owner, session.id, had)
             side.leases[key_] = found
-            return found.branch, found.holder, found.token, found.expires
+            return found.branch, found.holder, found.token
 
         self.together(act)
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import Client, Session, Tool
+from sennit import Client, Session, Tool, process
 from sennit.services.request import ModelRequest
+from sennit.sessions.runs import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
@@ -305,6 +306,22 @@ def test_a_branch_whose_holder_died_before_its_first_word_is_free_at_once(
         assert second.conversation.history() == []
         assert asyncio.run(second.conversation.run_to_stable_result()).success
         assert second.said == WHOLE
+
+
+@pytest.mark.parametrize("part", [0, 1], ids=["another boot", "another PID namespace"])
+def test_a_holder_elsewhere_is_not_called_dead_because_its_process_id_is_free_here(
+    tmp_path: Path, part: int
+) -> None:
+    names = process.identity().split(".")
+    names[part] = "1"
+    names[2] = "999999999"
+    with talk(tmp_path) as second:
+        second.session.add_message("user", "Go.")
+        runs = BranchRuns(second.session.default_branch)
+        runs.acquire(f"{'.'.join(names)}/a run", 30_000_000)
+        result = asyncio.run(second.conversation.run_to_stable_result())
+        assert not result.success
+        assert "busy" in str(result.messages)
 
 
 def test_joining_a_run_whose_program_has_died_comes_to_an_end(

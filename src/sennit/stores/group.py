@@ -13,6 +13,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.errors import SennitError, StoreError
+from sennit.stores import forks
 from sennit.stores.records import Head, Write
 
 if TYPE_CHECKING:
@@ -35,6 +36,13 @@ class GroupWriter:
         self._lock = Lock()
         self._thread: Thread | None = None
         self._closed = False
+        forks.watch(self)
+
+    def disown(self) -> list[object]:
+        """Start anew in a forked child, where the thread is not; the store refuses the writes."""
+        self._waiting, self._bell, self._lock = [], SimpleQueue(), Lock()
+        self._thread = None
+        return []
 
     def submit(self, write: Write, done: Done) -> None:
         """Have a write made; `done` is called in the writer's thread, in the order of commits.

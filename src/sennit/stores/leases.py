@@ -1,7 +1,11 @@
 """Who may run turns on a branch: the rules, the same for every store.
 
-A lease is held until it expires or is given back. Its token grows with each holder and is never
-used again, so that whoever lost a lease without noticing can be refused.
+A lease is held until it expires or is released. Its token grows with each holder and is never used
+again, so that whoever lost a lease without noticing can be refused.
+
+`now` and `expires` are microseconds of one clock that all who share the store can read: that of the
+server on PostgreSQL, the monotonic clock of the machine elsewhere. The wall clocks of two programs
+may differ by more than a lease lasts.
 """
 
 from __future__ import annotations
@@ -13,26 +17,33 @@ from sennit.errors import ConflictError
 from sennit.stores.records import Lease, Standing, TakeLease
 
 
-def taken(last: Lease | None, branch: UUID, holder: str, ttl: int) -> Lease:
+def ticks() -> int:
+    """Microseconds of the machine's monotonic clock."""
+    return int(clock.monotonic() * 1_000_000)
+
+
+def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> Lease:
     """The lease for a new holder, after `last`; raises ConflictError while another holds it."""
-    now = clock.now_us()
     if last is not None and last.holder != holder and last.expires > now:
+        seconds = -(-(last.expires - now) // 1_000_000)
         raise ConflictError(
-            f"Branch {branch} is held by {last.holder!r} until {clock.to_iso(last.expires)}; "
-            f"wait until then, or until it is released.",
+            f"Branch {branch} is busy: {last.holder!r} runs a turn on it. Try again when that has "
+            f"ended; if its process died, the lease expires in {seconds} s.",
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
 
 
-def taken_as_known(last: Lease | None, change: TakeLease, found: Standing) -> tuple[Lease, bool]:
+def taken_as_known(
+    last: Lease | None, change: TakeLease, found: Standing, now: int
+) -> tuple[Lease, bool]:
     """The same for a taker who knows something, and whether the branch stands so.
 
     If it does not, the token grows by two: the next one is never used, so nothing can be written
     with it. A lease that the same holder has with the next token was taken by this very change, of
     which the acknowledgement was lost; what came with it was made then.
     """
-    lease = taken(last, change.branch, change.holder, change.ttl)
+    lease = taken(last, change.branch, change.holder, change.ttl, now)
     if change.known is None:
         return lease, True
     again = change.known.token + 1
@@ -43,14 +54,14 @@ def taken_as_known(last: Lease | None, change: TakeLease, found: Standing) -> tu
     return Lease(change.branch, change.holder, lease.token + 1, lease.expires), False
 
 
-def renewed(last: Lease | None, lease: Lease, ttl: int) -> Lease:
+def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
     """The same lease for longer; raises ConflictError if it was lost or given back."""
     if not is_held(last, lease):
         raise ConflictError(
             f"{lease.holder!r} no longer holds branch {lease.branch} with token {lease.token}; "
             f"stop writing, or acquire it again."
         )
-    return Lease(lease.branch, lease.holder, lease.token, clock.now_us() + ttl)
+    return Lease(lease.branch, lease.holder, lease.token, now + ttl)
 
 
 def is_held(last: Lease | None, lease: Lease) -> bool:

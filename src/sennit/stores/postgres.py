@@ -34,7 +34,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_line import Line, Refused
 from sennit.stores.postgres_memory import PostgresMemory
-from sennit.stores.postgres_runs import JournalReader, journals
+from sennit.stores.postgres_runs import JournalReader, journals, lease_clock
 from sennit.stores.postgres_session import (
     Connection,
     SessionReader,
@@ -336,7 +336,8 @@ class PostgresStore(PostgresMemory, Closing):
 
         def renew(connection: Connection) -> Lease:
             key = self._lease_key(connection, owner, session, lease.branch)
-            renewed = leases.renewed(_last_lease(connection, key), lease, ttl)
+            last = _last_lease(connection, key)
+            renewed = leases.renewed(last, lease, ttl, lease_clock(connection))
             connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
             return renewed
 

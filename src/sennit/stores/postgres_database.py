@@ -27,6 +27,7 @@ except ImportError as error:
     ) from error
 
 from sennit.errors import SennitError, StoreError, ValidationError
+from sennit.stores import forks
 from sennit.stores.base import other_version
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_points import connection_class
@@ -64,6 +65,7 @@ class Database:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
         self.name = _shown(url)
         self._closed = False
+        self._forked = False
         self._changes = 0
         try:
             kind = connection_class()
@@ -81,6 +83,12 @@ class Database:
             )
         except _OF_DRIVER as error:
             raise self._told(error) from error
+        forks.watch(self)
+
+    def disown(self) -> list[object]:
+        """Refuse everything from now on, in a forked child; see `sennit.stores.forks`."""
+        self._forked = True
+        return [self._pool]
 
     @property
     def address(self) -> str:
@@ -88,12 +96,16 @@ class Database:
         return str(self._pool.conninfo)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
+        if self._forked:
+            return
         self._closed = True
         self._pool.close()
 
     def refuse_if_closed(self) -> None:
-        """Raise StoreError if it was closed."""
+        """Raise StoreError if it was closed, or opened before this process was forked."""
+        if self._forked:
+            raise forks.forked(self.name)
         if self._closed:
             raise StoreError(f"The store {self.name!r} is closed; open it again.")
 

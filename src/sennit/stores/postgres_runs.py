@@ -77,6 +77,13 @@ class _Held(NamedTuple):
     last: int
 
 
+def lease_clock(connection: _Connection) -> int:
+    """The time by the server's clock, which all who share the database judge leases by."""
+    row = connection.execute(sql.LEASE_CLOCK).fetchone()
+    assert row is not None
+    return row[0]
+
+
 class JournalWriter:
     """Notes runs and events of one session."""
 
@@ -91,7 +98,8 @@ class JournalWriter:
         last = None if row is None else Lease(change.branch, *row)
         journal = JournalReader(self._connection, branch)
         seq = journal.last()
-        lease, as_known = leases.taken_as_known(last, change, head.standing(last, seq, commits))
+        found = head.standing(last, seq, commits)
+        lease, as_known = leases.taken_as_known(last, change, found, lease_clock(self._connection))
         self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
         self._held(change.branch, lease.token)  # so that there is a journal from now on
         newest = None

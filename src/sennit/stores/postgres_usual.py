@@ -126,7 +126,7 @@ class Taking(NamedTuple):
         if not answer.ntuples:
             return None
         token, seq, commits, so = (_number(answer, column) for column in range(3, 7))
-        lease = Lease(self.branch, self.holder, token, self.now + self.ttl)
+        lease = Lease(self.branch, self.holder, token, _number(answer, 12))
         taken = Taken(lease, seq, self._run(answer), commits, bool(so))
         return [_head(self.branch, answer).with_taken(taken)]
 

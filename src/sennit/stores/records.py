@@ -379,6 +379,7 @@ class Lease:
     token: int
     """Grows with every new holder: a store refuses what an older one still sends."""
     expires: int
+    """In microseconds of the clock that the store judges leases by; 0 once it was released."""
 
 
 class Taken(msgspec.Struct, frozen=True, gc=False):

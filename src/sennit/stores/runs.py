@@ -40,13 +40,13 @@ class RunLog:
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take a branch's lease; raises ConflictError if someone else has it."""
-        lease = leases.taken(self.leases.get(branch), branch, holder, ttl)
+        lease = leases.taken(self.leases.get(branch), branch, holder, ttl, leases.ticks())
         self.leases[branch] = lease
         return lease
 
     def renew(self, lease: Lease, ttl: int) -> Lease:
         """Keep a lease longer; raises ConflictError if it was lost."""
-        renewed = leases.renewed(self.leases.get(lease.branch), lease, ttl)
+        renewed = leases.renewed(self.leases.get(lease.branch), lease, ttl, leases.ticks())
         self.leases[lease.branch] = renewed
         return renewed
 

@@ -26,7 +26,7 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
-from sennit.stores import leases, sqlite_traces, sqlite_words, words
+from sennit.stores import forks, leases, sqlite_traces, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
@@ -60,7 +60,7 @@ from sennit.stores.sqlite_file import (
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_memory import SQLiteMemory
 from sennit.stores.sqlite_rows import Rows
-from sennit.stores.sqlite_runs import JournalReader
+from sennit.stores.sqlite_runs import JournalReader, lease_from, lease_row
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
@@ -90,6 +90,7 @@ class SQLiteStore(SQLiteMemory, Closing):
         self._numbers = count()  # for new messages
         self._others = 0  # changes whenever another connection has written
         self._closed = False
+        self._forked = False
         with translated(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._log = log_of(self._path)
@@ -101,6 +102,7 @@ class SQLiteStore(SQLiteMemory, Closing):
             except BaseException:
                 self._writer.close()
                 raise
+        forks.watch(self)
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)
@@ -176,7 +178,18 @@ class SQLiteStore(SQLiteMemory, Closing):
                 if self._closed:
                     _close(self._idle)
 
+    def disown(self) -> list[object]:
+        """Refuse everything from now on, in a forked child; see `sennit.stores.forks`."""
+        connections: list[object] = [*self._connections]
+        self._connections.clear()
+        self._idle.clear()
+        self._lock = Lock()  # a thread of the parent may have held it
+        self._closed = self._forked = True
+        return connections
+
     def _refuse_if_closed(self) -> None:
+        if self._forked:
+            raise forks.forked(str(self._path))
         if self._closed:
             raise StoreError(f"The store {str(self._path)!r} is closed; open it again.")
 
@@ -185,6 +198,8 @@ class SQLiteStore(SQLiteMemory, Closing):
 
         Whoever is reading just now reads on, and closes the connection they read from.
         """
+        if self._forked:
+            return
         with self._lock:
             self._closed = True
             self._writer.close()
@@ -415,8 +430,9 @@ class SQLiteStore(SQLiteMemory, Closing):
         """Keep a lease longer; raises ConflictError if it was lost."""
         with self._leasing((owner, session), lease.branch) as connection:
             key = self._branch_key(connection, owner, session, lease.branch)
-            renewed = leases.renewed(_last_lease(connection, key, lease.branch), lease, ttl)
-            connection.execute(sql.PUT_LEASE, (*key, lease.holder, lease.token, renewed.expires))
+            last = _last_lease(connection, key, lease.branch)
+            renewed = leases.renewed(last, lease, ttl, leases.ticks())
+            connection.execute(sql.PUT_LEASE, (*key, *lease_row(renewed)))
             return renewed
 
     def release(self, owner: Owner, session: UUID, lease: Lease) -> None:
@@ -494,7 +510,7 @@ def _last_lease(
     connection: sqlite3.Connection, key: tuple[int, int, bytes], branch: UUID
 ) -> Lease | None:
     row = connection.execute(sql.FIND_LEASE, key).fetchone()
-    return None if row is None else Lease(branch, *row)
+    return None if row is None else lease_from(branch, row)
 
 
 def _close(connections: list[sqlite3.Connection]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from sennit import clock, process
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import leases
@@ -30,6 +31,9 @@ from sennit.stores.records import (
 from sennit.stores.runs import lost_lease, new_events, no_run
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_rows import add_rows
+
+_LONGEST = 600_000_000  # microseconds; leases of runs last 30 s
+_OVER = 1
 
 
 class JournalReader:
@@ -52,6 +56,25 @@ class JournalReader:
     def last(self) -> int:
         """The number of the last event; 0 if there is none."""
         return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
+
+
+def lease_row(lease: Lease) -> tuple[str, int, int, str, int]:
+    """The columns of a lease: it names the clock of `expires`, and the same time by the wall."""
+    wall = clock.now_us() + lease.expires - leases.ticks()
+    return lease.holder, lease.token, lease.expires, process.monotonic_clock_id(), wall
+
+
+def lease_from(branch: UUID, row: tuple[str, int, int, str, int]) -> Lease:
+    """A lease as it was stored, with `expires` by our clock.
+
+    After a restart of the machine, or from another one, all that can be compared is the time by the
+    wall; a lease that would last longer than any does is then a wrong clock, and counts as over.
+    """
+    holder, token, expires, clock_id, wall = row
+    if expires and clock_id != process.monotonic_clock_id():
+        left = wall - clock.now_us()
+        expires = leases.ticks() + left if 0 < left <= _LONGEST else _OVER
+    return Lease(branch, holder, token, expires)
 
 
 @dataclass(slots=True)
@@ -86,8 +109,8 @@ class JournalWriter:
         key = (self._owner, self._session, change.branch.bytes)
         journal = self._journal(change.branch)
         found = head.standing(journal.lease, journal.last, commits)
-        lease, as_known = leases.taken_as_known(journal.lease, change, found)
-        self._run(sql.PUT_LEASE, (*key, lease.holder, lease.token, lease.expires))
+        lease, as_known = leases.taken_as_known(journal.lease, change, found, leases.ticks())
+        self._run(sql.PUT_LEASE, (*key, *lease_row(lease)))
         if not journal.key[1]:
             journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
         journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
@@ -149,7 +172,7 @@ class JournalWriter:
             row = self._run(sql.ADD_JOURNAL, key).fetchone()
         found = (self._owner, row[0] if row else 0)  # 0 is no journal
         last = self._run(sql.LAST_EVENT, found).fetchone()[0]
-        return _Journal(found, Lease(branch, *lease) if lease else None, last, {})
+        return _Journal(found, lease_from(branch, lease) if lease else None, last, {})
 
     def begin(self, branch: UUID) -> None:
         """Know that nothing was noted on a branch yet, which has just been added."""

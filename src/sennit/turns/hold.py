@@ -3,13 +3,12 @@
 Where this program was the last to run on a branch, it knows how that stands. Then the branch is
 taken together with what a run writes first, and looked at only if somebody else was there.
 
-Whoever holds a branch and dies is recognised at once on the same machine, elsewhere when its lease
-has run out.
+A holder that died is recognised at once on the same machine and in the same PID namespace, and
+elsewhere when its lease has expired.
 """
 
 from __future__ import annotations
 
-import os
 from asyncio import (
     CancelledError,
     Task,
@@ -23,10 +22,9 @@ from asyncio import (
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from platform import node
 from typing import Any
 
-from sennit import clock
+from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
 from sennit.sessions.runs import BranchRuns
@@ -65,8 +63,8 @@ class Held:
 
 
 def new_holder() -> str:
-    """A name for whoever holds a branch next: a machine, a process, and one of its runs."""
-    return f"{node()}/{os.getpid()}/{new_id()}"
+    """A name for the next holder of a branch: this process, and one of its runs."""
+    return f"{process.identity()}/{new_id()}"
 
 
 @asynccontextmanager
@@ -102,7 +100,7 @@ def _presumed(runs: BranchRuns, holder: str) -> Held | None:
     if known is None:
         return None
     take = TakeLease(runs.branch.id, holder, _TTL, known)
-    lease = Lease(take.branch, holder, known.token + 1, clock.now_us() + _TTL)
+    lease = Lease(take.branch, holder, known.token + 1, 0)  # the store says when it expires
     return Held(lease, known.seq, None, released=True, take=take)
 
 
@@ -189,25 +187,14 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
         return runs.acquire(holder, ttl)
 
 
-def process_of(holder: str) -> int | None:
-    """The process of a holder on this machine; None if it is elsewhere."""
-    machine, _, rest = holder.partition("/")
-    process = rest.partition("/")[0]
-    return int(process) if machine == node() and process.isdecimal() else None
+def is_own(holder: str) -> bool:
+    """Whether a holder is a run of this process."""
+    return holder.partition("/")[0] == process.identity()
 
 
 def is_dead(holder: str) -> bool:
-    """Whether a holder was a process of this machine that is gone."""
-    process = process_of(holder)
-    if process is None or process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    """Whether a holder was a process of this machine that has surely ended."""
+    return process.is_gone(holder.partition("/")[0])
 
 
 class _Beating:

@@ -7,7 +7,6 @@ what was seen and what is heard is read from the store.
 
 from __future__ import annotations
 
-import os
 from asyncio import AbstractEventLoop, Queue, get_running_loop, timeout, to_thread
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
@@ -20,7 +19,7 @@ from sennit.errors import ValidationError, shown
 from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.events import AnyEvent, RunEnded
-from sennit.turns.hold import is_dead, process_of
+from sennit.turns.hold import is_dead, is_own
 from sennit.turns.recovery import shown_after
 
 _LOOK = 0.1  # seconds between two looks at a run of another program
@@ -80,7 +79,7 @@ def is_under_way(runs: BranchRuns) -> bool:
     if last is None or last.state != "running":
         return False
     holder = str(loads(last.body).get("holder", ""))
-    if process_of(holder) == os.getpid():
+    if is_own(holder):
         return runs.place in _running
     return not is_dead(holder)
 

@@ -96,22 +96,24 @@ APPEND: Final = """
 
 # Taking the lease of a branch, and all there is to know before a run begins. It gives nothing, and
 # does nothing, if the branch is missing or held by another. The rules are those of
-# `leases.taken_as_known`; what the taker knows is in $7 to $12.
+# `leases.taken_as_known`, judged by the clock of the server; what the taker knows is in $7 to $12.
 TAKE: Final = """
-    WITH found AS (
+    WITH clock AS MATERIALIZED (
+        SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
+    ), found AS (
         SELECT s.no AS session, b.tail, b.length, b.version, coalesce(l.token, 0) AS token,
-               coalesce(l.holder = $4 AND l.token = $11::bigint + 1, false) AS again,
+               clock.now, coalesce(l.holder = $4 AND l.token = $11::bigint + 1, false) AS again,
                (SELECT coalesce(max(seq), 0) FROM sennit.events
                 WHERE owner = $1 AND journal = j.no) AS seq,
                (SELECT coalesce(max(number), 0) FROM sennit.commits
                 WHERE owner = $1 AND session = s.no) AS commits,
                j.no AS journal
-        FROM sennit.sessions s
+        FROM clock CROSS JOIN sennit.sessions s
         JOIN sennit.branches b ON b.owner = $1 AND b.session = s.no AND b.id = $3::uuid
         LEFT JOIN sennit.leases l ON l.owner = $1 AND l.session = s.no AND l.branch = $3
         LEFT JOIN sennit.journals j ON j.owner = $1 AND j.session = s.no AND j.branch = $3
         WHERE s.owner = $1::integer AND s.id = $2::uuid
-          AND (l.token IS NULL OR l.holder = $4::text OR l.expires <= $5::bigint)
+          AND (l.token IS NULL OR l.holder = $4::text OR l.expires <= clock.now)
     ), known AS (
         SELECT *, $7::uuid IS NULL OR again
             OR (tail, length, version, seq, token, commits)
@@ -120,19 +122,19 @@ TAKE: Final = """
     ), lease AS (
         INSERT INTO sennit.leases (owner, session, branch, holder, token, expires)
         SELECT $1, session, $3, $4, CASE WHEN again THEN token WHEN so THEN token + 1
-            ELSE token + 2 END, $5 + $6::bigint FROM known
+            ELSE token + 2 END, now + $6::bigint FROM known
         ON CONFLICT (owner, session, branch)
         DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires
-        RETURNING token
+        RETURNING token, expires
     ), journal AS (
         INSERT INTO sennit.journals (owner, session, branch)
         SELECT $1, session, $3 FROM found WHERE journal IS NULL
     ), touched AS (
-        UPDATE sennit.sessions s SET updated = greatest(s.updated, $5)
+        UPDATE sennit.sessions s SET updated = greatest(s.updated, $5::bigint)
         FROM found WHERE s.owner = $1 AND s.no = found.session
     )
     SELECT k.tail, k.length, k.version, lease.token, k.seq, k.commits::bigint, k.so,
-           r.id, r.state, r.created, r.updated, r.body
+           r.id, r.state, r.created, r.updated, r.body, lease.expires
     FROM known k CROSS JOIN lease LEFT JOIN LATERAL (
         SELECT id, state, created, updated, body FROM sennit.runs
         WHERE owner = $1 AND journal = k.journal AND ($7 IS NULL OR NOT k.so)
@@ -342,6 +344,8 @@ RENAME_BRANCH: Final = """
 DELETE_BRANCH: Final = """
     DELETE FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
 
+# In the microseconds of the server's clock, by which leases are judged.
+LEASE_CLOCK: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 FIND_LEASE: Final = """
     SELECT holder, token, expires FROM sennit.leases
     WHERE owner = %s AND session = %s AND branch = %s"""

@@ -117,11 +117,13 @@ DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?
 DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
 
 FIND_LEASE = """
-    SELECT holder, token, expires FROM leases WHERE owner = ? AND session = ? AND branch = ?"""
+    SELECT holder, token, expires, clock, wall FROM leases
+    WHERE owner = ? AND session = ? AND branch = ?"""
 PUT_LEASE = """
-    INSERT INTO leases (owner, session, branch, holder, token, expires) VALUES (?, ?, ?, ?, ?, ?)
-    ON CONFLICT (owner, session, branch)
-    DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires"""
+    INSERT INTO leases (owner, session, branch, holder, token, expires, clock, wall)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET holder = excluded.holder, token = excluded.token,
+        expires = excluded.expires, clock = excluded.clock, wall = excluded.wall"""
 END_LEASE = "UPDATE leases SET expires = 0 WHERE owner = ? AND session = ? AND branch = ?"
 DELETE_LEASES = "DELETE FROM leases WHERE owner = ? AND session = ?"
 DELETE_LEASE = "DELETE FROM leases WHERE owner = ? AND session = ? AND branch = ?"

@@ -68,7 +68,9 @@ CREATE TABLE branches (
     UNIQUE (owner, session, name)
 ) STRICT, WITHOUT ROWID;
 
--- Who may run turns on a branch now. The token grows with each holder and is never taken back.
+-- The run that may change a branch now. The token grows with each holder and is never used again.
+-- `expires` is in microseconds of the monotonic clock named by `clock`; `wall` is the same moment in
+-- microseconds since 1970, for programs that do not share that clock.
 CREATE TABLE leases (
     owner INTEGER NOT NULL,
     session INTEGER NOT NULL,
@@ -76,6 +78,8 @@ CREATE TABLE leases (
     holder TEXT NOT NULL,
     token INTEGER NOT NULL,
     expires INTEGER NOT NULL,
+    clock TEXT NOT NULL DEFAULT '',
+    wall INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (owner, session, branch)
 ) STRICT, WITHOUT ROWID;
 
