@@ -73,8 +73,8 @@ def test_a_child_opens_a_client_of_its_own(written: Client, address: str) -> Non
         assert in_child(child) == 0
         written.session("chat").add_message("user", "last")
     with sennit.open(address) as again:
-        said = [str(one.content.instruction) for one in again.session("chat").messages]
-        assert said == ["one", "sync", "async", "last"]
+        said = [str(one.rendered) for one in again.session("chat").messages]
+        assert said == [f"Instruction: {text}" for text in ("one", "sync", "async", "last")]
 
 
 def test_a_child_may_fork_while_another_thread_of_the_parent_writes(written: Client) -> None:
