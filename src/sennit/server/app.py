@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import create_task, sleep
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from starlette.applications import Starlette
-from starlette.routing import Mount
 from starlette.types import ASGIApp
 
+from sennit.errors import SennitError
 from sennit.server import (
     approvals,
     branches,
@@ -33,7 +34,7 @@ from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
 from sennit.server.gate import Gate
 from sennit.server.mcp_api import McpFace
-from sennit.server.settings import ServerSettings
+from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
 
 _ROOMS = (
@@ -63,13 +64,30 @@ def endpoints() -> list[Endpoint]:
     return table
 
 
+@asynccontextmanager
+async def _watching(gate: Gate, limits: Limits) -> AsyncGenerator[None]:
+    """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
+
+    async def watch() -> None:
+        while True:
+            await sleep(limits.heartbeat)
+            with suppress(SennitError):  # told to whoever sends the next request
+                gate.check_tokens()
+
+    task = create_task(watch(), name="token file")
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 def create_app(settings: ServerSettings) -> Starlette:
     """The server as an ASGI app; its `state.server` is what all requests share."""
     server = ServerState(settings)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncGenerator[None]:
-        async with server.running(), mcp.running():
+        async with server.running(), mcp.running(), _watching(gate, server.settings.limits):
             yield
 
     mcp = McpFace(server)
@@ -77,6 +95,7 @@ def create_app(settings: ServerSettings) -> Starlette:
     table = endpoints()
     public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)
-    app = Starlette(routes=[Mount("/", app=gate)], lifespan=lifespan)
+    app = Starlette(lifespan=lifespan)
+    app.router.default = gate  # no route of Starlette's own, which would answer before the gate
     app.state.server = server
     return app

@@ -55,6 +55,10 @@ class Call:
     http: HttpScope
     receive: Receive
 
+    def open_stream(self) -> None:
+        """Take one of the caller's places for event streams; raises Problem 429."""
+        self.http["state"]["share"].open_stream()
+
     def header(self, name: str) -> str | None:
         """A header, if it was sent."""
         wanted = name.lower().encode()

@@ -1,9 +1,10 @@
-"""What every request passes first: is it meant for us, who sent it, and not too fast.
+"""Authentication: checks the host, the origin and the token of every request.
 
-A browser page from elsewhere could reach a server on this machine by a name it made up for it; so
-the Host must be one of ours, and an Origin, which browsers send along and pages cannot forge, must
-be that very host. Then the token says who is asking; without a file of tokens it is whoever sits
-here, and then only loopback is served. It is plain ASGI: nothing here waits or copies.
+A page on another site could reach a server on this machine under a host name of its own choosing;
+so the Host must be one of ours, an Origin must be that very host, and Sec-Fetch-Site must not name
+another site. Browsers send both headers and pages cannot forge them. Then the token identifies the
+caller; without a token file it is the local user, and then only loopback is served. This is plain
+ASGI: nothing here waits or copies.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Send
+from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from sennit.errors import SennitError
-from sennit.server.limits import Rates
+from sennit.server.limits import LimitsMiddleware
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem, problem_of
 
@@ -24,19 +25,23 @@ if TYPE_CHECKING:
     from sennit.server.state import ServerState
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_CLOSE = {"connection": "close"}
 _SOON = {"retry-after": "2"}
 _CHALLENGE = {"www-authenticate": 'Bearer realm="sennit"'}
+_API = ("/api/", "/v1/", "/mcp", "/openapi.json")
+_OURS = (None, b"same-origin", b"none")
+_POLICY = (b"cross-origin-resource-policy", b"same-origin")
 
 
 class Gate:
-    """Lets requests pass to the app behind it, each with its Caller."""
+    """Passes requests on to the app behind it, each with its Caller."""
 
     def __init__(self, server: ServerState, app: ASGIApp, *, public: Iterable[str]) -> None:
         """`public` paths, and all below those that end in a slash, need no token."""
-        self._server, self._app = server, app
+        self._server = server
+        self.limiter = LimitsMiddleware(app, server.settings.limits, server.tokens)
+        self._version = server.tokens.version
         self._hosts = frozenset(name.lower() for name in (*_LOOPBACK, *server.settings.allow_hosts))
-        self._rates = Rates(server.settings.limits)
-        self._most, self._inside = server.settings.limits.requests, 0
         self._public = frozenset(public)
         self._folders = tuple(one for one in self._public if one.endswith("/") and one != "/")
 
@@ -44,34 +49,33 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
-        self._inside += 1
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], _POLICY]
+            await send(message)
+
         try:
             self._admit(scope)
-            await self._app(scope, receive, send)
+            await self.limiter(scope, receive, answer)
         except Problem as problem:
-            await problem.response()(scope, receive, send)
-        finally:
-            self._inside -= 1
+            await problem.response()(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
-        """Note who asks; raises Problem for whoever may not."""
-        host, origin, bearer = _told(scope)
+        """Note the caller; raises Problem if the request is not allowed."""
+        _check_framing(scope)
+        host, origin, site, bearer = _told(scope)
         self._check_host(host)
         if origin is not None:
             _check_origin(origin, host)
+        if site not in _OURS and scope["path"].startswith(_API):
+            told = "A page on another site may not use this server."
+            raise Problem(403, "origin", told)
         if self._server.draining:
             told = "The server is about to stop; ask again in a moment."
             raise Problem(503, "stopping", told, headers=_SOON)
-        if self._inside > self._most:
-            raise Problem(503, "full", f"{self._most} requests are under way; wait.", headers=_SOON)
-        scope.setdefault("state", {})
-        if not self._is_public(scope["path"]):
-            caller = self._caller(bearer)
-            if caller.name != "local":
-                self._rates.take(caller.name)
-            scope["state"]["caller"] = caller
-        else:
-            scope["state"]["caller"] = None
+        public = self._is_public(scope["path"])
+        scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
 
     def _is_public(self, path: str) -> bool:
         return path in self._public or path.startswith(self._folders)
@@ -87,15 +91,28 @@ class Gate:
             )
 
     def _caller(self, bearer: str | None) -> Caller:
-        """Who sent it; raises Problem, also where the file of tokens does not tell."""
+        """The caller with this token; raises Problem, also if the token file cannot be read."""
         try:
+            self.check_tokens()
             return self._known(bearer)
         except SennitError as error:
             raise problem_of(error) from None
 
+    def check_tokens(self) -> None:
+        """Read the token file again if it has changed, and end the streams of revoked tokens.
+
+        Raises StoreError if it cannot be read.
+        """
+        tokens = self._server.tokens
+        try:
+            tokens.refresh()
+        finally:
+            if tokens.version != self._version:
+                self._version = tokens.version
+                self.limiter.end_revoked()
+
     def _known(self, bearer: str | None) -> Caller:
         tokens = self._server.tokens
-        tokens.refresh()
         if not tokens.guarded:
             return self._server.owners.local()
         found = None if bearer is None else tokens.find(bearer)
@@ -106,17 +123,39 @@ class Gate:
         return self._server.owners.holder(found)
 
 
-def _told(scope: HttpScope) -> tuple[str, str | None, str | None]:
-    """Host, Origin and token of a request."""
-    host, origin, bearer = "", None, None
+def _check_framing(scope: HttpScope) -> None:
+    """Raise Problem 400, and close the connection, for what a proxy may read in another way.
+
+    With two lengths, a proxy in front and this server may disagree about where a request ends, and
+    the rest would be taken for a request of somebody else (RFC 9112, section 6.1).
+    """
+    names = {name for name, _ in scope["headers"]}
+    if b"transfer-encoding" in names and (
+        b"content-length" in names or scope["http_version"] == "1.0"
+    ):
+        told = "A request has a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
+        raise Problem(400, "malformed", told, headers=_CLOSE)
+    if scope["http_version"] not in ("1.0", "1.1"):
+        told = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
+        raise Problem(400, "malformed", told, headers=_CLOSE)
+    if not scope["path"].startswith("/"):
+        told = f"A request names a path that begins with '/', got {scope['path'][:200]!r}."
+        raise Problem(400, "malformed", told, headers=_CLOSE)
+
+
+def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
+    """Host, Origin, Sec-Fetch-Site and token of a request."""
+    host, origin, site, bearer = "", None, None, None
     for name, value in scope["headers"]:
         if name == b"host":
             host = value.decode("latin-1").lower()
         elif name == b"origin":
             origin = value.decode("latin-1").lower()
+        elif name == b"sec-fetch-site":
+            site = value.lower()
         elif name == b"authorization" and value[:7].lower() == b"bearer ":
             bearer = value[7:].decode("latin-1").strip()
-    return host, origin, bearer
+    return host, origin, site, bearer
 
 
 def _has_port(host: str) -> bool:

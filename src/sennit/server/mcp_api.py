@@ -21,6 +21,7 @@ from starlette.types import Scope as HttpScope
 
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
+from sennit.server.limits import read_body, replayed
 from sennit.server.mcp_tools import OFFERS, Offer, Reach, offered
 from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
 
@@ -164,11 +165,12 @@ class McpFace:
             # A stream to listen on would stay empty: between requests there is nothing to tell.
             told = f"{scope['method']} is not possible here; POST is."
             raise Problem(405, "method", told, headers={"allow": "POST"})
+        body = await read_body(dict(scope["headers"]), receive, self._server.settings.limits)
         try:
             app: ASGIApp = await self._app()
         except SennitError as error:
             app = problem_of(error).response()
-        await app(scope, receive, send)
+        await app(scope, replayed(body, receive), send)
 
     async def _app(self) -> ASGIApp:
         async with self._starting:

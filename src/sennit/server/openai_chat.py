@@ -47,6 +47,8 @@ async def complete(call: Call) -> Response:
     refuse_unsupported(ask)
     streams = known_model(call.server, ask.model).streams
     wanted, said, once = _wanted(call, ask), sent(ask.messages), once_of(call)
+    if ask.stream:
+        call.open_stream()
     async with AsyncExitStack() as stack:
         if once is not None:
             await stack.enter_async_context(once.lock)

@@ -66,6 +66,8 @@ async def create(call: Call) -> Response:
     _refuse(ask)
     streams = known_model(call.server, ask.model).streams
     wanted, once, limits = _wanted(call, ask), once_of(call), call.server.settings.limits
+    if ask.stream:
+        call.open_stream()
     async with AsyncExitStack() as stack:
         if once is not None:
             await stack.enter_async_context(once.lock)

@@ -58,6 +58,8 @@ class Caller:
     open: OpenSessions
     known: Known
     """Where the conversations of clients that name no session stand."""
+    token: Token | None = None
+    """The token they hold; None for the local user."""
 
     def lose(self, session: UUID) -> None:
         """Look for a session in the store when it is next asked for: it is not as it was."""
@@ -106,4 +108,4 @@ class Owners:
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        return Caller(client, token.scopes, token.id, self._open, self._known)
+        return Caller(client, token.scopes, token.id, self._open, self._known, token)

@@ -294,6 +294,7 @@ async def watch(call: Call) -> EventStream:
             raise Problem(422, "invalid", told, param="Last-Event-ID")
         after = int(seen)
     server = call.server
+    call.open_stream()
     return EventStream(
         branch,
         after,

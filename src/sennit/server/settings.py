@@ -21,24 +21,59 @@ PORT = 8765
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much one caller may ask of the server."""
+    """Limits per request, per token and per owner, and for the server as a whole.
+
+    An owner is a user of a tenant; all tokens of an owner together get `owner_factor` times the
+    limits of one token. Without a token file everyone is the local user, and only the limits per
+    request and for the server apply.
+    """
 
     body_bytes: int = 8 * 1024 * 1024
-    """The largest body of a request."""
+    """Maximum size of a request body."""
     body_seconds: float = 30.0
-    """How long a body may take to arrive."""
+    """Maximum time for a body to arrive."""
     head_seconds: float = 30.0
-    """How long the head of a request may take, from the first byte or a new connection on."""
+    """Maximum time for the head of a request, from the first byte or a new connection on."""
+    values: int = 100_000
+    """Maximum number of JSON values in a body."""
+    parts: int = 1_000
+    """Maximum number of parts in one message."""
+    items: int = 10_000
+    """Maximum number of items or messages in one request."""
+    answer_bytes: int = 8 * 1024 * 1024
+    """Size at which a page of results is cut; the rest is on the next page."""
+    lines: int = 1_000
+    """Maximum number of lines in one answer of grep."""
+    line_chars: int = 400
+    """Number of characters after which grep cuts a line."""
     rate: float | None = 100.0
     """Requests per second and token, in the long run; None for no limit."""
     burst: int = 200
-    """How many requests may come at once before the rate counts."""
-    heartbeat: float = 15.0
-    """Seconds of silence after which an event stream shows that it is alive."""
-    send_seconds: float = 60.0
-    """How long a client may leave what it is sent unread before it is let go of."""
+    """Number of requests a token may send at once before the rate applies."""
+    byte_rate: float | None = 16.0 * 1024 * 1024
+    """Bytes per second and token, sent and received, in the long run; None for no limit."""
+    byte_burst: int = 128 * 1024 * 1024
+    """Number of bytes a token may transfer at once before the byte rate applies."""
+    token_requests: int = 256
+    """Maximum number of requests under way per token, streams included."""
+    token_streams: int = 128
+    """Maximum number of open event streams per token."""
+    token_runs: int = 64
+    """Maximum number of runs under way per token."""
+    token_threads: int = 8
+    """Maximum number of requests per token that read or write at once; others wait their turn."""
+    owner_factor: int = 2
+    """How many times the limits of one token apply to all tokens of an owner together."""
+    owner_bytes: int | None = None
+    """Maximum number of bytes of messages and files that an owner may store; None for no limit."""
+    owner_sessions: int | None = 1_000_000
+    """Maximum number of sessions that an owner may have; None for no limit."""
     requests: int = 2000
-    """How many requests may be under way at once, streams included."""
+    """Maximum number of requests under way, streams included; public paths are not counted."""
+    heartbeat: float = 15.0
+    """Seconds of silence after which an event stream sends a comment."""
+    send_seconds: float = 60.0
+    """Maximum time that a client may leave data unread before its connection is dropped."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

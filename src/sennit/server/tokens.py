@@ -169,6 +169,8 @@ class TokenFile:
         self._lock = Lock()
         self._seen: tuple[int, int, int] | None = None
         self._tokens: Mapping[str, Token] = {}
+        self.version = 0
+        """A number that grows whenever other tokens are valid than before."""
         self.guarded = self._path is not None and self._path.exists()
         """Whether a token is needed: once it is, it stays so while the server runs."""
 
@@ -181,14 +183,24 @@ class TokenFile:
         except FileNotFoundError:
             if not self.guarded:
                 return
-            raise StoreError("The file of tokens is gone, so nobody may come in.") from None
+            with self._lock:
+                self._replace({}, None)
+            raise StoreError("The token file is gone, so nobody may come in.") from None
         seen = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
         with self._lock:
             if seen != self._seen:
                 self.guarded = True
-                self._tokens = {}
-                self._tokens = read_tokens(self._path)
-                self._seen = seen
+                self._replace({}, None)
+                self._replace(read_tokens(self._path), seen)
+
+    def _replace(self, tokens: Mapping[str, Token], seen: tuple[int, int, int] | None) -> None:
+        if self._tokens or tokens:
+            self.version += 1
+        self._tokens, self._seen = tokens, seen
+
+    def has(self, token: Token) -> bool:
+        """Whether a token is still in the file, with the same secret, owner and scopes."""
+        return self._tokens.get(token.id) == token
 
     def find(self, given: str) -> Token | None:
         """The line of a token; None if it is none, or was revoked."""
