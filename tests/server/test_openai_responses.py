@@ -8,7 +8,7 @@ import pytest
 from openai import BadRequestError, NotFoundError
 from pydantic import BaseModel
 
-from sennit import ModelError
+from sennit import ModelError, clock
 from sennit.services.reply import Reasoning, Reply, Text, Usage
 from sennit.testing import ToolCall
 from tests.openai_client import Chat, served
@@ -45,6 +45,21 @@ def test_a_response_is_answered_counted_and_kept() -> None:
         assert (kept.status, kept.model) == ("completed", "sage")
         assert kept.usage == response.usage
         assert [one["content"] for one in chat.asked()] == ["Be brief.", "Name a knot."]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_was_completed_once_whenever_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    with served("The bowline.") as chat:
+        made = respond(chat, "Name a knot.", stream=stream)
+        response = list(made)[-1].response if stream else made
+        assert response.completed_at >= response.created_at
+        now = clock.now_us()
+        for later in (10_000_000, 20_000_000):
+            monkeypatch.setattr(clock, "now_us", lambda later=later: now + later)
+            kept = chat.openai.responses.retrieve(response.id)
+            assert kept.completed_at == response.completed_at
 
 
 def test_a_response_continues_the_one_before() -> None:

@@ -69,12 +69,19 @@ def serve(
     rate: Annotated[
         float | None, typer.Option(min=0, help="Requests per second and token; 0 for any.")
     ] = 100,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
     from sennit.server.serving import listen
     from sennit.server.serving import serve as run
-    from sennit.server.settings import Limits, ServerSettings
+    from sennit.server.settings import ServerSettings, limits_named
     from sennit.server.tokens import default_file
 
     names = model or ["local"]
@@ -88,7 +95,7 @@ def serve(
         tokens=default_file() if tokens is None else tokens,
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
-        limits=Limits(rate=rate or None),
+        limits=limits_named(limit or (), rate=rate or None),
     )
     for name in names:
         if name.partition(":")[0] == "local":

@@ -191,16 +191,18 @@ class FileSystem:
             wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
         except re.error as error:
             raise ValidationError(f"{shown(pattern)} is no regular expression: {error}.") from None
-        files = self._walk(uri)
-        if uri != SCHEME and not (here := self.stat(uri)).is_folder:
-            files = iter([(here, partial(self.read, here.uri))])
         return [
             Match(one.uri, number, line)
-            for one, say in files
-            if not one.is_folder
+            for one, say in self.texts(uri)
             for number, line in enumerate(say().splitlines(), 1)
             if wanted.search(line)
         ]
+
+    def texts(self, uri: str = SCHEME) -> Iterator[tuple[Entry, Callable[[], str]]]:
+        """The files below a folder, or a single file, each with a function that reads it."""
+        if uri != SCHEME and not (here := self.stat(uri)).is_folder:
+            return iter([(here, partial(self.read, here.uri))])
+        return ((one, say) for one, say in self._walk(uri) if not one.is_folder)
 
     def export(
         self,

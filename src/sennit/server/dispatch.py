@@ -18,11 +18,21 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as HttpScope
 
 from sennit.errors import SennitError
-from sennit.server.endpoint import Call, Endpoint, ok, read_json, read_query
+from sennit.server.endpoint import (
+    SMALL,
+    Ask,
+    Call,
+    Endpoint,
+    ok,
+    read_json,
+    read_large,
+    read_query,
+)
 from sennit.server.limits import read_body
 from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
 
 if TYPE_CHECKING:
+    from sennit.server.owners import Caller
     from sennit.server.state import ServerState
 
 _log = logging.getLogger(__name__)
@@ -121,11 +131,25 @@ class Dispatcher:
             data = await read_body(headers, receive, self._server.settings.limits)
             if data:
                 _check_type(headers)
-            body = read_json(data, endpoint.body, endpoint.misfit)
-        given = await endpoint.handle(Call(self._server, caller, path, query, body, scope, receive))
+            body = await self._decoded(data, endpoint, endpoint.body, caller)
+        call = Call(self._server, caller, path, query, body, scope, receive)
+        if endpoint.scope == "run":  # waits for models, and must not keep others from reading
+            given = await endpoint.handle(call)
+        else:
+            async with self._server.work.slot(caller):
+                given = await endpoint.handle(call)
         if isinstance(given, Response):
             return given
         return Response(status_code=204) if endpoint.status == 204 else ok(given, endpoint.status)
+
+    async def _decoded(
+        self, data: bytes, endpoint: Endpoint, kind: type[Ask], caller: Caller | None
+    ) -> Ask:
+        if len(data) <= SMALL:
+            return read_json(data, kind, endpoint.misfit)
+        values = self._server.settings.limits.values
+        run = self._server.work.run
+        return await run(caller, read_large, data, kind, endpoint.misfit, values)
 
 
 def _path(scope: HttpScope) -> str:

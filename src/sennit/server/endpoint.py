@@ -8,9 +8,10 @@ Call in which the query and the body are checked already, and gives a value or a
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import msgspec
 from starlette.responses import Response
@@ -27,8 +28,13 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
+_A = TypeVarTuple("_A")
+_FEW = 64
+SMALL = 65_536
+"""Bytes of a body up to which it is decoded on the event loop."""
 
 _encoder = msgspec.json.Encoder()
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{,])', re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
@@ -54,6 +60,18 @@ class Call:
     """The body, as the endpoint's `body` says."""
     http: HttpScope
     receive: Receive
+
+    async def build(self, size: int, work: Callable[[*_A], _T], *args: *_A) -> _T:
+        """Do work on that many things: at once if they are few, else in a thread."""
+        if size <= _FEW:
+            return work(*args)
+        return await self.server.work.run(self.caller, work, *args)
+
+    def check_count(self, count: int, most: int, what: str) -> None:
+        """Raise Problem 413 for a request with too many of something."""
+        if count > most:
+            told = f"A request may have {most:,} {what}, got {count:,}; send fewer at a time."
+            raise Problem(413, "too_many", told, param=what)
 
     def open_stream(self) -> None:
         """Take one of the caller's places for event streams; raises Problem 429."""
@@ -97,6 +115,16 @@ def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> R
     return Response(_encoder.encode(value), status, headers, JSON)
 
 
+def within(values: Iterable[_T], most: int) -> Iterator[_T]:
+    """As many values as fit into an answer of so many bytes, and at least one."""
+    left = most
+    for number, value in enumerate(values):
+        left -= len(_encoder.encode(value))
+        if left < 0 and number:
+            return
+        yield value
+
+
 def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
     """The body as a shape; raises Problem 400 for what is no JSON, `misfit` if it does not fit."""
     try:
@@ -107,6 +135,17 @@ def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
         raise Problem(400, "malformed", f"The body is not JSON: {error}.") from None
     except RecursionError:
         raise Problem(400, "too_deep", "The body is nested too deeply.") from None
+
+
+def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
+    """The same for a body of any size; raises Problem 413 for one with too many JSON values."""
+    # Counting all separators is quick; only if there are many, those in strings are left out.
+    if sum(map(data.count, (b"{", b"[", b","))) > most:
+        separators = (found for found in _TOKEN.finditer(data) if found[1])
+        if next(islice(separators, most, None), None) is not None:
+            told = f"A body may hold {most:,} JSON values; send fewer at a time."
+            raise Problem(413, "too_many", told, param="values")
+    return read_json(data, kind, misfit)
 
 
 def read_query(given: dict[str, Any], kind: type[_T]) -> _T:

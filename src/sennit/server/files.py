@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from asyncio import to_thread
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from sennit.errors import ValidationError
+from sennit.errors import ValidationError, shown
 from sennit.memory.entry import Entry
 from sennit.memory.files import FileSystem
 from sennit.memory.uri import SCHEME
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.settings import Limits
 from sennit.server.shapes import iso
 
 _PATH = "/api/files"
@@ -34,7 +36,7 @@ class FileShape(Shape):
 
 
 class Line(Shape):
-    """A line that was found."""
+    """A line that was found; a long one is cut around the words."""
 
     uri: str
     number: int
@@ -49,6 +51,8 @@ class FilesAnswer(Shape, omit_defaults=True):
     text: str | None = None
     uris: list[str] | None = None
     lines: list[Line] | None = None
+    next: str | None = None
+    """Of grep: what to send as `after` for further lines; absent if there are none."""
 
 
 class FilesQuery(Ask):
@@ -58,6 +62,8 @@ class FilesQuery(Ask):
     op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
     pattern: Annotated[str, Meta(max_length=500)] | None = None
     """For glob as a shell has it, for grep the very words."""
+    after: Annotated[str, Meta(max_length=5000)] | None = None
+    """For grep: the `next` of the answer before."""
 
 
 class WriteQuery(Ask):
@@ -88,10 +94,13 @@ class Removed(Shape):
 async def look(call: Call) -> FilesAnswer:
     """List, read or search files."""
     query: FilesQuery = call.query
-    return await to_thread(_look, call.caller.client.fs, query)
+    limits = call.server.settings.limits
+    if query.op in ("tree", "glob", "grep"):  # these read all that is below a folder
+        return await call.server.work.run(call.caller, _look, call.caller.client.fs, query, limits)
+    return await to_thread(_look, call.caller.client.fs, query, limits)
 
 
-def _look(fs: FileSystem, query: FilesQuery) -> FilesAnswer:
+def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesAnswer:
     uri = query.uri
     match query.op:
         case "ls":
@@ -102,16 +111,50 @@ def _look(fs: FileSystem, query: FilesQuery) -> FilesAnswer:
             below = None if uri == SCHEME else uri
             return FilesAnswer(uris=fs.glob(_pattern(query), below))
         case "grep":
-            return FilesAnswer(lines=_found(fs, query))
+            return _found(fs, query, limits)
         case "tree" | "read" | "abstract" | "overview" as op:
             say: Any = getattr(fs, op)
             return FilesAnswer(text=say(uri))
 
 
-def _found(fs: FileSystem, query: FilesQuery) -> list[Line]:
-    # Words and no expression: one that takes for ever would take the whole server with it.
-    found = fs.grep(re.escape(_pattern(query)), query.uri, ignore_case=True)
-    return [Line(uri=one.uri, number=one.number, line=one.line) for one in found]
+def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesAnswer:
+    """The lines with the words; after so many lines, or so much text, the rest is left for `next`.
+
+    The words are no regular expression: one that takes for ever would stop the whole server.
+    """
+    wanted = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
+    lines: list[Line] = []
+    read = 0
+    for uri, skip, text in _from(fs, query):
+        read += len(text)
+        for number, line in enumerate(text.splitlines()[skip:], skip + 1):
+            if (hit := wanted.search(line)) is not None:
+                lines.append(Line(uri=uri, number=number, line=_cut(line, hit, limits.line_chars)))
+                if len(lines) == limits.lines:
+                    return FilesAnswer(lines=lines, next=f"{number}@{uri}")
+        if read > limits.answer_bytes:
+            return FilesAnswer(lines=lines, next=f"{len(text)}@{uri}")
+    return FilesAnswer(lines=lines)
+
+
+def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:
+    """The files to search, in order: their uri, how many lines to skip, and their text."""
+    number, _, last = (query.after or "0@").partition("@")
+    if not number.isdecimal() or len(number) > 18:
+        raise ValidationError(f"after is the next of an answer before, got {shown(query.after)}.")
+    reached = not last
+    for one, say in fs.texts(query.uri):
+        if reached or one.uri == last:
+            yield one.uri, 0 if reached else int(number), say()
+            reached = True
+    if not reached:
+        raise ValidationError(f"The file {shown(last)} is gone; search again from the beginning.")
+
+
+def _cut(line: str, hit: re.Match[str], most: int) -> str:
+    """A line of at most so many characters around what was found."""
+    start = max(0, min(hit.start() - most // 4, len(line) - most))
+    return line[start : start + most]
 
 
 def _pattern(query: FilesQuery) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import AsyncGenerator, Iterator
-from itertools import islice
 from typing import Literal
 from uuid import UUID
 
@@ -18,12 +17,12 @@ from sennit.learning.labels import Label
 from sennit.messages.codec import dumps
 from sennit.server.branches import ONE
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.problems import Problem
+from sennit.server.problems import PRIVATE, Problem
 from sennit.server.shapes import iso
 
 _LABEL = ONE + "/messages/{message}/label"
 _LINES = "application/jsonl"
-_AT_ONCE = 100
+_AT_ONCE = 65_536  # bytes
 
 
 class LabelAsk(Ask):
@@ -126,7 +125,8 @@ async def export(call: Call) -> StreamingResponse:
         lines = await to_thread(call.caller.client.training_lines, session.id, options)
     name = f"session-{session.id}.{query.format}.jsonl"
     disposition = {"content-disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_pieces(lines), headers=disposition, media_type=_LINES)
+    headers = {**PRIVATE, **disposition}
+    return StreamingResponse(_pieces(call, lines), headers=headers, media_type=_LINES)
 
 
 def _messages(session: Session) -> Iterator[bytes]:
@@ -140,13 +140,18 @@ def _messages(session: Session) -> Iterator[bytes]:
                 yield dumps(told) + b"\n"
 
 
-async def _pieces(lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
-    """Lines, some at a time, made where they hold nobody up."""
+async def _pieces(call: Call, lines: Iterator[bytes]) -> AsyncGenerator[bytes]:
+    """Lines, some at a time, made in a thread when it is the owner's turn."""
 
     def some() -> bytes:
-        return b"".join(islice(lines, _AT_ONCE))
+        found: list[bytes] = []
+        size = 0
+        while size < _AT_ONCE and (line := next(lines, None)) is not None:
+            found.append(line)
+            size += len(line)
+        return b"".join(found)
 
-    while piece := await to_thread(some):
+    while piece := await call.server.work.run(call.caller, some):
         yield piece
 
 

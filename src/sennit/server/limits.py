@@ -183,9 +183,7 @@ def _subtract(counted: Counter[Hashable], keys: tuple[Hashable, ...]) -> None:
 
 def _too_fast(code: str, told: str, seconds: float) -> Problem:
     wait_for = max(1, ceil(seconds))
-    return Problem(
-        429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
-    )
+    return Problem(429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)})
 
 
 class _Exchange:

@@ -15,7 +15,7 @@ from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
 from sennit.server.branches import ONE
-from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape, within
 from sennit.server.shapes import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
@@ -64,21 +64,26 @@ async def list_messages(call: Call) -> MessagePage:
     if query.before is not None and query.after is not None:
         raise ValidationError("Name before or after, not both.")
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await to_thread(_page, branch, query)
+    return await to_thread(_page, branch, query, call.server.settings.limits.answer_bytes)
 
 
-def _page(branch: Branch, query: MessagesQuery) -> MessagePage:
+def _page(branch: Branch, query: MessagesQuery, most: int) -> MessagePage:
     seq = BranchRuns(branch).last_seq()  # before the messages, so that no event is missed
     with branch.session.lock:
         total = len(branch)
         start, stop = _range(total, query)
         messages = branch.session.messages.pick(branch[start:stop])
     found = versions(branch)
-    shapes = [
+    # A page is filled from where it was asked for: from its beginning, or else from its end.
+    step = 1 if query.after is not None else -1
+    shapes = (
         message_shape(one, index, _siblings(found, index))
-        for index, one in enumerate(messages, start)
-    ]
-    return MessagePage(messages=shapes, total=total, start=start, seq=seq)
+        for index, one in list(enumerate(messages, start))[::step]
+    )
+    page = list(within(shapes, most))[::step]
+    if step < 0:
+        start += len(messages) - len(page)
+    return MessagePage(messages=page, total=total, start=start, seq=seq)
 
 
 def _range(total: int, query: MessagesQuery) -> tuple[int, int]:
@@ -104,7 +109,11 @@ async def add_message(call: Call) -> Added:
         branch = await call.caller.branch(*where)  # it may have been said elsewhere
         added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
         return _shown(branch, added)
-    parts = _parts(given)
+    if isinstance(given.parts, list):
+        call.check_count(len(given.parts), call.server.settings.limits.parts, "parts")
+        parts = await call.build(len(given.parts), _parts, given)
+    else:
+        parts = _parts(given)
     seen = call.caller.seen_branch(*where)
     if seen is not None:
         with suppress(NotFoundError):  # it was removed; another one may go by that name by now

@@ -46,7 +46,9 @@ async def complete(call: Call) -> Response:
     ask: ChatAsk = call.body
     refuse_unsupported(ask)
     streams = known_model(call.server, ask.model).streams
-    wanted, said, once = _wanted(call, ask), sent(ask.messages), once_of(call)
+    call.check_count(len(ask.messages), call.server.settings.limits.items, "messages")
+    said = await call.build(len(ask.messages), sent, ask.messages)
+    wanted, once = _wanted(call, ask), once_of(call)
     if ask.stream:
         call.open_stream()
     async with AsyncExitStack() as stack:

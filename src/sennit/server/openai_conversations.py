@@ -133,7 +133,7 @@ async def create(call: Call) -> ConversationObject:
     """A new conversation, with what was said in it so far."""
     given: NewConversation = call.body
     notes = _checked(given.metadata)
-    sent = items_in(given.items or (), "items")
+    sent = await _items(call, given.items or [])
     check_calls(sent.messages, may_wait=True)
     session = await _made(call.caller, sent, {**SOURCE, _NOTES: notes})
     return _told(session, _PREFIX + session.id.hex)
@@ -184,7 +184,8 @@ async def delete(call: Call) -> DeletedConversation:
 
 async def list_items(call: Call) -> dict[str, Any]:
     """What was said, page by page."""
-    return page(_messages(await _named(call)), call.query)
+    most = call.server.settings.limits.answer_bytes
+    return await to_thread(page, _messages(await _named(call)), call.query, most)
 
 
 def _messages(session: Session) -> Sequence[Message]:
@@ -195,9 +196,14 @@ def _messages(session: Session) -> Sequence[Message]:
 async def add_items(call: Call) -> dict[str, Any]:
     """Say something in a conversation, without asking a model."""
     given: NewItems = call.body
-    sent = items_in(given.items, "items")
+    sent = await _items(call, given.items)
     session = await _named(call)
     return await to_thread(_add, session, sent)
+
+
+async def _items(call: Call, given: list[dict[str, Any]]) -> Sent:
+    call.check_count(len(given), call.server.settings.limits.items, "items")
+    return await call.build(len(given), items_in, given, "items")
 
 
 def _add(session: Session, sent: Sent) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.openai_items import (
     ResponsesAsk,
@@ -122,9 +121,9 @@ class Head:
         }
 
     def ended(
-        self, finish: str | None, output: list[dict[str, Any]], used: Usage
+        self, finish: str | None, output: list[dict[str, Any]], used: Usage, last: Message | None
     ) -> dict[str, Any]:
-        """The response once the model has stopped."""
+        """The response once the model has stopped; it was completed with its last message."""
         counted = usage(used)
         if finish == "length":
             why = {"reason": "max_output_tokens"}
@@ -134,12 +133,13 @@ class Head:
             return self.told("incomplete", output, incomplete_details=why, usage=counted)
         if finish in ("cancelled", "interrupted"):
             return self.told("cancelled", output, usage=counted)
-        done = clock.now_us() // 1_000_000
+        done = self.created if last is None else last.created_us // 1_000_000
         return self.told("completed", output, usage=counted, completed_at=done)
 
     def answered(self, answer: Answer) -> dict[str, Any]:
         """The response with an answer that stands on a branch."""
-        return self.ended(answer.finish, output_items(answer), answer.usage)
+        last = answer.messages[-1] if answer.messages else None
+        return self.ended(answer.finish, output_items(answer), answer.usage, last)
 
     def failed(self, problem: Problem, output: list[dict[str, Any]]) -> dict[str, Any]:
         """The response that came to nothing."""
@@ -167,6 +167,7 @@ class ResponseEvents:
         self._output: list[dict[str, Any]] = []
         self._open: tuple[str, str] | None = None  # the kind and name of the item being said
         self._text = ""
+        self._last: Message | None = None
 
     def encoded(self, event: AnyEvent) -> Iterator[bytes]:
         """The events that tell of one of ours, as they are sent."""
@@ -194,9 +195,11 @@ class ResponseEvents:
         elif isinstance(event, ReasoningAdded):
             yield from self._more("reasoning", event.message_id.hex, event.text)
         elif isinstance(event, ToolCalled):
+            self._last = event.message
             yield from self._close()
             yield from self._called(event.message)
         elif isinstance(event, MessageCompleted):
+            self._last = event.message
             yield from self._close()
         elif isinstance(event, RunEnded):
             yield from self._close()
@@ -207,6 +210,7 @@ class ResponseEvents:
         """The events of an answer that is there already."""
         yield from self._begun()
         for message in answer.messages:
+            self._last = message
             for item in items_of(message):
                 if item["type"] == "function_call":
                     yield from self._called(message)
@@ -221,7 +225,7 @@ class ResponseEvents:
         yield self._event("response.in_progress", response=response)
 
     def _ended(self, finish: str | None, used: Usage) -> dict[str, Any]:
-        response = self._head.ended(finish, self._output, used)
+        response = self._head.ended(finish, self._output, used, self._last)
         incomplete = response["status"] == "incomplete"
         kind = "response.incomplete" if incomplete else "response.completed"
         return self._event(kind, response=response)

@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from sennit.messages.message import Message
-from sennit.server.endpoint import Ask
+from sennit.server.endpoint import Ask, within
 from sennit.server.openai_items import items_of
 from sennit.server.openai_shapes import bad
 
@@ -33,12 +33,13 @@ class ItemsQuery(IncludeQuery):
     after: str | None = None
 
 
-def page(messages: Sequence[Message], asked: ItemsQuery) -> dict[str, Any]:
-    """A page of the items that messages are; raises Problem 400 for one that cannot be."""
+def page(messages: Sequence[Message], asked: ItemsQuery, most: int) -> dict[str, Any]:
+    """A page of items, of at most so many bytes; raises Problem 400 for one that cannot be."""
     if not 1 <= asked.limit <= 100:
         raise bad("limit", f"'limit' is a number from 1 to 100, got {asked.limit}.")
     found = list(islice(_wanted(messages, asked), asked.limit + 1))
-    return listed(found[: asked.limit], more=len(found) > asked.limit)
+    fitting = list(within(found[: asked.limit], most))
+    return listed(fitting, more=len(found) > len(fitting))
 
 
 def listed(items: Sequence[dict[str, Any]], *, more: bool = False) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from sennit.turns.pending import pending
 History: TypeAlias = Literal["whole", "new"]
 
 _MAIN = "main"
+_FEW = 64  # messages that are read on the event loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +92,7 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
         if known is None:
             return await to_thread(_named, caller, sent, named, anew)
         return replace(known, again=partial(_again, caller, sent, named, anew, known))
-    check_calls(sent.messages)
-    story = Story(caller.client, caller.known, sent.messages)
+    story = await _story(caller, sent)
     if not story.turns:
         raise bad("messages", "There must be at least one message that says something.")
     wanted = story.turns[:-1] if anew else story.turns
@@ -100,6 +100,16 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     story.goes_to(place.branch, story.turns[shared:])
     again = partial(_again, caller, sent, named, anew, place)
     return replace(place, story=story, again=again)
+
+
+async def _story(caller: Caller, sent: Sent) -> Story:
+    """The conversation as it was sent, checked; a long one is read in a thread."""
+
+    def read() -> Story:
+        check_calls(sent.messages)
+        return Story(caller.client, caller.known, sent.messages)
+
+    return read() if len(sent.messages) <= _FEW else await to_thread(read)
 
 
 async def _again(caller: Caller, sent: Sent, named: Named | None, anew: bool, gone: Place) -> Place:

@@ -64,6 +64,8 @@ async def create(call: Call) -> Response:
     """Answer, whole or as a stream of events."""
     ask: ResponsesAsk = call.body
     _refuse(ask)
+    if not isinstance(ask.input, str):
+        call.check_count(len(ask.input), call.server.settings.limits.items, "input")
     streams = known_model(call.server, ask.model).streams
     wanted, once, limits = _wanted(call, ask), once_of(call), call.server.settings.limits
     if ask.stream:
@@ -125,7 +127,7 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
     lasting = None if before is None else before.lasting
     if conversation is not None:
         lasting = lasting_on(conversation)
-    sent = sent_items(ask.input, ask.instructions, lasting)
+    sent = await call.build(_count(ask), sent_items, ask.input, ask.instructions, lasting)
     if ask.store is False:
         client, main = call.caller.client, None if conversation is None else main_of(conversation)
         if main is not None:
@@ -143,6 +145,10 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
     else:
         place = await place_of(call.caller, sent, named, anew=True)
     return _new(ask, sent, place, once)
+
+
+def _count(ask: ResponsesAsk) -> int:
+    return 1 if isinstance(ask.input, str) else len(ask.input)
 
 
 async def _previous(call: Call, ask: ResponsesAsk) -> KeptResponse | None:
@@ -231,7 +237,8 @@ async def delete(call: Call) -> Deleted:
 
 async def input_items(call: Call) -> dict[str, Any]:
     """What was said for a response, page by page."""
-    return page((await _kept(call)).said, call.query)
+    most = call.server.settings.limits.answer_bytes
+    return await to_thread(page, (await _kept(call)).said, call.query, most)
 
 
 def endpoints() -> list[Endpoint]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from ipaddress import ip_address
 from os import PathLike
 from pathlib import Path
@@ -80,6 +81,26 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValidationError(f"{name} must be more than 0, got {shown(value)}.")
+
+
+def limits_named(given: Iterable[str], **more: Any) -> Limits:
+    """Limits from texts such as "parts=500" or "owner_bytes=none"; raises ValidationError."""
+    known = {one.name: one for one in fields(Limits)}
+    values = dict(more)
+    for text in given:
+        name, _, value = text.partition("=")
+        if name not in known:
+            told = f"There is no limit {shown(name)}; there are: {', '.join(known)}."
+            raise ValidationError(told)
+        kind = str(known[name].type)
+        try:
+            if value == "none" and "None" in kind:
+                values[name] = None
+            else:
+                values[name] = float(value) if "float" in kind else int(value)
+        except ValueError:
+            raise ValidationError(f"{name} is a number, got {shown(value)}.") from None
+    return Limits(**values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from sennit.server.settings import ServerSettings
 from sennit.server.sse import EventStream
 from sennit.server.tokens import TokenFile
 from sennit.server.under_way import UnderWay
+from sennit.server.work import Work
 from sennit.services.model import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
@@ -38,6 +39,7 @@ class ServerState:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
         self.runs = UnderWay()
+        self.work = Work(settings.limits)
         self.streams: set[EventStream] = set()
         self._stack, self._open = AsyncExitStack(), False
         self.draining = False
@@ -69,6 +71,7 @@ class ServerState:
             store = await to_thread(store_at, self.settings.url)
             self.clients = Clients(store, services=services, embedder=self.settings.embedder)
             stack.push_async_callback(to_thread, self.clients.close)
+            stack.push_async_callback(to_thread, self.work.close)
             self.owners = Owners(self.clients)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True

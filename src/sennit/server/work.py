@@ -1,0 +1,70 @@
+"""Threads for the work of requests, shared fairly between tokens and owners.
+
+Short requests run a few at a time per token, so that one token cannot occupy all threads. Long work
+(decoding large bodies, building thousands of messages, searching files) runs apart from these, one
+piece at a time per owner and two in all: threads share the interpreter, so the more of them
+compute, the longer everyone else waits.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock, Semaphore, get_running_loop
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any, TypeVar, TypeVarTuple
+from weakref import WeakValueDictionary
+
+from sennit.server.owners import Caller
+from sennit.server.problems import Problem
+from sennit.server.settings import Limits
+
+_T = TypeVar("_T")
+_A = TypeVarTuple("_A")
+_LONG = 2
+_MOST_WAITING = 32
+_SOON = {"retry-after": "5"}
+
+
+class _Turn(Lock):
+    """The right of one owner to compute; counts those who wait for it."""
+
+    waiting = 0
+
+
+class Work:
+    """The threads of one server."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._long = ThreadPoolExecutor(_LONG, thread_name_prefix="sennit-long")
+        self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[str, Semaphore] = WeakValueDictionary()
+
+    def slot(self, caller: Caller | None) -> AbstractAsyncContextManager[Any]:
+        """A place among the requests of a token that are worked on; the local user needs none."""
+        if caller is None or caller.token is None:
+            return nullcontext()
+        made = Semaphore(self._limits.token_threads)
+        return self._slots.setdefault(caller.name, made)
+
+    async def run(self, caller: Caller | None, work: Callable[[*_A], _T], *args: *_A) -> _T:
+        """Do long work in a thread when it is the owner's turn; raises Problem 429."""
+        turn = self._turns.setdefault(_owner(caller), _Turn())
+        if turn.waiting >= _MOST_WAITING:
+            told = f"This user has {_MOST_WAITING} large requests waiting, the maximum."
+            raise Problem(429, "large_requests", f"{told} Wait 5 s.", headers=_SOON)
+        turn.waiting += 1
+        try:
+            async with turn:
+                return await get_running_loop().run_in_executor(self._long, work, *args)
+        finally:
+            turn.waiting -= 1
+
+    def close(self) -> None:
+        """End the threads; what they do is finished first."""
+        self._long.shutdown()
+
+
+def _owner(caller: Caller | None) -> Hashable:
+    return None if caller is None else (caller.client.tenant, caller.client.user)
