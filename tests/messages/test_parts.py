@@ -341,11 +341,9 @@ def test_a_wrong_value_is_refused_by_name(kind: Any, arguments: list[Any], words
         kind(*arguments)
 
 
-@pytest.mark.parametrize(
-    "role", ["system", "tool", "User", "", None, 5, [], MessageRole.TOOL], ids=str
-)
-def test_only_users_and_assistants_speak_in_parts(role: Any) -> None:
-    with pytest.raises(ValidationError, match="'user' or 'assistant'"):
+@pytest.mark.parametrize("role", ["tool", "User", "", None, 5, [], MessageRole.TOOL], ids=str)
+def test_other_roles_do_not_speak_in_parts(role: Any) -> None:
+    with pytest.raises(ValidationError, match="'user', 'assistant' or 'system'"):
         split(role, "x")
 
 
@@ -391,8 +389,7 @@ def test_messages_of_no_group_or_of_two_are_refused() -> None:
     one, other = split("user", "x"), split("user", "y")
     lone = Message(InstructionContent("x"))
     result = Message(ActionResponseContent("call_1", "r"))
-    rules = Message(SystemContent("Be brief."))
-    for members in ([], [result], [rules], [*one.messages, lone], [*one.messages, *other.messages]):
+    for members in ([], [result], [*one.messages, lone], [*one.messages, *other.messages]):
         with pytest.raises(ValidationError, match="group"):
             MessageGroup.of(members)
 

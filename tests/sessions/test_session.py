@@ -308,7 +308,8 @@ def test_parts_become_messages_on_the_default_branch() -> None:
 def test_refused_parts_store_nothing() -> None:
     session = Session()
     for role, parts in (
-        ("system", [TextPart("x")]),
+        ("system", [ContextPart("viking://user/a.md")]),
+        ("tool", [TextPart("x")]),
         ("user", [TextPart("fine"), "a string is no part"]),
         ("user", []),
         ("assistant", [ImagePart("https://example.com/a.png")]),
@@ -477,10 +478,10 @@ def test_a_refused_branch_does_not_use_up_a_name() -> None:
     assert session.create_branch().name == "branch_1"
 
 
-@pytest.mark.parametrize("given", ["You are helpful", SystemContent("x"), 5])
+@pytest.mark.parametrize("given", [SystemContent("x"), 5])
 def test_a_system_message_that_is_no_message_names_the_way_out(given: object) -> None:
     session = Session()
-    with pytest.raises(InvalidTypeError, match=r"use Message\(SystemContent"):
+    with pytest.raises(InvalidTypeError, match="a text or a Message that holds a SystemContent"):
         session.create_branch(system=given)  # pyright: ignore
 
 

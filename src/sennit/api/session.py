@@ -20,6 +20,8 @@ from sennit.containers.flow import Flow
 from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
+from sennit.sessions.access import NEVER_GIVEN
+from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
 from sennit.sessions.twins import async_twin
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from sennit.sessions.tree import BranchTree
     from sennit.stores.base import Store
     from sennit.turns.conversation import ConversationSession
+    from sennit.turns.request import RequestDraft
 
 
 class Session(SessionCore, Closing, AsyncClosing):
@@ -153,37 +156,56 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     def conversation(
         self,
-        branch: BranchRef,
+        branch: BranchRef | None = None,
         *,
         model: str | Model,
         tools: Iterable[Any] = (),
+        system: str | Message | None = None,
         observers: Iterable[Any] = (),
         policies: Iterable[Any] = (),
         contexts: Iterable[Any] = (),
         generate_greeting: bool = False,
         **params: Any,
     ) -> ConversationSession:
-        """Run turns on a branch; model and tools are registered names, or objects.
+        """Run turns on a branch, by default on "main", which is made when first needed.
 
-        Every question and answer passes the `policies`, `contexts` add to the prompt, and with
-        `generate_greeting` the model speaks first. `params` are those of the model. Raises
-        NotFoundError for a name that is not registered, ExistsError for two tools of one name,
-        AccessError unless the branch was granted all of them.
+        `model` is an object, a registered name or a provider string such as "openai:gpt-5" or
+        "local"; tools are objects or registered names. Registered names must be granted to the
+        branch, and objects and provider strings as well once it was given any grants. `system` is
+        the system message, unless the branch has the same already. Every question and answer
+        passes the `policies`, `contexts` add to the prompt, and with `generate_greeting` the model
+        speaks first. `params` are those of the model. Raises NotFoundError for an unknown name,
+        ExistsError for two tools of one name, AccessError for what the branch may not use.
         """
         from sennit.turns.conversation import ConversationSession
-        from sennit.turns.request import Request
+        from sennit.turns.request import RequestDraft
 
-        request = Request.of(
-            self.get_branch(branch),
+        if isinstance(model, str) and model not in self.services:
+            model = self.services.provider_model(model)
+        draft = RequestDraft.of(
+            self.services,
             model=model,
             tools=tools,
             policies=policies,
             contexts=contexts,
             **params,
         )
+        request = draft.on(self._branch_for(draft, branch))
+        if system is not None:
+            self.ensure_branch_system(request.branch, system)
         return ConversationSession(
             request, observers=observers, generate_greeting=generate_greeting
         )
+
+    def _branch_for(self, draft: RequestDraft, branch: BranchRef | None) -> Branch:
+        """The branch that is meant; "main" is made if the draft may run on a new branch."""
+        if branch is not None and branch != DEFAULT_BRANCH:
+            return self.get_branch(branch)
+        found = self.get_branch(DEFAULT_BRANCH, None)
+        if found is None:
+            NEVER_GIVEN.check(DEFAULT_BRANCH, draft.needs)
+            found = self.default_branch
+        return found
 
     @property
     def memory(self) -> Memory:

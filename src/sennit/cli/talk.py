@@ -107,7 +107,8 @@ class Talk:
 
     def _conversation(self) -> ConversationSession:
         model, tools = self.partner.model, self.partner.tools
-        self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
+        if self.branch.fenced:  # the user of the terminal has chosen the model and the tools
+            self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
         contexts = [MemoryContext(self.session.memory)] if self.remembers else []
         return self.session.conversation(
             self.branch, model=model, tools=tools, contexts=contexts, **self.partner.params

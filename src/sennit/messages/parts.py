@@ -36,7 +36,7 @@ from sennit.messages.plain import plain, plain_dict, text
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.security import check_image_url
 
-GroupRole: TypeAlias = Literal["user", "assistant"]
+GroupRole: TypeAlias = Literal["user", "assistant", "system"]
 
 _set = object.__setattr__
 
@@ -205,9 +205,11 @@ def split(
     created_at: datetime | None = None,
 ) -> MessageGroup:
     """Parts as a group of canonical messages; raises a ValidationError before making any."""
-    if role not in ("user", "assistant"):
-        raise ValidationError(f"role must be 'user' or 'assistant', got {shown(role)}.")
+    if role not in ("user", "assistant", "system"):
+        raise ValidationError(f"role must be 'user', 'assistant' or 'system', got {shown(role)}.")
     listed = _listed(parts)
+    if role == "system":
+        return _system(listed, created_at)
     if id is None and created_at is None and len(listed) == 1 and isinstance(listed[0], TextPart):
         return _alone(role, listed[0], sender)
     moment = _milliseconds(created_at)
@@ -244,6 +246,15 @@ def _alone(role: GroupRole, said: TextPart, sender: SenderRecipient | None) -> M
     now = clock.now_us() // 1000 * 1000
     message = Message.just_said(content, sender, now)
     return MessageGroup(f"msg_{message.id}", role, (said,), clock.to_datetime(now), (message,))
+
+
+def _system(parts: Sequence[Part], created_at: datetime | None) -> MessageGroup:
+    """A system message, which is one text and stands in no group."""
+    if len(parts) != 1 or not isinstance(parts[0], TextPart):
+        raise ValidationError(f"A system message is one text, got {shown(list(parts))}.")
+    moment = _milliseconds(created_at)
+    message = Message(SystemContent(system_message=parts[0].text), created_at=moment)
+    return MessageGroup(f"msg_{message.id}", "system", tuple(parts), moment, (message,))
 
 
 def regrouped(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -317,6 +328,8 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
     match message.metadata.get("group", message.content):
         case {"id": str(id), "role": "user" | "assistant" as role, "index": int(index)}:
             return id, role, index
+        case SystemContent():
+            return f"msg_{message.id}", "system", 0
         case InstructionContent():
             return f"msg_{message.id}", "user", 0
         case AssistantResponseContent() | ActionRequestContent():

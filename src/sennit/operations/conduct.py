@@ -13,7 +13,7 @@ from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools import Tool
-from sennit.sessions.access import Grants
+from sennit.sessions.access import Needs
 from sennit.sessions.request import listed
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def conduct(
     params: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Operation:
-    """An operation the branch may run; nothing has run yet.
+    """Make an operation that the branch may run; nothing has run yet.
 
     Raises NotFoundError if there is no such operation, branch or service, AccessError unless the
-    branch was granted all that the operation requires and its parameters name, and
-    InvalidTypeError if the operation takes no such parameters.
+    branch was granted all that the operation requires and its parameters name (objects too, if it
+    is fenced), and InvalidTypeError if the operation takes no such parameters.
     """
     spec = registry.get(operation)
     found = session.get_branch(branch)
@@ -45,11 +45,14 @@ def conduct(
     if spec.needs_model and given.get("imodel") is None:
         given["imodel"] = _only_model(found)
     context = OperationContext(session, found)
-    needs = Grants(
-        spec.required_resources | _services(session.services, given),
-        spec.required_capabilities | _schemas(given),
+    named, passed = _services(session.services, given)
+    needs = Needs(
+        resources=spec.required_resources | named,
+        capabilities=spec.required_capabilities,
+        passed_resources=frozenset(passed),
+        passed_capabilities=frozenset(_schemas(given)),
     )
-    found.require(resources=needs.resources, capabilities=needs.capabilities)
+    found.check_access(needs)
     spec.check_params(context, given)
     if ipu is not None:
         ipu.register_session(session)
@@ -66,11 +69,16 @@ def _joined(
     return {**(params or {}), **more}
 
 
-def _services(services: ServiceRegistry, given: Mapping[str, Any]) -> set[str]:
-    """The names of the services that parameters name; each must be registered or at hand."""
-    names = {named_tool(services, one) for one in listed(given.get("tools"))}
+def _services(services: ServiceRegistry, given: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The services in the parameters: the registered names, and the names of objects."""
+    named: set[str] = set()
+    passed: set[str] = set()
+    for one in listed(given.get("tools")):
+        (named if isinstance(one, str) else passed).add(named_tool(services, one))
     imodel = given.get("imodel")
-    return names if imodel is None else names | {named_model(services, imodel)}
+    if imodel is not None:
+        (named if isinstance(imodel, str) else passed).add(named_model(services, imodel))
+    return named, passed
 
 
 def _schemas(given: Mapping[str, Any]) -> set[str]:

@@ -1,7 +1,8 @@
 """Where an operation runs, and the services it may reach from there.
 
-The names of services are turned into services here and nowhere else, and never without asking what
-the branch was granted. A service that is passed as an object needs its name granted like any other.
+The names of services are turned into services here and nowhere else, and never without checking
+what the branch was granted. A string is only ever a registered name. A service that is passed as an
+object is its own grant, unless the branch is fenced: then its name must be granted like any other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sennit.errors import InvalidTypeError, shown
 from sennit.services.model import Model, is_model
 from sennit.services.tools import Tool
+from sennit.sessions.access import Needs
 from sennit.sessions.request import listed
 
 if TYPE_CHECKING:
@@ -29,15 +31,20 @@ class OperationContext:
 
     def model(self, imodel: str | Model) -> Model:
         """The model with that name; raises NotFoundError, or AccessError if it is not granted."""
-        name = named_model(self.session.services, imodel)
-        self.branch.require(resources={name})
-        return self.session.services.model(imodel) if isinstance(imodel, str) else imodel
+        name = frozenset({named_model(self.session.services, imodel)})
+        if isinstance(imodel, str):
+            self.branch.check_access(Needs(resources=name))
+            return self.session.services.model(imodel)
+        self.branch.check_access(Needs(passed_resources=name))
+        return imodel
 
     def tools(self, tools: Any) -> list[Tool]:
         """The tools with those names; a typed function becomes one. Raises as `model` does."""
         services = self.session.services
         given = listed(tools)
-        self.branch.require(resources={named_tool(services, one) for one in given})
+        named = frozenset(named_tool(services, one) for one in given if isinstance(one, str))
+        passed = frozenset(named_tool(services, one) for one in given)
+        self.branch.check_access(Needs(resources=named, passed_resources=passed))
         return [services.as_tool(one) for one in given]
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.registry import OperationSpec
-    from sennit.sessions.access import Grants
+    from sennit.sessions.access import Needs
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
 
@@ -38,7 +38,7 @@ class Operation(Element):
         spec: OperationSpec,
         context: OperationContext,
         params: Mapping[str, Any],
-        needs: Grants,
+        needs: Needs,
         ipu: IPU | None = None,
     ) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class Operation(Element):
     async def _ran(self) -> Any:
         # Between asking and running, the branch may have been removed or a grant revoked.
         branch = self.session.get_branch(self.branch)
-        branch.require(resources=self._needs.resources, capabilities=self._needs.capabilities)
+        branch.check_access(self._needs)
         if self._ipu is not None:
             await self._ipu.admit(self)
         result = await self._spec.call(self._context, self._params)

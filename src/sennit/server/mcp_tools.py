@@ -251,7 +251,9 @@ async def fork_session(reach: Reach, asked: ForkSession) -> dict[str, Any]:
     """A new branch that shares what was said."""
     session = await reach.client.asession(asked.session, create=False)
     source = _branch(session, asked.branch)
-    forked = await session.afork(source, at=asked.at, name=asked.name, system=True)
+    forked = await session.afork(
+        source, at=asked.at, name=asked.name, resources=True, capabilities=True, system=True
+    )
     return {"branch": forked.name, "forked_from": source.name, "messages": len(forked)}
 
 
@@ -261,8 +263,6 @@ async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, An
         raise ValidationError("There is no model here; add what yours says with add_message.")
     session = await reach.client.asession(asked.session, create=False)
     branch = _branch(session, asked.branch)
-    # Whoever started this server named the model; nothing that was said has a part in it.
-    await branch.agrant(resources={reach.model.name})
     conversation = session.conversation(
         branch, model=reach.model, contexts=[MemoryContext(session.memory)]
     )

@@ -67,7 +67,7 @@ async def complete(call: Call) -> Response:
 def _wanted(call: Call, ask: ChatAsk) -> Wanted:
     functions = [] if ask.tool_choice == "none" else [one.function for one in ask.tools or ()]
     return Wanted(
-        model=ask.model,
+        model=known_model(call.server, ask.model),
         tools=tuple(offered(functions)),
         form=wanted_form(ask.response_format),
         params=checked(ask.params),

@@ -143,7 +143,7 @@ async def _made(caller: Caller, sent: Sent, metadata: Mapping[str, Any]) -> Sess
     """A session with a main branch; its id is told when all of it is there."""
     uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
-    branch = await caller.client.abegin(uid, system=system, resources="*", metadata=metadata)
+    branch = await caller.client.abegin(uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
     return await caller.session(str(uid))

@@ -32,7 +32,6 @@ from sennit.server.openai_shapes import bad
 from sennit.server.openai_shelf import SOURCE, Shelf, full
 from sennit.server.openai_wire import Call, Sent, check_calls, system_message
 from sennit.server.owners import Caller
-from sennit.sessions.access import Grants
 from sennit.sessions.branch import Branch
 from sennit.turns.pending import pending
 
@@ -178,15 +177,13 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
         session = caller.client.opened(shelf.id(number))
         if session is None or full(session):
             number += session is not None
-            branch = await caller.client.abegin(
-                shelf.id(number), system=system, resources="*", metadata=SOURCE
-            )
+            branch = await caller.client.abegin(shelf.id(number), system=system, metadata=SOURCE)
             if branch is None:
                 return None
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
             return Place(branch, sent.messages, 0)
-    branch = await caller.open.hold(session).acreate_branch(system=system, resources="*")
+    branch = await caller.open.hold(session).acreate_branch(system=system)
     return Place(branch, sent.messages, 0)
 
 
@@ -287,16 +284,16 @@ def new_branch(session: Session, system: Message | None) -> Branch:
     """Another branch; the first one is the main one."""
     name = None if len(session.branches) else _MAIN
     try:
-        return session.create_branch(name, system=system, resources="*")
+        return session.create_branch(name, system=system)
     except ExistsError:  # someone else was faster
-        return session.create_branch(system=system, resources="*")
+        return session.create_branch(system=system)
 
 
 def forked(place: Place, system: Message | UUID | None) -> Place:
     """The same on a fork, which leaves the branch where the place is."""
     branch = place.branch
     at = branch.tail.total if place.at is None else place.at
-    grants = Grants(branch.resources, branch.capabilities)
+    grants = branch.grants
     fork = branch.session.fork_history(branch, at, name=None, grants=grants, system=system)
     return replace(place, branch=fork, at=at)
 
@@ -305,7 +302,7 @@ async def aside(place: Place, system: Message | UUID | None) -> Place:
     """The same for async callers."""
     branch = place.branch
     at = branch.tail.total if place.at is None else place.at
-    grants = Grants(branch.resources, branch.capabilities)
+    grants = branch.grants
     fork = await branch.session.afork_history(branch, at, name=None, grants=grants, system=system)
     return replace(place, branch=fork, at=at)
 

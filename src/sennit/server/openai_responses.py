@@ -105,7 +105,7 @@ def _refuse(ask: ResponsesAsk) -> None:
 def _wanted(call: Call, ask: ResponsesAsk) -> Wanted:
     functions = [] if ask.tool_choice == "none" else ask.tools or ()
     return Wanted(
-        model=ask.model,
+        model=known_model(call.server, ask.model),
         tools=tuple(offered(functions)),
         form=_form(ask),
         params=checked(ask.params),

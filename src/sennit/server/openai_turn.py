@@ -32,6 +32,7 @@ from sennit.services.tools import Tool
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions
+from sennit.turns.request import Request
 from sennit.turns.returns import Return
 
 _T = TypeVar("_T")
@@ -58,7 +59,7 @@ _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 class Wanted:
     """Who is to answer, and how."""
 
-    model: str
+    model: Model
     tools: tuple[Tool, ...] = ()
     form: ModelSchema | None = None
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -115,9 +116,8 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
         from sennit.memory.context import MemoryContext
 
         contexts = [MemoryContext(place.session.memory)]
-    await _granted(place, wanted)
     try:
-        conversation = place.session.conversation(
+        request = Request.of(
             place.branch,
             model=wanted.model,
             tools=wanted.tools,
@@ -127,10 +127,9 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     except ValidationError as error:
         raise bad(None, str(error)) from None
     if wanted.form is None:
-        return place, conversation
-    request = conversation.request
+        return place, ConversationSession(request)
     if not await shapes_output(request.model):
-        return asked_in_form(place, wanted.form), conversation
+        return asked_in_form(place, wanted.form), ConversationSession(request)
     return place, ConversationSession(replace(request, output=wanted.form))
 
 
@@ -146,13 +145,6 @@ async def _moved(place: Place, result: Return) -> Place:
     if beside.story is not None:
         beside.story.moves_to(beside.branch)
     return beside
-
-
-async def _granted(place: Place, wanted: Wanted) -> None:
-    """Grant the branch what its owner asks for just now; one that was made here has it already."""
-    names = {wanted.model, *(tool.name for tool in wanted.tools)}
-    if not all(map(place.branch.may_use, names)):
-        await place.branch.agrant(resources=names)
 
 
 def _note(place: Place, result: Return) -> None:

@@ -22,6 +22,7 @@ from sennit.server.event_shapes import EventShape, RunShape, run_shapes
 from sennit.server.problems import Problem
 from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
 from sennit.server.sse import MEDIA, EventStream
+from sennit.services.model import Model
 from sennit.services.params import checked_params
 from sennit.services.tools import Tool
 from sennit.sessions.branch import Branch
@@ -142,7 +143,7 @@ class Steered(Shape):
 class Plan:
     """A run as it was asked for, checked."""
 
-    model: str
+    model: Model
     tools: list[Tool]
     contexts: list[MemoryContext]
     params: dict[str, Any]
@@ -150,10 +151,11 @@ class Plan:
     streaming: StreamingOptions | None
 
     async def conversation(self, branch: Branch) -> ConversationSession:
-        """The conversation on a branch, which is granted what it needs."""
-        names = {self.model, *(tool.name for tool in self.tools)}
-        if not all(map(branch.may_use, names)):
-            await branch.agrant(resources=names)
+        """The conversation on a branch, with the models and tools that this server was given.
+
+        Nothing that is requested becomes a grant: raises AccessError if the branch is fenced and
+        was not granted them.
+        """
         request = Request.of(
             branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
         )
@@ -170,7 +172,7 @@ def _plan(call: Call, ask: RunAsk) -> Plan:
     tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
     remembers = server.settings.memory if ask.memory is UNSET else ask.memory
     return Plan(
-        model,
+        server.models[model],
         tools,
         [MemoryContext(call.caller.client.memory)] if remembers else [],
         checked_params(ask.params or {}),

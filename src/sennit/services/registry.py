@@ -42,6 +42,7 @@ class ServiceRegistry:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
+        self._connected: dict[str, Model] = {}
         self._lock = RLock()
 
     @overload
@@ -113,6 +114,23 @@ class ServiceRegistry:
         if isinstance(found, Tool):
             raise InvalidTypeError(f"{name!r} is a tool; a model is needed here.")
         return found
+
+    def provider_model(self, spec: str) -> Model:
+        """The model that a provider string names, such as "openai:gpt-5" or "local".
+
+        Only for strings that the program itself passes: those in requests, stored data and answers
+        of models are looked up with `model`. The same string gives the same model each time, and
+        nothing is registered. Raises NotFoundError.
+        """
+        from sennit.services.imodel import iModel  # with all that models need: late
+
+        with self._lock:
+            if spec not in self._connected:
+                try:
+                    self._connected[spec] = iModel(spec)
+                except ValidationError as error:
+                    raise NotFoundError(f"{self._missing(spec)} {error}") from None
+            return self._connected[spec]
 
     def tool(self, name: str) -> Tool:
         """The tool with that name; raises NotFoundError, or InvalidTypeError if it is a model."""

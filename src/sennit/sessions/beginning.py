@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sennit.errors import ExistsError, NotFoundError, SennitError
 from sennit.messages.message import Message
-from sennit.sessions.access import NO_GRANTS
+from sennit.sessions.access import NEVER_GIVEN
 from sennit.sessions.keeper import Keeper, branch_record, message_record, segment_record
 from sennit.sessions.placement import Placement
 from sennit.sessions.segments import Segment
@@ -38,7 +38,7 @@ class Beginning:
         self._makes_it = session._coming is None
         if session._coming is None:
             tail = Segment([one.id for one in messages], kept=True)
-            draft, _ = session._drafted(name, tail, None, NO_GRANTS, None, None, messages)
+            draft, _ = session._drafted(name, tail, None, NEVER_GIVEN, None, None, messages)
             session._coming = draft
         self.branch = session._coming
         self._placement = Placement.of(messages, [self.branch], session._messages)
@@ -50,7 +50,7 @@ class Beginning:
         branch = self.branch
         if not self._makes_it:
             return self._added, Append(branch.id, self._placement.ids)
-        record = branch_record(branch, branch._tail, None, NO_GRANTS)
+        record = branch_record(branch, branch._tail, None, NEVER_GIVEN)
         return self._added, AddBranch(record, segment_record(branch._tail))
 
     def apply(self, heads: list[Head]) -> None:

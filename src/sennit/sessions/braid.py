@@ -89,16 +89,17 @@ class Braid(Kept):
         self,
         name: str | None = None,
         *,
-        system: Message | UUID | None = None,
+        system: Message | UUID | str | None = None,
         capabilities: Capabilities | None = None,
         resources: Resources | None = None,
     ) -> Branch:
-        """A new, empty branch.
+        """Create an empty branch.
 
-        `resources` and `capabilities` are sets of names it may use (`resources="*"`: all services).
+        `system` is a system message or its text. `resources` and `capabilities` are sets of names
+        that it may use ("*": all); with neither, it may use the objects that the program passes.
         Raises ExistsError if the name is taken.
         """
-        grants = Grants(resource_names(resources), capability_names(capabilities))
+        grants = Grants.given(resources, capabilities)
         with self.lock:
             kept = self._system_of(system)
 
@@ -112,12 +113,12 @@ class Braid(Kept):
         self,
         name: str | None = None,
         *,
-        system: Message | UUID | None = None,
+        system: Message | UUID | str | None = None,
         capabilities: Capabilities | None = None,
         resources: Resources | None = None,
     ) -> Branch:
         """`create_branch` for async callers: many at once share one wait for the disk."""
-        grants = Grants(resource_names(resources), capability_names(capabilities))
+        grants = Grants.given(resources, capabilities)
         with self.lock:
             kept = self._system_of(system)
 
@@ -207,7 +208,7 @@ class Braid(Kept):
         """The branch's system message, if it has one."""
         return self.get_branch(branch).system
 
-    def set_branch_system(self, branch: BranchRef, system: Message | UUID | None) -> None:
+    def set_branch_system(self, branch: BranchRef, system: Message | UUID | str | None) -> None:
         """Give the branch this system message, or none; the history is not touched."""
         with self.lock:
             found, message = self.get_branch(branch), self._system_of(system)
@@ -215,6 +216,14 @@ class Braid(Kept):
                 found._set_system(None)
             else:
                 self.place((message,), [found])
+
+    def ensure_branch_system(self, branch: BranchRef, system: Message | str) -> None:
+        """Give the branch this system message unless the one it has says the same."""
+        with self.lock:
+            message, there = self._system_of(system), self.get_branch(branch).system
+            assert message is not None
+            if there is None or not there.content.says_the_same(message.content):
+                self.set_branch_system(branch, message)
 
     def fork(
         self,
@@ -224,12 +233,13 @@ class Braid(Kept):
         name: str | None = None,
         capabilities: Capabilities | Literal[True] | None = None,
         resources: Resources | Literal[True] | None = None,
-        system: Message | UUID | Literal[True] | None = None,
+        system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
-        """A new branch that shares the history of another: the same cost at any length.
+        """Create a branch that shares the history of another: the same cost at any length.
 
         It goes up to and including `at`, a message or an index (by default the last). True copies
-        capabilities, resources or system message; None, the default, gives none.
+        capabilities, resources or system message; None, the default, gives none. The fork of a
+        branch that was never given grants is like it.
         """
         with self.lock:
             source, length = self._forked(branch, at)
@@ -245,7 +255,7 @@ class Braid(Kept):
         name: str | None = None,
         capabilities: Capabilities | Literal[True] | None = None,
         resources: Resources | Literal[True] | None = None,
-        system: Message | UUID | Literal[True] | None = None,
+        system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
         """`fork` for async callers: many at once share one wait for the disk."""
         with self.lock:
@@ -374,10 +384,12 @@ class Braid(Kept):
             return None
         named = not isinstance(system, Message) and key_of(system) is not None
         message = self._messages.get(system) if named else system
+        if isinstance(message, str):
+            message = Message(SystemContent(system_message=message))
         if not isinstance(message, Message) or not isinstance(message.content, SystemContent):
             raise InvalidTypeError(
-                f"A system message is a Message that holds a SystemContent, got {shown(system)}; "
-                f"use Message(SystemContent(system_message=...))."
+                f"A system message is a text or a Message that holds a SystemContent, got "
+                f"{shown(system)}."
             )
         known = self._messages.get(message, message)
         if known is not message and not known.content.says_the_same(message.content):
@@ -411,7 +423,12 @@ def _granted(
     resources: Resources | Literal[True] | None,
     capabilities: Capabilities | Literal[True] | None,
 ) -> Grants:
-    """What a fork may use; True is what its source may."""
+    """The grants of a fork: True copies those of its source, None gives none.
+
+    The fork of a branch that was never given any is like it unless sets are given.
+    """
+    if not source.fenced and resources in (None, True) and capabilities in (None, True):
+        return source.grants
     return Grants(
         source.resources if resources is True else resource_names(resources),
         source.capabilities if capabilities is True else capability_names(capabilities),

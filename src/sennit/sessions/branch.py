@@ -22,6 +22,7 @@ from sennit.messages.message import Message
 from sennit.sessions.access import (
     Capabilities,
     Grants,
+    Needs,
     Resources,
     capability_names,
     resource_names,
@@ -130,19 +131,29 @@ class Branch(Progression):
 
     @property
     def resources(self) -> frozenset[str]:
-        """The services this branch may use."""
+        """The registered services that this branch was granted."""
         return self._grants.resources
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """The output schemas this branch may ask for."""
+        """The output schemas that this branch was granted."""
         return self._grants.capabilities
+
+    @property
+    def fenced(self) -> bool:
+        """True once grants were given, even empty ones; then objects need a grant, too."""
+        return self._grants.fenced
+
+    @property
+    def grants(self) -> Grants:
+        """The grants as they are; for forks."""
+        return self._grants
 
     def grant(
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
     ) -> None:
-        """Allow more services or output schemas."""
-        more = Grants(resource_names(resources), capability_names(capabilities))
+        """Allow more services or output schemas; from then on the branch is fenced."""
+        more = Grants.given(resources, capabilities)
         with self._session.lock:
             self._still_there()
             self._regrant(self._grants.plus(more))
@@ -152,9 +163,10 @@ class Branch(Progression):
     ) -> None:
         """Allow these services or output schemas no longer; what was not granted is ignored.
 
-        Raises ValidationError for single services where all ("*") were granted.
+        The branch is fenced from then on. Raises ValidationError for single names where all ("*")
+        were granted.
         """
-        less = Grants(resource_names(resources), capability_names(capabilities))
+        less = Grants.given(resources, capabilities)
         with self._session.lock:
             self._still_there()
             self._regrant(self._grants.minus(less))
@@ -170,10 +182,14 @@ class Branch(Progression):
         self, *, resources: Resources | None = None, capabilities: Capabilities | None = None
     ) -> None:
         """Raise AccessError unless all of these services and output schemas are granted."""
-        self._grants.check(self.name, resource_names(resources), capability_names(capabilities))
+        self.check_access(Needs(resource_names(resources), capability_names(capabilities)))
+
+    def check_access(self, needs: Needs) -> None:
+        """Raise AccessError unless all that is needed is granted or passed as an object."""
+        self._grants.check(self.name, needs)
 
     def may_use(self, service: str) -> bool:
-        """Whether a service is granted."""
+        """Tell if a registered service is granted."""
         return self._grants.allow_service(service)
 
     @property
@@ -205,7 +221,7 @@ class Branch(Progression):
         name: str | None = None,
         capabilities: Capabilities | Literal[True] | None = None,
         resources: Resources | Literal[True] | None = None,
-        system: Message | UUID | Literal[True] | None = None,
+        system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
         """`session.fork` of this branch."""
         return self._session.fork(
@@ -219,7 +235,7 @@ class Branch(Progression):
         name: str | None = None,
         capabilities: Capabilities | Literal[True] | None = None,
         resources: Resources | Literal[True] | None = None,
-        system: Message | UUID | Literal[True] | None = None,
+        system: Message | UUID | str | Literal[True] | None = None,
     ) -> Branch:
         """`fork` for async callers."""
         return await self._session.afork(

@@ -116,6 +116,7 @@ class ClientCore(Generic[_S]):
         self,
         session_id: str | UUID,
         *,
+        system: str | Message | None = None,
         resources: Resources | None = None,
         capabilities: Capabilities | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -123,7 +124,8 @@ class ClientCore(Generic[_S]):
     ) -> _S:
         """Create or open the session with that key or id.
 
-        `resources` and `capabilities` are granted to its branch "main"; `metadata` is kept when the
+        Its branch "main" gets the `system` message, a text or a Message, unless it has the same
+        already, and is granted `resources` and `capabilities`. `metadata` is stored when the
         session is new. With `create=False` raises NotFoundError if it is not there.
         """
         uid, key = self._identify(session_id)
@@ -135,6 +137,8 @@ class ClientCore(Generic[_S]):
             if record is None:
                 record = self._store.create_session(self._owner, _new(uid, key, metadata))
             found = self._put(uid, found, self._opened(record, self._keeper(uid)))
+        if system is not None:
+            found.ensure_branch_system(found.default_branch, system)
         if resources is not None or capabilities is not None:
             found.default_branch.grant(resources=resources, capabilities=capabilities)
         return found

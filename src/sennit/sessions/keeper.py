@@ -163,7 +163,8 @@ def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
 def branch_record(
     branch: Branch, tail: Segment, system: UUID | None, grants: Grants
 ) -> BranchRecord:
-    """A branch as it shall be kept, with the version it was last seen in."""
+    """The record to store for a branch, with the version it was last seen in."""
+    resources, capabilities = grants.columns
     return BranchRecord(
         id=branch.id,
         name=branch.name,
@@ -171,8 +172,8 @@ def branch_record(
         system=system,
         segment=tail.id,
         length=len(branch.tail),
-        resources=grants.resources,
-        capabilities=grants.capabilities,
+        resources=resources,
+        capabilities=capabilities,
         metadata=dict(branch.metadata),
         version=branch.version,
     )

@@ -24,7 +24,7 @@ from sennit.containers.element import Element
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import NO_GRANTS, Grants
+from sennit.sessions.access import Grants
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Archives
 from sennit.sessions.keeper import (
@@ -311,7 +311,7 @@ class Kept(Element):
         self._archives.take(archived)
 
     def _absorb_branch(self, record: BranchRecord, tail: Segment) -> None:
-        grants = Grants(record.resources, record.capabilities)
+        grants = Grants.stored(record.resources, record.capabilities)
         branch = self._branches.by_key(record.id.int)
         if branch is None:
             branch = Branch(
@@ -404,7 +404,7 @@ class Kept(Element):
             name,
             tail=tail,
             system=system.id if isinstance(system, Message) else system,
-            grants=grants if grants.resources or grants.capabilities else NO_GRANTS,
+            grants=grants,
             metadata=metadata,
             id=id,
         )

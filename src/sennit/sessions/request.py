@@ -13,6 +13,7 @@ from sennit.errors import InvalidTypeError
 from sennit.messages.models import as_model, model_name
 from sennit.services.target import ToolContext
 from sennit.services.tools import Tool
+from sennit.sessions.access import Needs
 
 if TYPE_CHECKING:
     from sennit.services.model import Model
@@ -43,17 +44,22 @@ async def _ask_model(
 
     if "messages" not in given:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
+    offered = listed(given.get("tools"))
     tools = [
         services.tool(one).schema if isinstance(one, str) else offered_schema(one)
-        for one in listed(given.get("tools"))
+        for one in offered
     ]
     more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
     request = model_request(given["messages"], tools=tools, **more)
     if branch is not None:
         output = given.get("output")
-        branch.require(
-            resources={tool.name for tool in tools},
-            capabilities=() if output is None else [model_name(as_model(output, "output"))],
+        schemas = () if output is None else (model_name(as_model(output, "output")),)
+        branch.check_access(
+            Needs(
+                resources=frozenset(one for one in offered if isinstance(one, str)),
+                passed_resources=frozenset(tool.name for tool in tools),
+                passed_capabilities=frozenset(schemas),
+            )
         )
     return await ask(model, request)
 

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.message import Message
-from sennit.sessions.access import NO_GRANTS
+from sennit.sessions.access import NEVER_GIVEN, NO_GRANTS
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
@@ -99,7 +99,7 @@ def _old(branch: Branch, above: int, name: str, id: UUID | None) -> Branch:
         name,
         tail=branch._tail.on_top(above),
         system=branch._system,
-        grants=NO_GRANTS,
+        grants=NO_GRANTS if branch.fenced else NEVER_GIVEN,
         id=id,
         metadata={"forked_from": branch.session.origin_of(branch, above)},
     )

@@ -18,6 +18,7 @@ from typing import (
     Any,
     Self,
     SupportsIndex,
+    cast,
     overload,
 )
 from uuid import UUID
@@ -31,10 +32,11 @@ from sennit.errors import (
     InvalidTypeError,
     shown,
 )
+from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.messages.plain import plain_dict
 from sennit.sessions.access import (
-    NO_GRANTS,
+    NEVER_GIVEN,
 )
 from sennit.sessions.braid import DEFAULT_BRANCH, Braid, Branches, BranchRef
 from sennit.sessions.branch import Branch
@@ -126,6 +128,8 @@ class SessionCore(Braid):
         return await ask_service(self, name, found, given)
 
     @overload
+    def add_message(self, message: Message, branch: Branches, /) -> Message: ...
+    @overload
     def add_message(self, message: Message, *, branches: Branches | None = None) -> Message: ...
     @overload
     def add_message(
@@ -134,23 +138,42 @@ class SessionCore(Braid):
         parts: str | Part | Iterable[Part],
         branches: Branches | None = None,
     ) -> MessageGroup: ...
-    def add_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
+    @overload
+    def add_message(
+        self,
+        *,
+        role: GroupRole,
+        parts: str | Part | Iterable[Part],
+        branches: Branches | None = None,
+    ) -> MessageGroup: ...
+    @overload
+    def add_message(
+        self, message: Mapping[str, Any], *, branches: Branches | None = None
+    ) -> MessageGroup: ...
+    def add_message(
+        self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
+    ) -> Any:
         """Add a message to branches, or say something by role and parts.
 
         A Message is stored once and put at the end of the branches that lack it; without branches
-        it is on none. Its id with another content raises ExistsError. A role ("user", "assistant")
-        and parts go to the default branch unless told otherwise, and come back as a MessageGroup.
+        it is on none. Its id with another content raises ExistsError. A role ("user", "assistant"
+        or "system") and parts go to the default branch unless told otherwise, and come back as a
+        MessageGroup; so does an OpenAI-style dict, `{"role": "user", "content": "Hello"}`. The role
+        "system" sets the system message of the branch.
         """
         with self.lock:
-            result, new, targets = self._resolve(message, parts, branches)
+            result, new, targets = self._resolve(message, parts, branches, role)
             if targets is None:
-                if self._begin_with(new):
+                is_system = isinstance(new[0].content, SystemContent)
+                if not is_system and self._begin_with(new):
                     return result
                 targets = [self.default_branch]
             if new:
                 self.place(new, targets)
         return result
 
+    @overload
+    async def aadd_message(self, message: Message, branch: Branches, /) -> Message: ...
     @overload
     async def aadd_message(
         self, message: Message, *, branches: Branches | None = None
@@ -162,14 +185,31 @@ class SessionCore(Braid):
         parts: str | Part | Iterable[Part],
         branches: Branches | None = None,
     ) -> MessageGroup: ...
-    async def aadd_message(self, message: Any, parts: Any = None, branches: Any = None) -> Any:
+    @overload
+    async def aadd_message(
+        self,
+        *,
+        role: GroupRole,
+        parts: str | Part | Iterable[Part],
+        branches: Branches | None = None,
+    ) -> MessageGroup: ...
+    @overload
+    async def aadd_message(
+        self, message: Mapping[str, Any], *, branches: Branches | None = None
+    ) -> MessageGroup: ...
+    async def aadd_message(
+        self, message: Any = None, parts: Any = None, branches: Any = None, *, role: Any = None
+    ) -> Any:
         """`add_message` for async callers: many at once share one wait for the disk."""
         keeper = self._keeper
         if keeper is None:
-            return self.add_message(message, parts, branches)
+            add: Any = self.add_message
+            return add(message, parts, branches, role=role)
         with self.lock:
-            result, new, targets = self._resolve(message, parts, branches)
-        if targets is None:
+            result, new, targets = self._resolve(message, parts, branches, role)
+        if targets is None and isinstance(new[0].content, SystemContent):
+            await self._aplace(new, [await self._adefault_branch()])
+        elif targets is None:
             await self._abegin_with(keeper, new)
         elif new:
             await self._aplace(new, targets)
@@ -211,35 +251,54 @@ class SessionCore(Braid):
         return list(new.values()), self._targets(branches)
 
     def _resolve(
-        self, message: Any, parts: Any, branches: Any
+        self, message: Any, parts: Any, branches: Any, role: Any
     ) -> tuple[Any, Sequence[Message], list[Branch] | None]:
-        """What to give back, what to add, and where; all checked, nothing done.
+        """Resolve what to give back, what to add, and where; all checked, nothing done.
 
         Where is None for the default branch when that is not there yet.
         """
-        if isinstance(message, Message):
+        if isinstance(message, Message) and role is None:
             if parts is not None:
-                raise InvalidTypeError("A Message has its parts already; name branches= instead.")
+                branches = _only_branches(parts, branches)
             return self._resolve_message(message, branches)
-        if not isinstance(message, str):
-            raise InvalidTypeError(
-                f"add_message takes a Message, or a role and parts, got {shown(message)}."
-            )
-        from sennit.messages.parts import split  # late: not everyone speaks in parts
-
-        senders = {"user": self._user, ASSISTANT: self._agent}
-        role: Any = message
-        group = split(role, parts, sender=senders.get(message, message))
+        if role is not None and message is not None:
+            raise InvalidTypeError("add_message takes a message or a role=, not both.")
+        group = self._group(message if role is None else role, parts)
         if branches is not None:
             return group, group.messages, self._targets(branches)
         main = self._named.get(DEFAULT_BRANCH)
         return group, group.messages, None if main is None else [main]
 
+    def _group(self, said: Any, parts: Any) -> MessageGroup:
+        """The group that a role and parts, or an OpenAI-style dict, becomes."""
+        if isinstance(said, str):
+            from sennit.messages.parts import split  # late: not everyone speaks in parts
+
+            role: Any = said
+            return split(role, parts, sender=self._sender(said))
+        if isinstance(said, Mapping) and parts is None:
+            from sennit.messages.chat import chat_role, from_chat  # late: few speak in dicts
+
+            chat = cast("Mapping[str, Any]", said)
+            return from_chat(chat, sender=self._sender(chat_role(chat)))
+        raise InvalidTypeError(
+            f"add_message takes a Message, a role and parts, or a dict with role and content; "
+            f"got {shown(cast('object', said))}."
+        )
+
+    def _sender(self, role: str) -> SenderRecipient:
+        return {"user": self._user, ASSISTANT: self._agent}.get(role, role)
+
+    async def _adefault_branch(self) -> Branch:
+        import asyncio  # takes long, and only async callers need it
+
+        return await asyncio.to_thread(lambda: self.default_branch)
+
     def _begin_with(self, messages: Sequence[Message]) -> bool:
         """Make the default branch with these on it, in one step; False if someone else did."""
         try:
             tail = Segment([one.id for one in messages], kept=self._keeper is not None)
-            self._new_branch(DEFAULT_BRANCH, tail, None, NO_GRANTS, said=messages)
+            self._new_branch(DEFAULT_BRANCH, tail, None, NEVER_GIVEN, said=messages)
         except ExistsError:
             return False
         return True
@@ -320,7 +379,7 @@ class SessionCore(Braid):
         for progression in conversations.progressions:
             name = self._free_name(progression.name, "branch")
             tail = Segment(kept=self._keeper is not None)
-            branch = self._new_branch(name, tail, None, NO_GRANTS, id=progression.id)
+            branch = self._new_branch(name, tail, None, NEVER_GIVEN, id=progression.id)
             branch.extend(list(progression))
 
     aremove_message = async_twin(remove_message)
@@ -334,6 +393,15 @@ class SessionCore(Braid):
             f"{type(self).__name__}({len(self._messages)} messages, "
             f"{len(self._branches)} branches, id={str(self._id)!r})"
         )
+
+
+def _only_branches(given: Any, branches: Branches | None) -> Any:
+    """The branches that were given behind a Message; raises InvalidTypeError for parts."""
+    several = isinstance(given, list | tuple | set)
+    listed = list(cast("Iterable[Any]", given)) if several else [given]
+    if branches is not None or not all(isinstance(one, Branch | UUID | str) for one in listed):
+        raise InvalidTypeError("A Message has its parts already; name its branches instead.")
+    return given
 
 
 def service_registry(services: Any) -> ServiceRegistry:

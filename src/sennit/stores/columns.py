@@ -15,15 +15,18 @@ def text_of(metadata: dict[str, Any]) -> str:
     return dumps(metadata).decode()
 
 
-def grants_of(branch: BranchRecord) -> tuple[str, str]:
+def grants_of(branch: BranchRecord) -> tuple[str | None, str | None]:
     """The resources and capabilities of a branch, as their columns hold them."""
-    resources, capabilities = sorted(branch.resources), sorted(branch.capabilities)
-    return dumps(resources).decode(), dumps(capabilities).decode()
+    return _column(branch.resources), _column(branch.capabilities)
 
 
-def names_in(column: str) -> frozenset[str]:
+def _column(names: frozenset[str] | None) -> str | None:
+    return None if names is None else dumps(sorted(names)).decode()
+
+
+def names_in(column: str | None) -> frozenset[str] | None:
     """The names that such a column holds; raises StoreError if it is damaged."""
-    return frozenset(_read(column, list))
+    return None if column is None else frozenset(_read(column, list))
 
 
 def metadata_in(column: str) -> dict[str, Any]:

@@ -8,8 +8,9 @@ Reading trusts nothing. A message is checked as if someone had just typed it in,
 be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
 is given as a whole, or an ArchiveError names the line that is wrong.
 
-What a branch may use is written for whoever reads the file, and dropped when it is read back: an
-archive grants nothing.
+The grants of a branch are written for people who read the file, and dropped when it is read back:
+an archive grants nothing. A branch that was given grants comes back with empty ones, so that it
+stays fenced; one that was never given any comes back as it was.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class _BranchLine(msgspec.Struct, tag_field="kind", tag="branch", forbid_unknown
     created: Moment
     system: UUID | None
     segment: UUID
-    resources: list[str]
-    capabilities: list[str]
+    resources: list[str] | None
+    capabilities: list[str] | None
     metadata: dict[str, Any]
 
 
@@ -145,8 +146,8 @@ def _branch_line(branch: BranchRecord) -> _BranchLine:
         created=branch.created,
         system=branch.system,
         segment=branch.segment,
-        resources=sorted(branch.resources),
-        capabilities=sorted(branch.capabilities),
+        resources=None if branch.resources is None else sorted(branch.resources),
+        capabilities=None if branch.capabilities is None else sorted(branch.capabilities),
         metadata=branch.metadata,
     )
 
@@ -263,6 +264,8 @@ class _Reader:
             raise ValidationError(f"There is no system message {line.system}.")
         if line.segment not in self._segments or line.segment in self._tails:
             raise ValidationError(f"There is no segment {line.segment} of its own.")
+        never_given = line.resources is None and line.capabilities is None
+        grants: frozenset[str] | None = None if never_given else frozenset()
         self._names.add(name)
         self._tails.add(line.segment)
         self._branches[line.id] = BranchRecord(
@@ -272,8 +275,8 @@ class _Reader:
             system=line.system,
             segment=line.segment,
             length=len(self._segments[line.segment].entries),
-            resources=frozenset(),
-            capabilities=frozenset(),
+            resources=grants,
+            capabilities=grants,
             metadata=plain_dict(line.metadata, "metadata"),
         )
 

@@ -80,8 +80,10 @@ class BranchRecord:
     segment: UUID
     length: int
     """How many entries its segment has."""
-    resources: frozenset[str]
-    capabilities: frozenset[str]
+    resources: frozenset[str] | None
+    """The services it was granted; None if it was never given grants."""
+    capabilities: frozenset[str] | None
+    """The output schemas it was granted; None exactly if `resources` is."""
     metadata: dict[str, Any]
     version: int = 0
     """Counts every change of it but those that a list of branches shows: appends, another name."""

@@ -21,6 +21,7 @@ from sennit.services.params import checked_params
 from sennit.services.reply import Reply
 from sennit.services.request import ModelRequest
 from sennit.services.tools import Tool
+from sennit.sessions.access import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
 from sennit.turns.pending import latest, pending
@@ -29,6 +30,7 @@ from sennit.turns.returns import SPECIAL, Body, Metrics, Return
 from sennit.turns.sent import sent
 
 if TYPE_CHECKING:
+    from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
 
@@ -49,6 +51,8 @@ class Request:
     """Who adds to the prompt; see ContextProvider."""
     output: ModelSchema | None = None
     """The form every text of the model has to have; for models that can be held to one."""
+    registered: frozenset[str] = frozenset()
+    """Those of the names that were given as registered names: the branch must be granted them."""
 
     @classmethod
     def of(
@@ -61,23 +65,21 @@ class Request:
         contexts: Iterable[Any] = (),
         **params: Any,
     ) -> Request:
-        """A request; model and tools are registered names, or objects. `params` are the model's.
+        """Make a request; model and tools are registered names, or objects.
 
-        Raises NotFoundError for a name that is not registered, ExistsError for two tools of one
-        name, AccessError unless the branch was granted all of them.
+        `params` are the model's. Raises NotFoundError for a name that is not registered,
+        ExistsError for two tools of one name, AccessError unless the branch was granted all
+        registered names and, if it is fenced, all objects.
         """
-        name, found = _model(branch.session, model)
-        request = cls(
-            branch,
-            found,
-            name,
-            _offered(branch.session, tools),
-            checked_params(params),
-            checked_policies(policies),
-            checked_contexts(contexts),
+        draft = RequestDraft.of(
+            branch.session.services,
+            model=model,
+            tools=tools,
+            policies=policies,
+            contexts=contexts,
+            **params,
         )
-        request.check()
-        return request
+        return draft.on(branch)
 
     def overridden(
         self,
@@ -94,10 +96,14 @@ class Request:
         kept = {name: value for name, value in self.params.items() if name != "tool_choice"}
         request = replace(self, params=checked_params({**kept, **params}), output=None)
         if model is not None:
-            name, found = _model(self.session, model)
-            request = replace(request, model_name=name, model=found)
+            name, found = _model(self.session.services, model)
+            registered = request.registered & request.tools.keys()
+            named = registered | {name} if isinstance(model, str) else registered
+            request = replace(request, model_name=name, model=found, registered=named)
         if tools is not None:
-            request = replace(request, tools=_offered(self.session, tools))
+            offered, named = _offered(self.session.services, tools)
+            registered = request.registered & {request.model_name}
+            request = replace(request, tools=offered, registered=registered | named)
         if contexts is not None:
             request = replace(request, contexts=contexts)
         request.check()
@@ -109,10 +115,8 @@ class Request:
         return self.branch.session
 
     def check(self) -> None:
-        """Raise AccessError unless the branch is granted the model and all tools."""
-        names = {self.model_name, *self.tools}
-        if not all(map(self.branch.may_use, names)):
-            self.branch.require(resources=names)
+        """Raise AccessError unless the branch may use the model and all tools."""
+        self.branch.check_access(_needs(self))
 
     def model_request(self) -> ModelRequest:
         """What the model is asked now."""
@@ -182,26 +186,92 @@ class Request:
         return pending(self.branch)
 
 
-def _model(session: SessionCore, given: Any) -> tuple[str, Model]:
+@dataclass(frozen=True, slots=True)
+class RequestDraft:
+    """A request, checked but for the branch; the fields are those of Request."""
+
+    model: Model
+    model_name: str
+    tools: Mapping[str, Tool]
+    params: Mapping[str, Any]
+    policies: tuple[Any, ...]
+    contexts: tuple[Any, ...]
+    registered: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        services: ServiceRegistry,
+        *,
+        model: str | Model,
+        tools: Iterable[Any] = (),
+        policies: Iterable[Any] = (),
+        contexts: Iterable[Any] = (),
+        **params: Any,
+    ) -> RequestDraft:
+        """Check all but the branch; raises as `Request.of` does."""
+        name, found = _model(services, model)
+        offered, named = _offered(services, tools)
+        return cls(
+            found,
+            name,
+            offered,
+            checked_params(params),
+            checked_policies(policies),
+            checked_contexts(contexts),
+            named | {name} if isinstance(model, str) else named,
+        )
+
+    @property
+    def needs(self) -> Needs:
+        """The names that the branch must be granted."""
+        return _needs(self)
+
+    def on(self, branch: Branch) -> Request:
+        """The request on a branch; raises AccessError unless it may use the model and all tools."""
+        request = Request(
+            branch,
+            self.model,
+            self.model_name,
+            self.tools,
+            self.params,
+            self.policies,
+            self.contexts,
+            registered=self.registered,
+        )
+        request.check()
+        return request
+
+
+def _needs(asked: Request | RequestDraft) -> Needs:
+    passed = frozenset({asked.model_name, *asked.tools})
+    return Needs(resources=asked.registered, passed_resources=passed)
+
+
+def _model(services: ServiceRegistry, given: Any) -> tuple[str, Model]:
     if isinstance(given, str):
-        return given, session.services.model(given)
+        return given, services.model(given)
     if is_model(given):
         return given.name, given
     raise InvalidTypeError(f"model must be a registered name or a model, got {shown(given)}.")
 
 
-def _offered(session: SessionCore, given: Any) -> dict[str, Tool]:
+def _offered(services: ServiceRegistry, given: Any) -> tuple[dict[str, Tool], frozenset[str]]:
+    """The tools by name, and the names of those that were given as registered names."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidTypeError(f"tools must be a list of names or tools, got {shown(given)}.")
     offered: dict[str, Tool] = {}
+    named: set[str] = set()
     for one in cast("Iterable[Any]", given):
-        tool = session.services.as_tool(one)
+        tool = services.as_tool(one)
+        if isinstance(one, str):
+            named.add(tool.name)
         if offered.setdefault(tool.name, tool) is not tool:
             raise ExistsError(
                 f"Two of the tools are named {tool.name!r}, so a model cannot tell them apart; "
                 f"give one another name, as in Tool(function, name=...)."
             )
-    return offered
+    return offered, frozenset(named)
 
 
 def _messages(reply: Reply, sender: str) -> list[Message]:

@@ -102,11 +102,13 @@ CREATE TABLE sennit.branches (
     tail uuid NOT NULL,
     length integer NOT NULL,
     version integer NOT NULL,
-    resources text NOT NULL,
-    capabilities text NOT NULL,
+    -- NULL in both: the branch was never given grants.
+    resources text,
+    capabilities text,
     metadata text NOT NULL,
     PRIMARY KEY (owner, session, id),
-    UNIQUE (owner, name, session)
+    UNIQUE (owner, name, session),
+    CHECK ((resources IS NULL) = (capabilities IS NULL))
 ) WITH (fillfactor = 60);
 
 -- Who may run turns on a branch now. The token grows with each holder and is never taken back.

@@ -60,12 +60,14 @@ CREATE TABLE branches (
     created INTEGER NOT NULL,
     system INTEGER,
     segment INTEGER NOT NULL,
-    resources TEXT NOT NULL,
-    capabilities TEXT NOT NULL,
+    -- NULL in both: the branch was never given grants.
+    resources TEXT,
+    capabilities TEXT,
     metadata TEXT NOT NULL,
     version INTEGER NOT NULL,
     PRIMARY KEY (owner, session, id),
-    UNIQUE (owner, session, name)
+    UNIQUE (owner, session, name),
+    CHECK ((resources IS NULL) = (capabilities IS NULL))
 ) STRICT, WITHOUT ROWID;
 
 -- The run that may change a branch now. The token grows with each holder and is never used again.

@@ -69,8 +69,22 @@ def a_branch_comes_back_as_it_was(store: Store) -> None:
 def a_branch_without_grants_comes_back_without_any(store: Store) -> None:
     scene = Scene(store)
     main = scene.stored(scene.branch("main").id)
-    empty("Its grants and metadata", main.resources, main.capabilities, main.metadata)
+    empty("Its metadata", main.metadata)
+    none: frozenset[str] = frozenset()
+    same((main.resources, main.capabilities), (none, none), "Its grants")
     same(main.system, None, "Its system message")
+
+
+def grants_that_were_never_given_stay_apart_from_empty_ones(store: Store) -> None:
+    scene = Scene(store)
+    on = segment()
+    main = branch("main", on, resources=None, capabilities=None)
+    scene.write(AddBranch(main, on))
+    same(scene.stored(main.id), main, "The branch")
+    none: frozenset[str] = frozenset()
+    given = replace(main, resources=none, capabilities=none)
+    scene.write(ChangeBranch(given))
+    same(scene.stored(main.id), replace(given, version=1), "The branch with empty grants")
 
 
 def branches_are_given_by_time_of_creation(store: Store) -> None:

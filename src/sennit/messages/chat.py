@@ -1,0 +1,112 @@
+"""OpenAI-style chat messages as ours: `{"role": "user", "content": "Hello"}`.
+
+What such a dict says becomes a role with parts, or the result of a tool. Every key that is given
+is understood or refused: nothing is silently dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from sennit.errors import CodecError, ValidationError, shown
+from sennit.messages.codec import loads
+from sennit.messages.content import ActionResponseContent
+from sennit.messages.message import Message, SenderRecipient
+from sennit.messages.parts import (
+    GroupRole,
+    ImagePart,
+    MessageGroup,
+    Part,
+    TextPart,
+    ToolPart,
+    parts_of,
+    split,
+)
+
+_ROLES: Mapping[str, GroupRole] = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "developer": "system",
+}
+_KEYS: Mapping[str, frozenset[str]] = {
+    "assistant": frozenset({"role", "content", "tool_calls"}),
+    "tool": frozenset({"role", "content", "tool_call_id"}),
+}
+_USUAL = frozenset({"role", "content"})
+
+
+def chat_role(said: Mapping[str, Any]) -> str:
+    """The role of a chat message as we call it; raises ValidationError if it has none of ours."""
+    role = said.get("role")
+    if role == "tool":
+        return "tool"
+    if not isinstance(role, str) or role not in _ROLES:
+        known = ", ".join(map(repr, (*_ROLES, "tool")))
+        raise ValidationError(f"A chat message has a role, one of {known}; got {shown(said)}.")
+    return _ROLES[role]
+
+
+def from_chat(said: Mapping[str, Any], *, sender: SenderRecipient | None = None) -> MessageGroup:
+    """The group that a chat message becomes; raises ValidationError for what it cannot hold."""
+    role = chat_role(said)
+    allowed = _KEYS.get(role, _USUAL)
+    if wrong := sorted(str(key) for key in said if key not in allowed and said[key] is not None):
+        raise ValidationError(
+            f"A chat message with the role {role!r} has {sorted(allowed)}, not {wrong}."
+        )
+    if role == "tool":
+        return _tool_result(said)
+    parts = [*_said(said.get("content")), *map(_called, said.get("tool_calls") or ())]
+    return split(_ROLES[role], parts, sender=sender)
+
+
+def _tool_result(said: Mapping[str, Any]) -> MessageGroup:
+    texts = [part.text for part in _said(said.get("content")) if isinstance(part, TextPart)]
+    content = ActionResponseContent.create(
+        request_id=said.get("tool_call_id"), result="\n".join(texts)
+    )
+    message = Message(content)
+    parts = tuple(parts_of(message))
+    return MessageGroup(f"msg_{message.id}", "assistant", parts, message.created_at, (message,))
+
+
+def _said(content: Any) -> Iterable[Part]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [TextPart(content)]
+    if not isinstance(content, list):
+        raise ValidationError(
+            f"The content of a chat message is text or a list of parts, got {shown(content)}."
+        )
+    return [_part(one) for one in cast("list[Any]", content)]
+
+
+def _part(part: Any) -> Part:
+    match part:
+        case {"type": "text", "text": str(text), **more} if not more:
+            return TextPart(text)
+        case {"type": "image_url", "image_url": {"url": str(url), **more}} if more.keys() <= {
+            "detail"
+        }:
+            return ImagePart(url, cast("Any", more.get("detail") or "auto"))
+        case _:
+            raise ValidationError(
+                f"A part of a chat message is a text or an image_url, got {shown(part)}."
+            )
+
+
+def _called(call: Any) -> ToolPart:
+    match call:
+        case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
+            try:
+                given: Any = loads(arguments or "{}")
+            except CodecError as error:
+                raise ValidationError(f"The arguments of {name!r} are not JSON: {error}") from error
+            return ToolPart(name, given, tool_id=id)
+        case _:
+            raise ValidationError(
+                f"A tool call has an id and a function with name and arguments, got {shown(call)}."
+            )

@@ -1,0 +1,128 @@
+"""OpenAI-style dicts, and the other ways to call add_message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import (
+    ActionRequestContent,
+    ActionResponseContent,
+    ImagePart,
+    InstructionContent,
+    InvalidTypeError,
+    Message,
+    MessageGroup,
+    Session,
+    TextPart,
+    ToolPart,
+)
+from sennit.errors import ValidationError
+
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "tie", "arguments": '{"knot": "bowline"}'},
+}
+
+
+def roles(session: Session) -> list[str]:
+    return [message.role.value for message in session.default_branch.messages]
+
+
+def test_a_whole_chat_of_dicts_is_stored() -> None:
+    session = Session(user="ada")
+    said: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Tie it."},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "tied"},
+        {"role": "assistant", "content": "Done."},
+    ]
+    groups = [session.add_message(one) for one in said]
+    assert roles(session) == ["system", "user", "assistant", "tool", "assistant"]
+    _, question, call, result, _ = session.default_branch.messages
+    assert question.sender == "ada"
+    assert call.content == ActionRequestContent("tie", {"knot": "bowline"}, "c1")
+    assert result.content == ActionResponseContent("c1", "tied")
+    assert groups[2].parts == (ToolPart("tie", {"knot": "bowline"}, tool_id="c1"),)
+
+
+def test_parts_of_a_dict_are_texts_and_images() -> None:
+    image = {"type": "image_url", "image_url": {"url": "https://a.example/x.png", "detail": "low"}}
+    group = Session().add_message(
+        {"role": "user", "content": [{"type": "text", "text": "What?"}, image]}
+    )
+    assert group.parts == (TextPart("What?"), ImagePart("https://a.example/x.png", "low"))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"content": "no role"},
+        {"role": "narrator", "content": "x"},
+        {"role": "user", "content": 5},
+        {"role": "user", "content": [{"type": "audio"}]},
+        {"role": "user", "content": "x", "tool_calls": [CALL]},
+        {"role": "assistant", "content": None},
+        {"role": "assistant", "tool_calls": [{"id": "c1"}]},
+        {
+            "role": "assistant",
+            "tool_calls": [{**CALL, "function": {"name": "t", "arguments": "{"}}],
+        },
+        {"role": "system", "content": ""} | {"name": "x"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///x"}}]},
+    ],
+    ids=str,
+)
+def test_a_dict_that_is_no_chat_message_stores_nothing(said: dict[str, Any]) -> None:
+    session = Session()
+    with pytest.raises(ValidationError):
+        session.add_message(said)
+    assert len(session.messages) == len(session.branches) == 0
+
+
+def test_role_and_parts_may_be_named() -> None:
+    session = Session()
+    group = session.add_message(role="user", parts=[TextPart("Hello")])
+    session.add_message(role="assistant", parts="Hi", branches="main")
+    assert isinstance(group, MessageGroup)
+    assert roles(session) == ["user", "assistant"]
+    with pytest.raises(InvalidTypeError, match="not both"):
+        session.add_message("user", "x", role="user")  # pyright: ignore
+
+
+def test_a_branch_may_follow_its_message() -> None:
+    session = Session()
+    one, two = session.create_branch("one"), session.create_branch("two")
+    session.add_message(Message(InstructionContent("a")), one)
+    session.add_message(Message(InstructionContent("b")), "two")
+    session.add_message(Message(InstructionContent("c")), [one, "two"])
+    assert (len(one), len(two)) == (2, 2)
+    for wrong in (TextPart("x"), [TextPart("x")], 5):
+        with pytest.raises(InvalidTypeError, match="its parts already"):
+            session.add_message(Message(InstructionContent("d")), wrong)  # pyright: ignore
+
+
+def test_the_role_system_sets_the_system_message() -> None:
+    session = Session()
+    session.add_message("user", "Hello")
+    group = session.add_message("system", "Be brief.")
+    assert session.default_branch.system == group.messages[0]
+    assert MessageGroup.of(group.messages) == group
+    assert MessageGroup.from_json(group.to_json()).parts == group.parts
+    with pytest.raises(ValidationError, match="one text"):
+        session.add_message("system", [TextPart("a"), TextPart("b")])
+
+
+@pytest.mark.anyio
+async def test_async_callers_have_the_same_ways(tmp_path: Any) -> None:
+    async with sennit.open(tmp_path / "a.db") as client:
+        session = await client.asession("a")
+        await session.aadd_message("system", "Be brief.")
+        await session.aadd_message(role="user", parts="Hello")
+        await session.aadd_message({"role": "assistant", "content": "Hi"})
+        await session.aadd_message(Message(InstructionContent("More")), "main")
+        assert roles(session) == ["system", "user", "assistant", "user"]
