@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
@@ -64,10 +64,15 @@ class ResultShape(Shape):
     metrics: MetricsShape
 
 
+RecalledKind: TypeAlias = Literal["memory", "profile", "summary", "recalled"]
+"""Text added to a prompt; "recalled" is a message of another session."""
+
+
 class ItemShape(Shape):
     """Something that was added to a prompt."""
 
     source: str
+    kind: RecalledKind
     uri: str | None
     tokens: int
 
@@ -120,14 +125,29 @@ def event_shape(event: events.AnyEvent, branch: Branch) -> EventShape:
         case events.Warned():
             more["notice"] = _notice(event.notice)
         case events.ContextAdded():
-            more["items"] = [
-                ItemShape(source=one.source, uri=one.uri, tokens=one.tokens) for one in event.items
-            ]
+            more["items"] = [item_shape(one) for one in event.items]
         case _:
             said: Message | None = getattr(event, "message", None)
             if said is not None:
                 more["message"] = message_shape(said, _index(branch, said))
     return EventShape(seq=event.seq, run_id=event.run_id, kind=event.kind, **more)
+
+
+def item_shape(item: events.Injection) -> ItemShape:
+    """An addition to a prompt as clients see it."""
+    return ItemShape(
+        source=item.source, kind=recalled_kind(item.uri), uri=item.uri, tokens=item.tokens
+    )
+
+
+def recalled_kind(uri: str | None) -> RecalledKind:
+    """The kind of an addition to a prompt, told by its address."""
+    place = uri or ""
+    if "messages.jsonl#" in place:
+        return "recalled"
+    if place.endswith("/profile.md"):
+        return "profile"
+    return "summary" if place.endswith("/.abstract.md") else "memory"
 
 
 def _index(branch: Branch, message: Message) -> int | None:

@@ -22,6 +22,7 @@ from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
 from sennit.server.branches import ONE
 from sennit.server.endpoint import Call, Endpoint, Shape
+from sennit.server.event_shapes import ItemShape, RecalledKind, item_shape, recalled_kind
 from sennit.server.learning import message_id
 from sennit.server.problems import Problem
 from sennit.services.tools import Tool
@@ -30,12 +31,14 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import EventRecord
 from sennit.turns.context import REPLACED
+from sennit.turns.events import Injection
 from sennit.turns.returns import SPECIAL
 from sennit.turns.sent import sent_at
 
-PartKind: TypeAlias = Literal[
-    "system", "memory", "profile", "summary", "message", "tools", "replaced"
-]
+PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
+
+# Newest events of a journal that are read for `recalled`, so that a long branch stays quick to open.
+_EVENTS_READ = 20_000
 
 
 class SeenPart(Shape):
@@ -63,6 +66,40 @@ class Seen(Shape):
     """How many the provider counted, if it did."""
 
 
+class RecalledShape(Shape):
+    """What was added to the prompt for one instruction."""
+
+    message_id: UUID
+    """The instruction."""
+    items: list[ItemShape]
+
+
+class RecalledList(Shape):
+    """What was added to the prompts on a branch."""
+
+    recalled: list[RecalledShape]
+
+
+async def recalled(call: Call) -> RecalledList:
+    """List what was added to the prompts on a branch, for its latest instructions."""
+    branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    return await to_thread(_recalled_on, branch)
+
+
+def _recalled_on(branch: Branch) -> RecalledList:
+    found: dict[UUID, RecalledShape] = {}
+    for runs in _journals(branch):
+        told: dict[UUID, EventRecord] = {}
+        for event in runs.all_events(max(0, runs.last_seq() - _EVENTS_READ)):
+            if event.message is not None and event.body.startswith(b'["context"'):
+                told[event.message] = event
+        for uid in told.keys() - found.keys():
+            if uid in branch:
+                items = [item_shape(Injection(*one)) for one in loads(told[uid].body)[1]]
+                found[uid] = RecalledShape(message_id=uid, items=items)
+    return RecalledList(recalled=list(found.values()))
+
+
 async def seen(call: Call) -> Seen:
     """What the model saw for an answer; raises Problem 422 for what is none."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -85,11 +122,17 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
         parts.insert(0, _offered(offered))
     used: dict[str, Any] = end.metadata.get("usage", {})
     return Seen(
-        model=end.metadata.get("model") or notes.get("model") or str(answer.sender or ""),
+        model=end.metadata.get("model") or notes.get("model") or _model_named(answer),
         parts=parts,
         tokens=sum(part.tokens for part in parts),
         counted=used.get("input_tokens"),
     )
+
+
+def _model_named(answer: Message) -> str:
+    """The sender of an answer if it is a model's name; "" for a mere role."""
+    sender = answer.sender
+    return "" if sender is None or isinstance(sender, MessageRole) else str(sender)
 
 
 def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
@@ -156,13 +199,8 @@ def _said(message: Message) -> SeenPart:
 
 
 def _injected(client: Client, uri: str | None, tokens: int, at: datetime) -> SeenPart:
-    place = uri or ""
-    kind: PartKind = "memory"
-    if place.endswith("/profile.md"):
-        kind = "profile"
-    elif place.endswith("/.abstract.md"):
-        kind = "summary"
-    if "messages.jsonl#" in place:
+    place, kind = uri or "", recalled_kind(uri)
+    if kind == "recalled":
         return _recalled(client, place, tokens)
     return SeenPart(kind=kind, text=_text_at(client, place, at), tokens=tokens, uri=uri)
 
@@ -177,7 +215,7 @@ def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
     except NotFoundError:
         text = None
     return SeenPart(
-        kind="memory", text=text, tokens=tokens, uri=file, message_id=uid, session=session
+        kind="recalled", text=text, tokens=tokens, uri=file, message_id=uid, session=session
     )
 
 
@@ -202,6 +240,14 @@ def _offered(tools: list[Tool]) -> SeenPart:
 def endpoints() -> list[Endpoint]:
     """The routes of this room."""
     return [
+        Endpoint(
+            method="GET",
+            path=ONE + "/recalled",
+            handle=recalled,
+            scope="read",
+            summary="What was added to the prompts on a branch, by instruction",
+            answer=RecalledList,
+        ),
         Endpoint(
             method="GET",
             path=ONE + "/messages/{message}/seen",

@@ -1,0 +1,59 @@
+"""What was added to the prompts on a branch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sennit.testing import ScriptedModel
+from tests.serving import Running, all_events, run, serving
+
+SAID = "My name is Ann Lee. I prefer green tea to coffee."
+ASKED = "Which tea or coffee do I like?"
+
+
+def test_recalled_names_what_each_instruction_was_given_also_on_a_fork(tmp_path: Path) -> None:
+    model = ScriptedModel(["Noted."] * 5)
+    with serving(tmp_path / "s.db", models=[model]) as server:
+        first, later = new_session(server), new_session(server)
+        said(server, f"{first}/branches/main", SAID)
+        assert server.post(f"{first}/commit").json()["memories_extracted"] > 0
+        branch = f"{later}/branches/main"
+        said(server, branch, "Hi")
+        said(server, branch, ASKED)
+        told = recalled(server, branch)
+        [asked] = [
+            one["id"]
+            for one in server.get(f"{branch}/messages").json()["messages"]
+            if one["text"] == ASKED
+        ]
+        assert {"profile", "memory"} <= set(told[asked])
+        fork = server.post(f"{branch}/fork", {"name": "other"}).json()["id"]
+        assert recalled(server, f"{later}/branches/{fork}") == told
+        early = server.post(f"{branch}/fork", {"at": 1, "name": "early"}).json()["id"]
+        assert asked not in recalled(server, f"{later}/branches/{early}")
+        assert recalled(server, f"{first}/branches/main") == {}
+
+
+def test_the_name_of_a_role_is_not_the_name_of_a_model(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        branch = f"{new_session(server)}/branches/main"
+        for role, text in (("user", "Hi"), ("assistant", "Hello")):
+            server.post(f"{branch}/messages", {"role": role, "text": text})
+        answer = server.get(f"{branch}/messages").json()["messages"][-1]
+        assert server.get(f"{branch}/messages/{answer['id']}/seen").json()["model"] == ""
+
+
+def new_session(server: Running) -> str:
+    session = f"/api/sessions/{server.post('/api/sessions').json()['id']}"
+    server.post(f"{session}/branches", {"name": "main"})
+    return session
+
+
+def said(server: Running, branch: str, text: str) -> None:
+    all_events(server, run(server, branch, text)["events"])
+
+
+def recalled(server: Running, branch: str) -> dict[str, list[str]]:
+    """The kinds of what was recalled, by instruction."""
+    told = server.get(f"{branch}/recalled").json()["recalled"]
+    return {one["message_id"]: [item["kind"] for item in one["items"]] for one in told}
