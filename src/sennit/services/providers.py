@@ -346,9 +346,10 @@ class _Call:
 
         read, secrets = failure(error), _secrets(self._key, self._headers)
         status = "" if read.status is None else f" ({read.status})"
+        said, way_out = _scrubbed(read.said, secrets), _WAYS_OUT.get(read.kind, "")
+        stop = "." if way_out and not said.endswith((".", "!", "?")) else ""
         told = ModelError(
-            f"Model {self._name!r} failed{status}: {_scrubbed(read.said, secrets)}"
-            f"{_WAYS_OUT.get(read.kind, '')}",
+            f"Model {self._name!r} failed{status}: {said}{stop}{way_out}",
             kind=read.kind,
             status=read.status,
             retry_after=read.retry_after,
