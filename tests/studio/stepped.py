@@ -53,8 +53,12 @@ class SteppedModel:
     def _end(self, reason: str) -> None:
         self._put(Finished(reason, Usage(120, 30), self.name))  # pyright: ignore[reportArgumentType]
 
-    def _put(self, piece: Delta) -> None:
+    def wait_until_asked(self) -> None:
+        """Wait until the next thing it says is heard."""
         assert self._asked.wait(20), "nobody asks the model"
+
+    def _put(self, piece: Delta) -> None:
+        self.wait_until_asked()
         if isinstance(piece, Finished):
             self._asked.clear()  # before the server hears it: it may ask again at once
         self.loop.call_soon_threadsafe(self._pieces.put_nowait, piece)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 VENDOR = STATIC / "vendor"
 SCRIPTS = [name for name in files() if name.endswith((".js", ".mjs"))]
 OURS = [name for name in SCRIPTS if not name.startswith("vendor/")]
-MOST_BYTES = 300_000
+MOST_BYTES = 320_000
 
 # How to get back what was published, by file: what was put in, and what it stands for.
 CHANGES = {

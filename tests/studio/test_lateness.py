@@ -138,7 +138,9 @@ def test_a_retry_that_is_pressed_twice_makes_one_branch(
     studio.hold("**/regenerate", held)
     with studio.page.expect_request("**/regenerate"):
         studio.do("The bowline.", "Retry on a new branch")
-    studio.do("The bowline.", "Retry on a new branch")
+    retry_button = studio.message("The bowline.").get_by_role("button", name="Retry")
+    expect(retry_button).to_be_disabled()
+    retry_button.click(force=True)
     studio.page.evaluate(FRAMES)
     [retry] = held
     retry.continue_()
@@ -204,7 +206,7 @@ def test_a_refusal_from_before_the_login_asks_for_no_second_one(
 _EAGER = """new MutationObserver((_, watch) => {
   if (!document.querySelector('#main')) return;
   watch.disconnect();
-  document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'n', bubbles: true }));
+  document.body.dispatchEvent(new KeyboardEvent('keydown', { key: '?', bubbles: true }));
   location.hash = '#/usage';
 }).observe(document, { childList: true, subtree: true });"""
 
@@ -213,5 +215,5 @@ def test_the_page_answers_as_soon_as_it_is_seen(scene: Scene, open_studio: OpenS
     studio = open_studio(scene.server, locale="en-GB")  # in a tab of its own
     studio.page.add_init_script(_EAGER)
     studio.page.reload()
-    expect(studio.page.get_by_role("dialog", name="New session")).to_be_visible()
+    expect(studio.page.get_by_role("dialog", name="Shortcuts")).to_be_visible()
     expect(studio.page.get_by_role("heading", name="Usage")).to_be_visible()

@@ -16,7 +16,8 @@ TAGS = {
     *("TR", "UL"),
 }
 ATTRIBUTES = {
-    *("align", "checked", "class", "disabled", "href", "rel", "start", "target", "title", "type"),
+    *("align", "aria-label", "checked", "class", "disabled", "href", "rel", "start", "target"),
+    *("title", "type"),
 }
 
 

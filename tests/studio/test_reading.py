@@ -285,6 +285,7 @@ def test_all_is_done_with_keys_alone(scene: Scene, open_studio: OpenStudio) -> N
     studio = open_studio(scene.server, scene.link("knots", "main"))
     studio.sees("The sheet bend.")
     press = studio.page.keyboard.press
+    press("Escape")
     press("k")
     selected = studio.page.locator("article.selected")
     expect(selected).to_contain_text("The sheet bend.")

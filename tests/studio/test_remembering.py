@@ -116,7 +116,8 @@ def test_usage_is_counted_by_day_model_and_session(
     server: Running, session: str, open_studio: OpenStudio
 ) -> None:
     studio = open_studio(server)
-    studio.page.locator("#main").focus()
+    studio.page.locator(".welcome").wait_for()
+    studio.page.keyboard.press("Escape")
     studio.page.keyboard.press("u")
     expect(studio.page.locator(".tiles")).to_contain_text("Answers")
     expect(studio.page.locator(".canvas canvas")).to_have_count(1)

@@ -136,6 +136,7 @@ def test_a_tool_runs_only_when_a_person_allows_it(
     studio.page.reload()  # a decision may come days later
     expect(card).to_be_visible()
     if approve:
+        studio.page.keyboard.press("Escape")
         studio.page.keyboard.press("a")  # a key meant for a field lets nothing run: it goes there
         expect(studio.page.locator("article.selected .card.asks")).to_be_visible()
         studio.page.keyboard.press("a")
@@ -198,7 +199,7 @@ def test_the_model_inside_answers_and_says_that_it_is_tiny(
         expect(studio.answers.last.locator(".prose")).to_contain_text(
             re.compile(r"\w+"), timeout=40_000
         )
-        studio.page.locator("#main").focus()
+        studio.page.keyboard.press("Escape")
         studio.page.keyboard.press("x")  # unless it has ended meanwhile
         studio.idle()
         studio.page.reload()

@@ -37,7 +37,7 @@ from sennit.turns.sent import sent_at
 
 PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
 
-# Newest events of a journal that are read for `recalled`, so that a long branch stays quick to open.
+# The newest events of a journal that `recalled` reads: a long branch stays quick to open.
 _EVENTS_READ = 20_000
 
 

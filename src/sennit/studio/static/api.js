@@ -1,8 +1,20 @@
 // The one door to the server. Every answer is JSON or an ApiError with words for a person; a request
-// that lacks a token wakes the login instead of failing in silence.
+// that lacks a token wakes the login instead of failing in silence. While the server cannot be reached it
+// is asked for until it answers; then `serverback` is dispatched, and views read again what they could not.
 
 const KEEP = 'sennit.token';
+const FIRST_WAIT = 500;
+const LONGEST_WAIT = 8_000;
+// Errors of the engine whose own words are about leases, ids and processes.
+const PLAINLY = {
+  busy: 'Another window is getting an answer here. Wait until it is done.',
+  elsewhere: 'This answer is given by another program, and can be stopped only there.',
+  moved: 'Somebody else has said something here meanwhile.',
+  nothing_to_resume: 'There is nothing to go on with: the answer is complete.',
+  lost_lease: 'Another program went on with this conversation.',
+};
 const waiting = new Set();
+let lost = false;
 let token = sessionStorage.getItem(KEEP);
 
 class ApiError extends Error {
@@ -11,6 +23,45 @@ class ApiError extends Error {
     this.status = status;
     this.code = code;
   }
+
+  /** Whether the server is down, not yet up, or cannot be reached: asking again helps. */
+  get passing() { return this.status === 0 || this.status === 502 || this.status === 504 || this.code === 'stopping'; }
+}
+
+/** What to tell a person of a problem with that code. */
+export const plainWords = (code, text) => PLAINLY[code] ?? text;
+
+/** Call `again` when the server answers after it could not be reached. */
+export function onBack(again) {
+  addEventListener('serverback', again);
+  return () => removeEventListener('serverback', again);
+}
+
+async function untilBack() {
+  if (lost) return;
+  lost = true;
+  for (let wait = FIRST_WAIT; lost; wait = Math.min(wait * 2, LONGEST_WAIT)) {
+    await pause(wait);
+    lost = !await fetch('/api/health', { cache: 'no-store' }).then(({ ok }) => ok, () => false);
+  }
+  dispatchEvent(new Event('serverback'));
+}
+
+/** Until a time is over, the network or the server is back, or `signal` is aborted. */
+export function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const over = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', over);
+      removeEventListener('online', over);
+      removeEventListener('serverback', over);
+      resolve();
+    };
+    const timer = setTimeout(over, milliseconds);
+    signal?.addEventListener('abort', over);
+    addEventListener('online', over);
+    addEventListener('serverback', over);
+  });
 }
 
 /** Call `wake` whenever the server asks who is there. */
@@ -51,18 +102,23 @@ export async function open(method, address, { body, headers = {}, signal } = {})
     });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new ApiError('The server cannot be reached. Is it running?', 0, 'unreachable');
+    throw noted(new ApiError('The server cannot be reached. Is it running?', 0, 'unreachable'));
   }
   // Who has logged in since a request was sent is not asked again because of it.
   if (response.status === 401 && known === token) waiting.forEach((wake) => wake());
-  if (!response.ok) throw await refusal(response);
+  if (!response.ok) throw noted(await refusal(response));
   return response;
+}
+
+function noted(error) {
+  if (error.passing) untilBack();
+  return error;
 }
 
 async function refusal(response) {
   const told = await response.json().catch(() => ({}));
   const { message, code } = told.error ?? {};
-  return new ApiError(message ?? `The server answered ${response.status}.`, response.status, code);
+  return new ApiError(plainWords(code, message ?? `The server answered ${response.status}.`), response.status, code);
 }
 
 async function call(method, address, options) {

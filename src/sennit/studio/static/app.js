@@ -1,5 +1,5 @@
 // The page itself: side bar, the view that the address names, login when the server asks for it.
-import { get, login, onLogin } from './api.js';
+import { get, login, onBack, onLogin } from './api.js';
 import { Dialogs } from './dialog.js';
 import { HomePage } from './home.js';
 import { Icon, Mark } from './icons.js';
@@ -44,7 +44,11 @@ function App() {
 // Who answers; none until that is known, which keeps nothing else from being shown.
 function useModels(entered) {
   const [models, setModels] = useState([]);
-  useEffect(() => { attempt(async () => setModels((await get('/api/models')).models)); }, [entered]);
+  useEffect(() => {
+    const read = () => attempt(async () => setModels((await get('/api/models')).models));
+    read();
+    return onBack(read);  // another server may have other models
+  }, [entered]);
   return models;
 }
 

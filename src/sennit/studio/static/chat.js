@@ -1,8 +1,9 @@
 // The conversation of one branch: reads it, lets it grow, and turns what a person does at a message into
 // a fork. Nothing is overwritten here: edit, retry and fork lead to a new branch.
-import { post } from './api.js';
+import { plainWords, post } from './api.js';
+import { useBusy } from './busy.js';
 import { useChoice } from './choice.js';
-import { Composer } from './composer.js';
+import { Composer, offerField } from './composer.js';
 import { copied } from './copying.js';
 import { asked } from './dialog.js';
 import { Icon } from './icons.js';
@@ -27,19 +28,15 @@ export function ChatView({ session, branch, params, models, onChange }) {
   const field = useRef(null);
   useJump(transcript, list, params, setSelected);
   const empty = transcript.loaded && transcript.length === 0;
-  // Nothing to read yet: write, unless that is done elsewhere. On a phone it would cover half the screen with keys.
-  useEffect(() => {
-    const writing = document.activeElement?.matches('input, textarea, select');
-    if (empty && !writing && matchMedia('(hover: hover)').matches) field.current?.focus();
-  }, [empty]);
+  useEffect(() => { if (empty) offerField(field.current); }, [empty]);  // nothing to read yet: write
 
-  const moving = useRef(false);  // pressed twice, a button still makes one branch
+  const [moving, act] = useBusy();  // pressed twice, a button still makes one branch
   const move = async (made) => {
-    if (moving.current) return false;
-    moving.current = true;
-    const one = await attempt(made);
-    if (one) await onChange();
-    moving.current = false;
+    const one = await act(async () => {
+      const fork = await made();
+      await onChange();
+      return fork;
+    });
     if (!one || transcript.closed) return Boolean(one);
     setEditing(null);
     go(sessionLink(session.id, (one.branch ?? one).id));
@@ -75,10 +72,9 @@ export function ChatView({ session, branch, params, models, onChange }) {
   if (transcript.error) return html`<${Failed} error=${transcript.error} again=${() => transcript.load()} />`;
   const row = (index) => {
     const message = transcript.at(index);
-    const call = message?.call?.call_id;
     return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
-      deeds=${deeds} score=${transcript.scores.get(message?.id)} tool=${transcript.tools.get(message?.result?.request_id)}
-      waiting=${transcript.waiting.has(call)} working=${transcript.started.has(call)} />`;
+      deeds=${deeds} moving=${moving} score=${transcript.scores.get(message?.id)} tool=${transcript.tools.get(message?.result?.request_id)}
+      state=${message?.call && stateOf(transcript, message, index)} told=${transcript.toldAt(index)} />`;
   };
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
@@ -88,8 +84,8 @@ export function ChatView({ session, branch, params, models, onChange }) {
         keyOf=${(index) => transcript.at(index)?.id ?? index} onRange=${(from, to) => transcript.ensure(from, to)} onEnd=${(end) => setAway(!end)} />
       <div class="chat-foot">
         ${away && html`<button class="to-end" aria-label="Go to the end" title="Go to the end" onClick=${() => list.current.toEnd()}><${Icon} name="down" /></button>`}
-        <${Notices} transcript=${transcript} ask=${ask} />
-        <${Composer} branch=${branch.id} running=${transcript.running} models=${models} ask=${ask} choose=${choose}
+        <${Notices} transcript=${transcript} ask=${ask} retry=${deeds.retry} />
+        <${Composer} branch=${branch.id} running=${transcript.running} stopping=${transcript.busy.has('cancel')} models=${models} ask=${ask} choose=${choose}
           onSend=${send} onStop=${stop} control=${(made) => { field.current = made; }} />
       </div>
     </section>
@@ -133,15 +129,29 @@ function useJump(transcript, list, params, setSelected) {
   }, [transcript, params, known]);
 }
 
-function Notices({ transcript, ask }) {
+// What is to be seen of a tool call: whether it waits for a person, is being decided or at work, or was never made.
+function stateOf(transcript, { call: { call_id: id } }, index) {
+  if (transcript.busy.has(id)) return 'deciding';
+  if (transcript.waiting.has(id)) return 'waiting';
+  if (transcript.started.has(id)) return 'working';
+  return transcript.passedBy(index) ? 'passed' : null;
+}
+
+function Notices({ transcript, ask, retry }) {
   const told = transcript.notices.filter(({ severity }) => severity !== 'info').slice(-3);
+  const failed = told.some(({ severity }) => severity === 'error');
+  const last = transcript.at(transcript.total - 1);
+  const asking = transcript.busy.has('runs');
+  const going = transcript.busy.has('resume');
   return html`<div class="notices" role="status">
-    ${!transcript.linked && html`<p class="notice">The connection was lost; trying again…</p>`}
-    ${told.map(({ severity, text }) => html`<p class="notice ${severity}">${text}</p>`)}
+    ${(!transcript.linked || transcript.away) && html`<p class="notice">The connection was lost; trying again…</p>`}
+    ${told.map(({ severity, code, text }) => html`<p class="notice ${severity}">${plainWords(code, text)}</p>`)}
     ${transcript.interrupted && !transcript.running && html`<p class="notice">The last answer was interrupted.
-      <button class="button quiet" id="resume" onClick=${() => attempt(() => transcript.resume())}>Go on with it</button></p>`}
-    ${transcript.unanswered && html`<p class="notice calm">There is no answer to this yet.
-      <button class="button quiet" id="answer" onClick=${() => attempt(() => transcript.run(ask))}>Ask the model</button></p>`}
+      <button class="button quiet" id="resume" disabled=${going} onClick=${() => attempt(() => transcript.resume())}>${going ? 'Going on…' : 'Go on with it'}</button></p>`}
+    ${transcript.unanswered && html`<p class="notice calm">${failed ? 'The model did not answer. Try again, with another model if you like.' : 'There is no answer to this yet.'}
+      <button class="button quiet" id="answer" disabled=${asking} onClick=${() => attempt(() => transcript.run(ask))}>${asking ? 'Asking…' : failed ? 'Retry' : 'Ask the model'}</button></p>`}
+    ${failed && !transcript.running && !transcript.unanswered && last?.kind === 'answer' && html`<p class="notice calm">The answer broke off.
+      <button class="button quiet" id="retry" onClick=${() => retry(last)}>Retry on a new branch</button></p>`}
   </div>`;
 }
 

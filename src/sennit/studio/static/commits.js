@@ -1,11 +1,12 @@
 // Commits: what each one made of a session, and the way back.
 import { post } from './api.js';
+import { useBusy } from './busy.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
 import { useAnswer } from './reading.js';
 import { pageLink, sessionLink } from './route.js';
 import { Empty, Failed } from './states.js';
-import { attempt, toast } from './toasts.js';
+import { toast } from './toasts.js';
 import { html } from './view.js';
 import { fully } from './words.js';
 
@@ -18,9 +19,10 @@ export function Commits({ changed, version }) {
 }
 
 function Commit({ commit, changed }) {
+  const [busy, act] = useBusy();
   const undo = async () => {
     if (!await confirmed('Undo this commit?', 'What it wrote is taken back; the messages stay.', 'Undo')) return;
-    await attempt(async () => {
+    await act(async () => {
       await post(`/api/commits/${encodeURIComponent(commit.id)}/undo`);
       toast('The commit was undone.');
       changed();
@@ -31,10 +33,10 @@ function Commit({ commit, changed }) {
     <header><span class="badge ${status === 'committed' ? 'good' : ''}">${status}</span>
       <b>${count === 1 ? '1 memory' : `${count} memories`}</b>
       <time class="hint" datetime=${commit.created_at}>${fully(commit.created_at)}</time>
-      ${method && html`<span class="hint">by ${method}</span>`}
-      <a class="hint" href=${sessionLink(commit.session, commit.branch)}>the session</a>
+      ${method && html`<span class="hint">${method === 'rules' ? 'found without a model' : `found by ${method}`}</span>`}
+      <a class="hint" href=${sessionLink(commit.session, commit.branch)}>Show the conversation</a>
       <span class="spring"></span>
-      ${status !== 'undone' && html`<button class="button quiet undo" onClick=${undo}><${Icon} name="undo" />Undo</button>`}</header>
+      ${status !== 'undone' && html`<button class="button quiet undo" disabled=${busy} onClick=${undo}><${Icon} name="undo" />${busy ? 'Undoing…' : 'Undo'}</button>`}</header>
     <${Decisions} decisions=${commit.decisions} />
   </section>`;
 }

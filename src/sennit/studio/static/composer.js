@@ -1,19 +1,31 @@
 // Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch while the
 // page is open. While an answer comes, it stops that, or tells it something more.
 import { Icon } from './icons.js';
-import { html, useEffect, useLayoutEffect, useRef, useState } from './view.js';
+import { html, useLayoutEffect, useRef, useState } from './view.js';
 
 const unsent = new Map();
+let writing = false;  // whether a text was sent from a field: the next view goes on with it
 
 /** Put a text back where it is written. */
 export const keepUnsent = (branch, text) => unsent.set(branch, text);
 
+/** Put the cursor into a field, unless a person writes elsewhere. On a phone it would cover half the screen with keys. */
+export function offerField(field) {
+  const elsewhere = document.activeElement?.matches('input, textarea, select') || document.querySelector('dialog[open]');
+  if (!elsewhere && matchMedia('(hover: hover)').matches) field?.focus();
+}
+
 /** `ask` and `choose` are of useChoice; `onSend` resolves to true if the text was taken. */
-export function Composer({ branch, running = false, models, ask, choose, onSend, onStop, control }) {
+export function Composer({ branch, running = false, stopping = false, first = false, models, ask, choose, onSend, onStop, control }) {
   const [text, setText] = useState(unsent.get(branch) ?? '');
+  const [busy, setBusy] = useState(false);
   const sending = useRef(false);
   const field = useRef(null);
-  useEffect(() => control(field.current), []);
+  useLayoutEffect(() => {
+    control(field.current);
+    if (first || writing) offerField(field.current);
+    writing = false;
+  }, []);
   useLayoutEffect(() => {
     field.current.style.height = 'auto';
     field.current.style.height = `${Math.min(field.current.scrollHeight, 240)}px`;
@@ -22,9 +34,12 @@ export function Composer({ branch, running = false, models, ask, choose, onSend,
   const send = async () => {
     if (!text.trim() || sending.current) return;
     sending.current = true;
+    setBusy(true);
+    writing = document.activeElement === field.current;
     write('');
     if (!await onSend(text)) write([text, unsent.get(branch)].filter(Boolean).join('\n'));  // before what was written since
     sending.current = false;
+    setBusy(false);
   };
   const keyed = (event) => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); send(); }
@@ -36,8 +51,9 @@ export function Composer({ branch, running = false, models, ask, choose, onSend,
     <div class="composer-bar">
       <${Choice} models=${models} ask=${ask} choose=${choose} />
       <span class="spring"></span>
-      ${running && html`<button type="button" class="button stop" id="stop" onClick=${onStop}><${Icon} name="stop" />Stop</button>`}
-      ${(!running || text.trim()) && html`<button class="button primary send" disabled=${!text.trim()} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>`}
+      ${busy && html`<span class="hint" role="status">Sending…</span>`}
+      ${running && html`<button type="button" class="button stop" id="stop" disabled=${stopping} onClick=${onStop}><${Icon} name="stop" />${stopping ? 'Stopping…' : 'Stop'}</button>`}
+      ${(!running || text.trim()) && html`<button class="button primary send" disabled=${!text.trim() || busy} aria-label="Send" title="Send (Enter)"><${Icon} name="send" /></button>`}
     </div>
   </form>`;
 }

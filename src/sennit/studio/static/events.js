@@ -1,7 +1,7 @@
 // Events of a branch as they happen, over fetch so that a token can stand in a header (EventSource
 // cannot send one). A dropped connection goes on after the last event seen; none is missed or
 // seen twice.
-import { open } from './api.js';
+import { open, pause } from './api.js';
 
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 8_000;
@@ -36,21 +36,6 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
     await pause(wait, signal);
     wait = Math.min(wait * 2, LONGEST_WAIT);
   }
-}
-
-// Until a time is over, the network is back, or nobody waits any more.
-function pause(milliseconds, signal) {
-  return new Promise((resolve) => {
-    const over = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', over);
-      removeEventListener('online', over);
-      resolve();
-    };
-    const timer = setTimeout(over, milliseconds);
-    signal.addEventListener('abort', over);
-    addEventListener('online', over);
-  });
 }
 
 async function* parsed(stream) {

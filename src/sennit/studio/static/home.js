@@ -25,7 +25,7 @@ export function HomePage({ models }) {
   return html`<div class="welcome">
     <div class="welcome-words"><${Mark} /><h1>Conversations that branch</h1>
       <p>Edit any message, retry any answer: every version stays. See them side by side, what the model saw, and where each memory came from.</p></div>
-    <${Composer} branch="" models=${models} ask=${ask} choose=${choose} onSend=${send} control=${(made) => { field.current = made; }} />
+    <${Composer} branch="" first models=${models} ask=${ask} choose=${choose} onSend=${send} control=${(made) => { field.current = made; }} />
     <p class="welcome-more"><button class="button quiet" onClick=${begin}><${Icon} name="plus" />New session with a name or instructions</button>
       <span class="hint">Press <kbd>?</kbd> for the shortcuts</span></p>
   </div>`;

@@ -1,4 +1,5 @@
-// All shortcuts in one table: what the help shows is what works. A letter typed into a field is text.
+// All shortcuts in one table: what the help shows is what works. Where there is a field for a message,
+// letters are text and go there, wherever the focus is; Escape makes them shortcuts, until a field is used.
 import { ask } from './dialog.js';
 import { html, useLayoutEffect, useRef } from './view.js';
 
@@ -24,7 +25,10 @@ const SHORTCUTS = [
   ['?', 'These shortcuts'],
 ];
 
+const FIELDS = 'input, textarea, select, [contenteditable]';
+const ALWAYS = new Set(['/', '?', 'Escape']);
 const handlers = [];
+let commanding = false;  // whether letters are shortcuts although a message could be written
 
 /** As soon as a view is there, let it answer keys: {key: function}. The view that came last is asked first. */
 export function useKeys(table) {
@@ -38,17 +42,24 @@ export function useKeys(table) {
 
 export function listen() {
   addEventListener('keydown', (event) => {
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing(event)) return;
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
+    const escaped = event.key === 'Escape' && !document.activeElement?.matches(FIELDS);
+    if (event.target.closest?.(FIELDS)) {
+      if (escaped) commanding = true;  // the field was left by it
+      return;
+    }
+    const say = document.getElementById('say');
+    if (say && !commanding && !ALWAYS.has(event.key) && [...event.key].length === 1 && event.key !== ' ') {
+      say.focus();  // where the letter goes then
+      return;
+    }
     const deed = handlers.map(({ current }) => current[event.key]).find(Boolean);
+    if (escaped && !deed) commanding = true;  // there was nothing to close
     if (!deed) return;
     event.preventDefault();
     deed();
   });
-}
-
-// In a field, or while something stands above the page.
-function typing({ target }) {
-  return target.closest?.('input, textarea, select, [contenteditable]') || document.querySelector('dialog[open]');
+  addEventListener('focusin', ({ target }) => { if (target.matches?.(FIELDS)) commanding = false; });
 }
 
 export function showShortcuts() {
@@ -56,6 +67,7 @@ export function showShortcuts() {
     <dl class="shortcuts">${SHORTCUTS.map(([keys, words]) => html`<div key=${keys}>
       <dt>${keys.split(' / ').map((key) => html`<kbd>${key}</kbd>`)}</dt><dd>${words}</dd></div>`)}
     </dl>
-    <p class="hint">Enter sends, Shift+Enter begins a new line, Escape leaves a field or closes what is open.</p>
+    <p class="hint">What you type goes into the message. Press Escape first, and the letters above are shortcuts.
+      Enter sends, Shift+Enter begins a new line.</p>
     <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`);
 }

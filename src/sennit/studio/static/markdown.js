@@ -13,6 +13,7 @@ const CLEAN = {
   ALLOWED_TAGS: TAGS,
   ALLOWED_ATTR: ['href', 'class', 'type', 'checked', 'disabled', 'start', 'align', 'title'],
   ALLOWED_URI_REGEXP: /^(?:https?:\/\/|mailto:)/i,
+  ADD_URI_SAFE_ATTR: ['start', 'type', 'align'],  // DOMPurify takes them for addresses otherwise, and drops them
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_TRUSTED_TYPE: true,
@@ -20,6 +21,7 @@ const CLEAN = {
 
 const purifier = globalThis.DOMPurify;
 purifier.addHook('afterSanitizeAttributes', (node) => {
+  if (node.tagName === 'INPUT') Object.assign(node, { type: 'checkbox', disabled: true, ariaLabel: node.checked ? 'Done' : 'To do' });
   if (node.tagName !== 'A') return;
   node.setAttribute('rel', 'noopener noreferrer nofollow');
   node.setAttribute('target', '_blank');

@@ -1,6 +1,7 @@
 // What is remembered: each memory with the words it came from, how it came to be as it is, and what its
 // commit decided. Forgetting and undoing are here, because this is where one sees what is wrong.
 import { get, post, query } from './api.js';
+import { useBusy } from './busy.js';
 import { Commits, Decisions } from './commits.js';
 import { confirmed } from './dialog.js';
 import { Icon } from './icons.js';
@@ -8,7 +9,7 @@ import { Markdown } from './markdown.js';
 import { useAnswer, usePages, useSettled } from './reading.js';
 import { go, pageLink, sessionLink, useTitle } from './route.js';
 import { Empty, Failed } from './states.js';
-import { attempt, toast } from './toasts.js';
+import { toast } from './toasts.js';
 import { classes, html, useState } from './view.js';
 import { fully, gist, many, when } from './words.js';
 
@@ -22,7 +23,7 @@ export function MemoryPage({ params }) {
   useTitle('Memory');
   const changed = () => setVersion((count) => count + 1);
   return html`<div class="page">
-    <header class="page-head"><h1>Memory</h1><p>What was learnt from your conversations, and from which words.</p></header>
+    <header class="page-head"><h1>Memory</h1><p>What was learnt from your conversations, and from which words. With “Use memory” on, the model is told what fits; an answer says so.</p></header>
     <nav class="filters" aria-label="Categories">${[...CATEGORIES, ['commits', 'Commits']].map(([key, words]) => html`
       <a key=${key} class=${classes('filter', key === category && 'here')} aria-current=${key === category ? 'true' : undefined}
         href=${pageLink('memory', { category: key || undefined })}>${words}</a>`)}</nav>
@@ -39,11 +40,12 @@ function Memories({ category, chosen, version }) {
   const [typed, setTyped] = useState('');
   const words = useSettled(typed).trim();
   const { items, next, error, more, again } = usePages(`${category} ${words}`, (page) => memories(category, words, page), { size: PAGE, version });
+  const [, kind] = CATEGORIES.find(([key]) => key === category) ?? [];
   return html`<div class="memory-list">
     <input class="search-field" id="memory-search" type="search" aria-label="Search memories" placeholder="Search memories" value=${typed} onInput=${(event) => setTyped(event.target.value)} />
     ${error && html`<${Failed} error=${error} again=${again} />`}
-    ${items?.length === 0 && !error && html`<${Empty}><p>${words ? 'Nothing was found.' : 'Nothing is remembered yet.'}</p>
-      ${!words && html`<p class="hint">Open a session and press Remember: what matters of it stands here then.</p>`}<//>`}
+    ${items?.length === 0 && !error && html`<${Empty}><p>${words ? 'Nothing was found.' : category ? `Nothing is remembered under ${kind ?? category} yet.` : 'Nothing is remembered yet.'}</p>
+      ${!words && !category && html`<p class="hint">Open a session and press Remember: what matters of it stands here then.</p>`}<//>`}
     ${items?.map((one) => html`<a key=${one.uri} class=${classes('memory-entry', one.uri === chosen && 'here')}
         href=${pageLink('memory', { category: category || undefined, uri: one.uri })} aria-current=${one.uri === chosen ? 'true' : undefined}>
       <span class="memory-text">${gist(one.text ?? one.abstract)}</span>
@@ -64,6 +66,7 @@ async function memories(category, words, { limit, before, signal }) {
 }
 
 function Item({ uri, category, changed }) {
+  const [busy, act] = useBusy();
   const { answer: told, error, again } = useAnswer('/api/memories/item' + query({ uri }));
   const list = pageLink('memory', { category: category || undefined });
   if (error) return html`<article class="memory-item"><${Failed} error=${error} again=${again} /></article>`;
@@ -71,7 +74,7 @@ function Item({ uri, category, changed }) {
   const { memory, history, decisions } = told;
   const forget = async () => {
     if (!await confirmed('Forget this memory?', 'It is erased with its history, and will not be found again.', 'Forget')) return;
-    await attempt(async () => {
+    await act(async () => {
       await post('/api/forget', { uri });
       toast('Forgotten.');
       changed();
@@ -79,22 +82,26 @@ function Item({ uri, category, changed }) {
     });
   };
   return html`<article class="memory-item" aria-label="Memory">
-    <header class="item-head"><span class="badge">${memory.category}</span><code class="uri">${memory.uri}</code>
+    <header class="item-head"><span class="badge">${memory.category}</span><b class="uri">${nameOf(memory.uri)}</b>
       <a class="icon-button" href=${list} aria-label="Close"><${Icon} name="close" /></a></header>
     <div class="item-text"><${Markdown} text=${memory.text} /></div>
     <${Validity} memory=${memory} />
     <h2>Evidence</h2><${Evidence} evidence=${memory.evidence} />
     <h2>History</h2><${History} history=${history} />
     ${decisions.length > 0 && html`<h2>What its commit decided</h2><${Decisions} decisions=${decisions} />`}
-    <div class="item-deeds"><button class="button quiet bad" id="forget" onClick=${forget}>Forget</button></div>
+    <div class="item-deeds"><button class="button quiet bad" id="forget" disabled=${busy} onClick=${forget}>${busy ? 'Forgetting…' : 'Forget'}</button></div>
   </article>`;
 }
+
+// The name of a memory's file, as words.
+const nameOf = (uri) => uri.split('#')[0].split('/').at(-1).replace(/\.md$/, '').replaceAll(/[-_]+/g, ' ');
 
 function Validity({ memory }) {
   return html`<dl class="facts">
     <div><dt>Learnt</dt><dd>${fully(memory.learnt_at)}</dd></div>
     <div><dt>Holds from</dt><dd>${fully(memory.valid_from)}</dd></div>
     <div><dt>Until</dt><dd>${memory.valid_to ? fully(memory.valid_to) : 'now'}</dd></div>
+    <div><dt>Address</dt><dd><code>${memory.uri}</code></dd></div>
     <div><dt>Used</dt><dd>${many(memory.active_count, 'time')}</dd></div>
   </dl>`;
 }

@@ -4,24 +4,25 @@ import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
 import { classes, html, useLayoutEffect, useRef, useState } from './view.js';
-import { fully, line, when } from './words.js';
+import { fully, line, many, when } from './words.js';
 
 const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
 
 /** `deeds`: what the chat can do with a message: edit, retry, fork, copy, judge, seen, turn, decide. */
-export function MessageRow({ message, selected, editing, deeds, score, tool, waiting, working }) {
+export function MessageRow({ message, selected, editing, deeds, moving, score, tool, state, told }) {
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
-  return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft', message.steered && 'steered')} data-message=${message.id}
+  return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft', message.steered && 'steered', message.sending && 'sending', message.interrupted && 'interrupted')} data-message=${message.id}
       aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
-    ${kind === 'call' && html`<${ToolCall} message=${message} waiting=${waiting} working=${working} decide=${deeds.decide} />`}
+    ${kind === 'call' && html`<${ToolCall} message=${message} state=${state} decide=${deeds.decide} />`}
     ${kind === 'result' && html`<${ToolResult} message=${message} tool=${tool} />`}
-    ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} score=${score} />`}
+    ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} moving=${moving} score=${score} told=${told} />`}
   </article>`;
 }
 
-function Said({ message, editing, deeds, score }) {
+function Said({ message, editing, deeds, moving, score, told }) {
+  const placed = !message.draft && !message.steered && !message.sending && !message.interrupted;
   const sender = message.kind === 'instruction' && !['user', 'USER', null, undefined].includes(message.sender) ? message.sender : WHO[message.kind];
   return html`
     <header class="message-head">
@@ -29,12 +30,35 @@ function Said({ message, editing, deeds, score }) {
       ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(message.metadata.model, 40)}</span>`}
       ${message.created_at && html`<time datetime=${message.created_at} title=${fully(message.created_at)}>${when(message.created_at)}</time>`}
       <${Versions} message=${message} turn=${deeds.turn} />
-      ${message.steered && html`<span class="badge">Comes next</span>`}
-      ${!message.draft && !message.steered && html`<${Deeds} message=${message} deeds=${deeds} score=${score} />`}
+      ${stateOf(message) && html`<span class="badge">${stateOf(message)}</span>`}
+      ${placed && html`<${Deeds} message=${message} deeds=${deeds} moving=${moving} score=${score} />`}
     </header>
     ${message.reasoning && html`<details class="reasoning" open=${message.draft && !message.text}>
       <summary>Thinking aloud</summary><${Markdown} text=${message.reasoning} /></details>`}
-    ${editing ? html`<${Editor} message=${message} deeds=${deeds} />` : html`<${Body} message=${message} />`}`;
+    ${editing ? html`<${Editor} message=${message} deeds=${deeds} moving=${moving} />` : html`<${Body} message=${message} />`}
+    ${placed && told?.length > 0 && html`<button class="used" title="What the model saw" onClick=${(event) => { event.stopPropagation(); deeds.seen(message); }}>
+      <${Icon} name="memory" />Used ${listed(told)}</button>`}`;
+}
+
+// A word on a message that is not, or not wholly, what it was to be.
+function stateOf({ steered, sending, interrupted, metadata }) {
+  if (steered) return 'Comes next';
+  if (sending) return 'Sending…';
+  if (interrupted || metadata?.finish_reason === 'interrupted') return 'Interrupted';
+  return metadata?.finish_reason === 'cancelled' ? 'Stopped' : null;
+}
+
+const TOLD = {
+  profile: () => 'your profile',
+  memory: (count) => many(count, 'memory', 'memories'),
+  summary: (count) => many(count, 'summary', 'summaries'),
+  recalled: (count) => `${many(count, 'message')} of other conversations`,
+};
+
+// What a model was told beside the messages, counted by kind: "your profile and 2 memories".
+function listed(told) {
+  const counts = Object.entries(TOLD).map(([kind, words]) => [told.filter((one) => one.kind === kind).length, words]);
+  return new Intl.ListFormat('en').format(counts.filter(([count]) => count).map(([count, words]) => words(count)));
 }
 
 function Body({ message }) {
@@ -69,26 +93,26 @@ function Versions({ message, turn }) {
   </span>`;
 }
 
-function Deeds({ message, deeds, score }) {
+function Deeds({ message, deeds, moving, score }) {
   const judge = (thumb) => (one) => deeds.judge(one, thumb);
   const buttons = [
     message.kind === 'instruction' && ['edit', 'Edit on a new branch', deeds.edit],
-    message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry],
-    message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork],
+    message.kind === 'answer' && ['retry', 'Retry on a new branch', deeds.retry, undefined, moving],
+    message.kind !== 'system' && ['branch', 'Fork after this message', deeds.fork, undefined, moving],
     message.kind === 'answer' && ['eye', 'What the model saw', deeds.seen],
     message.text && ['copy', 'Copy the text', deeds.copy],
     message.kind === 'answer' && ['thumb', 'A good answer', judge('up'), score === 1],
     message.kind === 'answer' && ['thumb', 'A bad answer', judge('down'), score === 0],
   ].filter(Boolean);
-  return html`<span class=${classes('deeds', score !== undefined && 'judged')}>${buttons.map(([icon, words, deed, pressed]) => html`
-    <button key=${words} class="icon-button small" title=${words} aria-label=${words} aria-pressed=${pressed}
+  return html`<span class=${classes('deeds', score !== undefined && 'judged')}>${buttons.map(([icon, words, deed, pressed, busy]) => html`
+    <button key=${words} class="icon-button small" title=${words} aria-label=${words} aria-pressed=${pressed} disabled=${busy}
       onClick=${(event) => { event.stopPropagation(); deed(message); }}><${Icon} name=${icon} turned=${words === 'A bad answer'} /></button>`)}
   </span>`;
 }
 
 const edits = new Map();  // message id → its new text, also while the message is scrolled out of sight
 
-function Editor({ message, deeds }) {
+function Editor({ message, deeds, moving }) {
   const [text, setText] = useState(edits.get(message.id) ?? message.text);
   const field = useRef(null);
   useLayoutEffect(() => { field.current.focus({ preventScroll: true }); field.current.setSelectionRange(text.length, text.length); }, []);
@@ -107,7 +131,7 @@ function Editor({ message, deeds }) {
     <div class="editor-actions">
       <span class="hint">The old version stays on its branch.</span>
       <button class="button quiet" onClick=${leave}>Cancel</button>
-      <button class="button primary" disabled=${!text.trim()} onClick=${send}>Send on a new branch</button>
+      <button class="button primary" disabled=${!text.trim() || moving} onClick=${send}>${moving ? 'Sending…' : 'Send on a new branch'}</button>
     </div>
   </div>`;
 }

@@ -1,10 +1,15 @@
 // What the server tells, as views read it. A view shows the answer to what it asked last: one that comes
 // late, to a question of before, is never drawn.
-import { get } from './api.js';
+import { get, onBack } from './api.js';
 import { attempt } from './toasts.js';
 import { useEffect, useRef, useState } from './view.js';
 
 const PAUSE = 180;
+
+// What could not be read because the server was away is read when it is back.
+function useReturn(error, again) {
+  useEffect(() => (error?.passing ? onBack(again) : undefined), [error]);
+}
 
 /** {answer, error, again} of an address (null asks nothing); a new `version` asks once more. */
 export function useAnswer(address, version = 0) {
@@ -18,7 +23,9 @@ export function useAnswer(address, version = 0) {
     return () => life.abort();
   }, [address, version, tries]);
   const { answer, error } = state.address === address ? state : {};
-  return { answer, error, again: () => { setState({}); setTries(tries + 1); } };
+  const again = () => { setState({}); setTries(tries + 1); };
+  useReturn(error, again);
+  return { answer, error, again };
 }
 
 /**
@@ -44,7 +51,9 @@ export function usePages(asked, read, { size, version = 0 }) {
     if (!told || signal.aborted) return;
     setPage((now) => (now.next === page.next ? { ...now, items: [...now.items, ...told.items], next: told.next } : now));
   };
-  return { ...page, more, again: () => setTries(tries + 1) };
+  const again = () => setTries(tries + 1);
+  useReturn(page.error, again);
+  return { ...page, more, again };
 }
 
 /** A value that a person is still changing, once they pause. */

@@ -8,7 +8,7 @@ import { html } from './view.js';
 import { gist, many, number } from './words.js';
 
 const KINDS = {
-  system: 'System', memory: 'Memory', profile: 'Profile', summary: 'Summary', message: 'Message',
+  system: 'System', memory: 'Memory', recalled: 'From another conversation', profile: 'Profile', summary: 'Summary', message: 'Message',
   tools: 'Tools', replaced: 'Summary of earlier messages',
 };
 
@@ -43,7 +43,7 @@ function Shares({ seen }) {
 function Part({ part, most }) {
   return html`<li><details class="part kind-${part.kind}">
     <summary><span class="part-kind">${KINDS[part.kind] ?? part.kind}</span>
-      <span class="peek">${gist(part.text, 60)}</span>
+      <span class="peek">${gist(part.text?.replace(/^Instruction: /, ''), 60)}</span>
       <span class="tokens">${number(part.tokens)}</span>
       <span class="meter"><span style=${{ width: `${(100 * part.tokens) / most}%` }}></span></span></summary>
     ${source(part)}
@@ -54,5 +54,5 @@ function Part({ part, most }) {
 // What stands on no branch here came from somewhere: a memory, or a message of another session.
 function source({ session, message_id: message, uri }) {
   if (session) return html`<p><a href=${sessionLink(session, null, { m: message })}>Show the message</a></p>`;
-  return uri?.startsWith('viking://session') || !uri ? null : html`<p><a href=${pageLink('memory', { uri })}>${uri}</a></p>`;
+  return uri?.startsWith('viking://session') || !uri ? null : html`<p><a href=${pageLink('memory', { uri })}>Show the memory</a></p>`;
 }

@@ -1,5 +1,6 @@
 // One session: its name, its branches, and the three ways to look at them.
-import { del, download, get, path, post, put, query } from './api.js';
+import { del, download, get, onBack, path, post, put, query } from './api.js';
+import { useBusy } from './busy.js';
 import { ChatView } from './chat.js';
 import { colourOf, deal } from './colours.js';
 import { CompareView } from './compare.js';
@@ -52,11 +53,12 @@ function useSession(id) {
     try {
       const session = await get(path('sessions', id), { signal: reading.life.signal });
       if (mine < reading.shown) return;
-      reading.shown = mine;
+      Object.assign(reading, { shown: mine, failed: false });
       deal(session.branches);
       setState((was) => ({ session, version: was.version + 1 }));
     } catch (error) {
       if (error.name === 'AbortError') return;
+      reading.failed = error.passing;
       if (reading.shown) toast(error.message, 'failed');
       else setState((was) => ({ ...was, error }));
     }
@@ -65,7 +67,11 @@ function useSession(id) {
     await load();
     dispatchEvent(new Event('sessionschange'));
   };
-  useEffect(() => { load(); return () => reading.life.abort(); }, []);
+  useEffect(() => {
+    load();
+    const unwatch = onBack(() => { if (reading.failed) load(); });
+    return () => { unwatch(); reading.life.abort(); };
+  }, []);
   return { ...state, refresh };
 }
 
@@ -87,11 +93,12 @@ function BranchPicker({ session, branch, view }) {
 }
 
 function Begin({ session, refresh }) {
-  const begin = () => attempt(async () => {
+  const [busy, act] = useBusy();
+  const begin = () => act(async () => {
     await beginBranch(session.id);
     await refresh();
   });
-  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" onClick=${begin}>Begin one</button><//>`;
+  return html`<${Empty}><p>This session has no branch yet.</p><button class="button primary" disabled=${busy} onClick=${begin}>Begin one</button><//>`;
 }
 
 /** Ask for another name and give it; `give` is not called if it stays the same. */
@@ -143,12 +150,10 @@ function SessionDeeds({ session, branch, route, refresh }) {
 }
 
 function Remember({ session, branch }) {
-  const [busy, setBusy] = useState(false);
+  const [busy, act] = useBusy();
   const box = useRef(null);
   const remember = async () => {
-    setBusy(true);
-    const told = await attempt(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
-    setBusy(false);
+    const told = await act(() => post(path('sessions', session.id, 'commit'), { branch: branch.id, wait: true }));
     if (!told) return;
     const count = told.memories_extracted ?? 0;
     toast(count ? `Remembered ${many(count, 'thing')}.` : 'Nothing new to remember.');

@@ -6,14 +6,17 @@ import { line, plainly } from './words.js';
 
 const LONG = 600;
 
-export function ToolCall({ message, waiting, working, decide }) {
+const STATES = { waiting: 'Waits for you', deciding: 'Telling the model…', working: 'At work…', passed: 'Not run: you went on without it' };
+
+/** `state`: a key of STATES, or null for a call that has its result. */
+export function ToolCall({ message, state, decide }) {
   const { function: name, arguments: given } = message.call;
-  const state = waiting ? 'Waits for you' : working ? 'At work…' : null;
+  const waiting = state === 'waiting' || state === 'deciding';
   return html`<div class=${classes('card', waiting && 'asks')}>
     <header><${Icon} name="tool" /><b class="tool-name">${name}</b>
-      ${state && html`<span class="badge ${waiting ? 'asks' : ''}">${state}</span>`}</header>
+      ${state && html`<span class="badge ${waiting ? 'asks' : ''}">${STATES[state]}</span>`}</header>
     <${Arguments} given=${given} />
-    ${waiting && html`<${Decision} message=${message} decide=${decide} />`}
+    ${waiting && html`<${Decision} message=${message} decide=${decide} busy=${state === 'deciding'} />`}
   </div>`;
 }
 
@@ -24,12 +27,12 @@ function Arguments({ given }) {
   return html`<dl class="arguments">${fields.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Value} value=${value} /></dd></div>`)}</dl>`;
 }
 
-function Decision({ message, decide }) {
+function Decision({ message, decide, busy }) {
   const [reason, setReason] = useState('');
   return html`<div class="decision">
     <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => setReason(event.target.value)} />
-    <button class="button" onClick=${() => decide(message, false, reason)}>Deny</button>
-    <button class="button primary" onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
+    <button class="button" disabled=${busy} onClick=${() => decide(message, false, reason)}>Deny</button>
+    <button class="button primary" disabled=${busy} onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
   </div>`;
 }
 

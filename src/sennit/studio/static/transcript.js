@@ -1,8 +1,9 @@
 // One branch as it is read and as it grows: messages by position, loaded page by page, and what is being
 // said right now. Events are applied in order, each once; what they tell and what the server stores
 // are the same messages, so reloading in mid-answer shows the same as having stayed.
-import { del, get, path, post, query } from './api.js';
+import { del, get, onBack, path, post, query } from './api.js';
 import { follow } from './events.js';
+import { newId } from './ids.js';
 
 const PAGE = 60;
 
@@ -13,7 +14,10 @@ export class Transcript {
   linked = true;
   interrupted = false;         // the last run was cut off and can be resumed
   error = null;                 // why nothing could be loaded
-  notices = [];
+  away = false;                 // the server could not be reached: what is shown may be old
+  notices = [];                 // what is to be known about the last run, such as why it failed
+  busy = new Set();             // what was asked of the server and not answered yet: 'runs', 'resume', 'cancel', call ids
+  recalled = new Map();         // id of an instruction → [{kind, uri}] that the model was told with it
   waiting = new Map();          // call id → the call that a person must allow
   started = new Set();          // call ids whose tool is at work
   tools = new Map();            // call id → the tool that was called
@@ -22,6 +26,7 @@ export class Transcript {
   #places = new Map();          // message id → position
   #drafts = new Map();          // message id → {id, text, reasoning} that is still being said
   #steered = new Map();         // message id → what was said to the run, which it has not taken in yet
+  #sending = new Map();         // message id → what is on its way to the server
   #asked = new Set();           // pages under way
   #era = 0;                     // grows when positions change: what was asked for before is void
   #loads = 0;                   // how often all was loaded: only the last one counts
@@ -38,6 +43,9 @@ export class Transcript {
   constructor(session, branch) {
     this.session = session;
     this.branch = branch;
+    const { signal } = this.#life;
+    signal.addEventListener('abort', onBack(() => { if (this.away || this.error) this.load(); }));
+    addEventListener('branchchange', ({ detail }) => { if (detail === branch && !this.running) this.load(); }, { signal });
   }
 
   /** Call `watcher` after changes, at most once a frame. */
@@ -53,11 +61,31 @@ export class Transcript {
     cancelAnimationFrame(this.#frame);
   }
 
-  get length() { return this.total + this.#drafts.size + this.#steered.size; }
+  get length() { return this.total + this.#drafts.size + this.#steered.size + this.#sending.size; }
 
   /** What stands at a position: a message, a draft, or undefined while it is loaded. */
   at(index) {
-    return index < this.total ? this.#messages.get(index) : [...this.#drafts.values(), ...this.#steered.values()][index - this.total];
+    if (index < this.total) return this.#messages.get(index);
+    return [...this.#drafts.values(), ...this.#steered.values(), ...this.#sending.values()][index - this.total];
+  }
+
+  /** Whether a tool call was never decided, because something else was said after it. */
+  passedBy(index) {
+    const { call } = this.at(index);
+    for (let later = index + 1; later < this.length; later += 1) {
+      const message = this.at(later);
+      if (!message || message.result?.request_id === call.call_id || message.steered) return false;
+      if (message.kind === 'instruction') return true;
+    }
+    return false;
+  }
+
+  /** What the model was told beside the messages for the answer at a position, where a turn ends: [{kind, uri}]. */
+  toldAt(index) {
+    if (this.at(index)?.kind !== 'answer' || !['instruction', undefined].includes(this.at(index + 1)?.kind)) return [];
+    let asked = index;
+    while (this.at(asked) && this.at(asked).kind !== 'instruction') asked -= 1;
+    return this.recalled.get(this.at(asked)?.id) ?? [];
   }
 
   /** The position of a message that was loaded, or -1. */
@@ -65,7 +93,7 @@ export class Transcript {
 
   /** Whether something was said last that nobody has answered. */
   get unanswered() {
-    return this.loaded && !this.running && !this.interrupted && !this.waiting.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
+    return this.loaded && !this.running && !this.interrupted && !this.waiting.size && !this.#sending.size && ['instruction', 'result'].includes(this.at(this.total - 1)?.kind);
   }
 
   /** Where a message stands, {branch_id, index}: on this branch if it does. */
@@ -95,29 +123,61 @@ export class Transcript {
     try {
       // The branch first: what it says is under way or waits stands in the messages by then.
       const branch = await this.#get(this.url());
-      const [newest, calls, scores, after] = await Promise.all([
-        this.#newest(), branch.waiting ? this.#waiting() : [], this.#judged(), branch.running ? this.#beginning() : null,
+      const [newest, calls, scores, run, recalled] = await Promise.all([
+        this.#newest(), branch.waiting ? this.#waiting() : [], this.#judged(), this.#lastRun(), this.#toldBefore(),
       ]);
+      const left = branch.interrupted && run ? await this.#leftBy(run) : null;
       if (mine !== this.#loads) return;
       if (deeds !== this.#deeds) { await this.load(); return; }
       this.#renew(newest);
-      Object.assign(this, { scores, interrupted: branch.interrupted, loaded: true });
+      Object.assign(this, { scores, recalled: new Map([...this.recalled, ...recalled]), interrupted: branch.interrupted, loaded: true, away: false });
       this.waiting = new Map(calls.map((call) => [callId(call), call]));
-      if (after !== null) this.#follow(after);
+      if (!this.running) this.notices = run?.result?.notices ?? [];
+      if (left && !this.running) this.#keep(left);
+      if (branch.running) this.#follow(run.after);
     } catch (error) {
       if (error.name === 'AbortError' || mine !== this.#loads) return;
       if (this.loaded) this.#fail(error);
-      else this.error = error;
+      else Object.assign(this, { error, away: error.passing });
     }
     this.#changed();
   }
 
   async #waiting() { return (await this.#get(this.url('waiting'))).waiting; }
 
-  // What was said so far of the answer under way stands in its run's events, so they are read from the first.
-  async #beginning() {
+  // Where its events begin, which tell what was said so far; and, once it has ended, how.
+  async #lastRun() {
     const { runs } = await this.#get(this.url('runs') + query({ limit: 1 }));
-    return runs[0].after;
+    return runs[0];
+  }
+
+  async #toldBefore() {
+    const { recalled } = await this.#get(this.url('recalled'));
+    return new Map(recalled.map(({ message_id: id, items }) => [id, items]));
+  }
+
+  // What an interrupted run was saying, and what it was told and has not taken in, stands in its events alone.
+  async #leftBy({ after }) {
+    const drafts = new Map();
+    const steered = new Map();
+    await follow(this.url('events') + query({ after }), {
+      after, signal: this.#life.signal, onLink: () => {}, underWay: () => false,
+      onEvent: ({ kind, data }) => {
+        const id = data.message_id ?? data.message?.id;
+        if (kind === 'text' || kind === 'think') drafts.set(id, grown(drafts.get(id), kind, data));
+        else if (kind === 'steer') steered.set(id, told(data));
+        else if (['drop', 'said', 'aside'].includes(kind)) { drafts.delete(id); steered.delete(id); }
+      },
+    });
+    return { drafts, steered };
+  }
+
+  // Show what an interrupted run has left, unless it stands on the branch by now.
+  #keep({ drafts, steered }) {
+    const open = ([id]) => this.indexOf(id) < 0;
+    this.#drafts = new Map([...drafts].filter(open).map(([id, draft]) => [id, { ...draft, draft: false, interrupted: true }]));
+    this.#steered = new Map([...steered].filter(open));
+    this.#changed();
   }
 
   async #judged() {
@@ -159,8 +219,7 @@ export class Transcript {
   }
 
   #put(index, message) {
-    this.#drafts.delete(message.id);
-    this.#steered.delete(message.id);
+    for (const unplaced of [this.#drafts, this.#steered, this.#sending]) unplaced.delete(message.id);
     this.#messages.set(index, message);
     if (message.call) this.tools.set(callId(message), message.call.function);
     this.#places.set(message.id, index);
@@ -193,33 +252,65 @@ export class Transcript {
     this.#places.clear();
   }
 
-  /** Ask the model; with a text, that is said first. */
+  /** Ask the model; with a text, that is said first. What another window gets an answer to is told it, too. */
   async run(asked) {
     const said = asked.text === undefined ? {} : this.#unsure?.text === asked.text ? this.#unsure : { text: asked.text, id: newId() };
+    if (said.id) this.#send(said);
     try {
       const { after } = await this.#do('runs', { ...asked, ...said });
+      this.#passBy();
       this.#follow(after);
     } catch (error) {
+      this.#sending.delete(said.id);
       this.#unsure = error.status === 0 && said.id ? said : null;
+      if (error.code === 'busy' && said.id && this.running) return this.steer(said.text, { ...asked, text: undefined });
       if (error.code !== 'exists') throw error;  // what we said has arrived after all
+    } finally {
+      this.#changed();
     }
+    return undefined;
+  }
+
+  #send({ id, text }) {
+    this.#sending.set(id, { ...told({ message_id: id, text }), steered: false, sending: true });
+    this.#changed();
+  }
+
+  // Calls that wait are not made any more once something else was said.
+  #passBy() {
+    this.#deeds += 1;
+    this.waiting.clear();
   }
 
   // What is refused was asked for with an old picture in mind: somebody else was here. Look again.
-  async #do(deed, asked) {
+  async #do(deed, asked, name = deed) {
+    this.busy.add(name);
+    this.#changed();
     try {
       return await post(this.url(...[deed].flat()), asked);
     } catch (error) {
       if (error.status >= 400 && error.status < 500) await this.load();
       throw error;
+    } finally {
+      this.busy.delete(name);
+      this.#changed();
+      // Who left and came back while it was on its way sees the branch in another transcript.
+      if (this.closed) dispatchEvent(new CustomEvent('branchchange', { detail: this.branch }));
     }
   }
 
   /** Say something to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
-    const { running } = await this.#do('steer', { text });
-    if (running) return;
-    await this.refresh();  // it had just ended: what was said stands on the branch
+    const id = newId();  // until the server gives it one
+    this.#send({ id, text });
+    try {
+      const { message, running } = await this.#do('steer', { text });
+      if (running) { this.#hear({ message_id: message.id, text }); return; }
+      await this.refresh();  // it had just ended: what was said stands on the branch
+    } finally {
+      this.#sending.delete(id);
+      this.#changed();
+    }
     await this.run(asked);
   }
 
@@ -231,7 +322,12 @@ export class Transcript {
   }
 
   async decide(call, approve, message) {
-    const { run } = await this.#do(['approvals', callId(call)], { approve, message: message || undefined });
+    const id = callId(call);
+    if (this.busy.has(id)) return;
+    const { run } = await this.#do(['approvals', id], { approve, message: message || undefined }, id).catch((error) => {
+      if (error.status === 404) error.message = 'This call no longer waits for a decision.';
+      throw error;
+    });
     this.#wait(call, false);
     this.#changed();
     if (run) this.#follow(run.after);
@@ -268,8 +364,8 @@ export class Transcript {
     }
     this.running = false;
     this.linked = true;
-    this.#drafts.clear();
-    this.#steered.clear();
+    if (this.interrupted) this.#keep({ drafts: this.#drafts, steered: this.#steered });
+    else this.#keep({ drafts: [], steered: [] });
     this.started.clear();
     this.onEnd?.();
     this.#changed();
@@ -293,27 +389,31 @@ export class Transcript {
   async #apply({ seq, kind, data }) {
     const { message } = data;
     this.#last = seq;
-    if (kind === 'text' || kind === 'think') this.#say(kind === 'text' ? 'text' : 'reasoning', data);
+    if (kind === 'text' || kind === 'think') this.#say(kind, data);
     else if (kind === 'drop') this.#drafts.delete(data.message_id);
     else if (kind === 'steer') this.#hear(data);
     else if (kind === 'replaced') await this.refresh({ rewritten: true }).catch((error) => this.#fail(error));
     else if (kind === 'run') this.started.add(callId(message));
     else if (kind === 'ask' || kind === 'decided') this.#wait(message, kind === 'ask');
     else if (kind === 'start') this.#begin();
+    else if (kind === 'context') this.recalled.set(data.message_id, data.items);
     else if (kind === 'warn') this.notices.push(data.notice);
     else if (kind === 'end') this.#end(data.result);
     else if (message) this.#stand(message);
     this.#changed();
   }
 
-  #say(field, { message_id: id, text }) {
-    if (this.indexOf(id) >= 0) return;
-    const draft = this.#drafts.get(id) ?? { id, kind: 'answer', role: 'assistant', draft: true, text: '', reasoning: '' };
-    this.#drafts.set(id, { ...draft, [field]: draft[field] + text });
+  #say(kind, data) {
+    const id = data.message_id;
+    if (this.indexOf(id) < 0) this.#drafts.set(id, grown(this.#drafts.get(id), kind, data));
   }
 
-  #hear({ message_id: id, text }) {
-    if (this.indexOf(id) < 0) this.#steered.set(id, { id, kind: 'instruction', role: 'user', steered: true, text });
+  // The run has heard something; if it was said here, it is no longer on its way.
+  #hear(data) {
+    if (this.indexOf(data.message_id) >= 0 || this.#steered.has(data.message_id)) return;
+    this.#steered.set(data.message_id, told(data));
+    const [sent] = [...this.#sending].find(([, { text }]) => text === data.text) ?? [];
+    this.#sending.delete(sent);
   }
 
   #begin() {
@@ -343,7 +443,8 @@ export class Transcript {
 
   #fail(error) {
     if (error.name === 'AbortError') return;
-    this.notices.push({ severity: 'error', text: error.message });
+    if (error.passing) this.away = true;  // it is loaded again when the server is back
+    else this.notices.push({ severity: 'error', text: error.message });
     this.#changed();
   }
 
@@ -358,10 +459,12 @@ export class Transcript {
 
 const callId = (message) => message.call?.call_id ?? message.call_id;
 
-// A UUID that grows with time (version 7), as all ids here do.
-function newId() {
-  const hex = (bytes) => [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-  const time = Date.now().toString(16).padStart(12, '0');
-  const random = hex(crypto.getRandomValues(new Uint8Array(10)));
-  return `${time.slice(0, 8)}-${time.slice(8)}-7${random.slice(0, 3)}-8${random.slice(3, 6)}-${random.slice(6, 18)}`;
+// A draft with one more piece of what is being said, or thought.
+function grown(draft, kind, { message_id: id, text }) {
+  const field = kind === 'text' ? 'text' : 'reasoning';
+  const before = draft ?? { id, kind: 'answer', role: 'assistant', text: '', reasoning: '' };
+  return { ...before, draft: true, interrupted: false, [field]: before[field] + text };
 }
+
+// Something a person said that the model has not been told yet.
+const told = ({ message_id: id, text }) => ({ id, kind: 'instruction', role: 'user', steered: true, text });

@@ -8,7 +8,7 @@ const date = new Intl.DateTimeFormat(undefined, { day: 'numeric', month: 'short'
 
 export const number = (value) => exact.format(value);
 export const short = (value) => (value < 10_000 ? exact.format(value) : compact.format(value));
-export const many = (value, noun) => `${number(value)} ${noun}${value === 1 ? '' : 's'}`;
+export const many = (value, noun, nouns = `${noun}s`) => `${number(value)} ${value === 1 ? noun : nouns}`;
 export const cost = (value) => (value ? `$${value.toFixed(value < 0.1 ? 4 : 2)}` : '–');
 
 export function when(text) {
