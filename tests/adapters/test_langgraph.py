@@ -17,6 +17,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
@@ -165,6 +166,103 @@ def test_what_is_kept_comes_back_whichever_checkpoints_are_erased(
             assert found is not None
             assert found.checkpoint["channel_values"] == {"it": value}
         assert len(list(anew.list(None))) == len(left)
+
+
+def put_all(savers: Sequence[Any], parent: str | None, checkpoint: Any, names: set[str]) -> None:
+    """Put a checkpoint; its values only of the channels named."""
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    if parent is not None:
+        config["configurable"]["checkpoint_id"] = parent
+    versions = checkpoint["channel_versions"]
+    new = {name: versions[name] for name in names if name in versions}
+    for saver in savers:
+        saver.put(config, checkpoint, {"run_id": checkpoint["id"][-1]}, new)
+
+
+def tuples(saver: Any) -> list[Any]:
+    return [
+        (one.config, one.checkpoint, one.parent_config)
+        for one in sorted(saver.list(THREAD), key=lambda one: one.checkpoint["id"])
+    ]
+
+
+put_again = st.lists(
+    st.tuples(
+        st.integers(0, 4),  # the checkpoint's id, which may be one that is there
+        st.none() | st.integers(0, 4),  # its parent
+        st.dictionaries(st.sampled_from("ab"), st.tuples(st.integers(1, 3), words)),
+        st.sets(st.sampled_from("ab")),
+    ),
+    max_size=10,
+)
+
+
+@given(put_again, st.sets(st.sampled_from("01234")), st.booleans())
+def test_versions_that_are_put_again_are_what_they_are_in_memory(
+    steps: list[Any], erased: set[str], moved: bool
+) -> None:
+    with sennit.open(":memory:") as client:
+        saver, oracle = SennitSaver(client), InMemorySaver()
+        for number, parent, channels, names in steps:
+            checkpoint: Any = empty_checkpoint()
+            checkpoint["id"] = f"id-{number}"
+            checkpoint["channel_values"] = {name: value for name, (_, value) in channels.items()}
+            checkpoint["channel_versions"] = {name: str(v) for name, (v, _) in channels.items()}
+            put_all([saver, oracle], None if parent is None else f"id-{parent}", checkpoint, names)
+            assert tuples(saver) == tuples(oracle)
+        assert tuples(SennitSaver(client)) == tuples(oracle)
+        if moved:
+            saver.copy_thread("t", "u")
+            saver.delete_thread("t")
+            saver.copy_thread("u", "t")
+        saver.delete_for_runs(sorted(erased))
+        left = [one for one in tuples(oracle) if one[1]["id"][-1] not in erased]
+        assert tuples(saver) == left
+        assert tuples(SennitSaver(client)) == left
+
+
+def test_a_thread_that_is_moved_with_all_its_versions_can_be_read_by_another_saver(
+    client: Client, elsewhere: Client
+) -> None:
+    saver = SennitSaver(client)
+    graph = replying(saver)
+    for text in "abc":
+        say(graph, text)
+    there: Any = {"configurable": {"thread_id": "moved", "checkpoint_ns": ""}}
+    for one in reversed(list(saver.list(THREAD))):
+        versions = one.checkpoint["channel_versions"]
+        there = saver.put(there, one.checkpoint, one.metadata, versions)
+    before = graph.get_state(THREAD).values["messages"]
+    other = replying(SennitSaver(elsewhere))
+    assert other.get_state({"configurable": {"thread_id": "moved"}}).values["messages"] == before
+
+
+def test_a_list_that_changes_under_its_version_is_the_new_one(
+    client: Client, elsewhere: Client
+) -> None:
+    saver = SennitSaver(client)
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    for items in (["a", "b"], ["a", "c"]):
+        checkpoint = empty_checkpoint()
+        checkpoint["channel_values"] = {"list": items}
+        checkpoint["channel_versions"] = {"list": "1"}
+        config = saver.put(config, checkpoint, {}, {"list": "1"})
+    for reader in (saver, SennitSaver(elsewhere)):
+        found = reader.get_tuple(config)
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"list": ["a", "c"]}
+
+
+def test_a_checkpoint_that_was_put_twice_is_erased_whole(client: Client, elsewhere: Client) -> None:
+    saver = SennitSaver(client)
+    checkpoint = empty_checkpoint()
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    for _ in range(2):
+        put = saver.put(config, checkpoint, {"run_id": "x"}, {})
+        saver.put_writes(put, [("secret", "word")], "task")
+    saver.delete_for_runs(["x"])
+    assert list(SennitSaver(elsewhere).list(THREAD)) == []
+    assert len(client.session("langgraph:t").get_branch("langgraph")) == 0
 
 
 def test_what_pruning_leaves_is_whole(client: Client, elsewhere: Client) -> None:

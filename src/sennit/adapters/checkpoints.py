@@ -5,6 +5,11 @@ and of most of them a whole is what has to be kept; but a list, such as the mess
 kept as what it adds to the list that the checkpoint before has: where the two part, and what comes
 after. Nothing is read back but what a checkpoint needs.
 
+A version of a channel may be put more than once, for example when a thread is moved: the last put
+counts, for all checkpoints that name the version. So a list refers to the list it is based on by an
+id that every put makes anew, never by version. No list can become its own base, and a list keeps
+its items when the version it was based on is put again.
+
 A record says one of: a checkpoint with the values that are new in it ("put"), what tasks wrote on
 the way to the next one ("writes"), values that others still need after their checkpoint is gone
 ("values").
@@ -16,6 +21,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import UUID
+
+from sennit.ids import new_id
 
 Packed: TypeAlias = list[str]
 """What the serialiser gave: the type, and the bytes in base64."""
@@ -31,8 +38,11 @@ class Value:
     """A channel's value in one version, and the message that holds it."""
 
     message: UUID
+    key: ValueKey
     data: Mapping[str, Any]
-    """{}: no value; {"whole": Packed}; or {"items": […], "base": Version | None, "keep": n}."""
+    """{}: no value; {"whole": Packed}; or a list: its "id", the "base" it goes on from (an id or
+    None), how many items of that it "keep"s, and the "items" that follow.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +79,24 @@ class Thread:
     writes: dict[CheckpointKey, dict[tuple[str, int], Written]] = field(
         default_factory=dict[CheckpointKey, dict[tuple[str, int], Written]]
     )
-    _last: dict[tuple[str, str], tuple[Version, list[Packed]]] = field(
-        default_factory=dict[tuple[str, str], tuple[Version, list[Packed]]]
+    _lists: dict[str, Value] = field(default_factory=dict[str, Value])
+    """All lists by their ids, also those whose version was put again."""
+    _messages: dict[CheckpointKey, set[UUID]] = field(
+        default_factory=dict[CheckpointKey, set[UUID]]
     )
-    """The list that was last looked at, by namespace and channel."""
+    """The messages that hold a checkpoint and what was written after it, also outdated ones."""
+    _last: dict[tuple[str, str], tuple[str, list[Packed]]] = field(
+        default_factory=dict[tuple[str, str], tuple[str, list[Packed]]]
+    )
+    """The id and the items of the list that was last read, by namespace and channel."""
 
     def take(self, message: UUID, record: Mapping[str, Any]) -> None:
         """Fold in one record."""
         match record:
             case {"put": one}:
-                self._take_values(message, one["ns"], one["values"])
+                self._messages.setdefault((one["ns"], one["id"]), set()).add(message)
+                for channel, version, data in one["values"]:
+                    self._take_value(message, (one["ns"], channel, version), data)
                 self.checkpoints.setdefault(one["ns"], {})[one["id"]] = Kept(
                     message,
                     one["parent"],
@@ -89,16 +107,23 @@ class Thread:
                     tuple(one["deltas"]),
                 )
             case {"writes": one}:
+                self._messages.setdefault((one["ns"], one["id"]), set()).add(message)
                 self._take_writes(message, one)
             case {"values": one}:
-                for ns, channel, version, data in one:
-                    self.values[ns, channel, version] = Value(message, data)
+                for ns, channel, version, current, data in one:
+                    self._take_value(message, (ns, channel, version), data, current=current)
             case _:
                 pass  # of a later version of this module
 
-    def _take_values(self, message: UUID, ns: str, values: Iterable[Any]) -> None:
-        for channel, version, data in values:
-            self.values[ns, channel, version] = Value(message, data)
+    def _take_value(
+        self, message: UUID, key: ValueKey, data: Mapping[str, Any], *, current: bool = True
+    ) -> None:
+        """Know a value; one that is not `current` is only the base of others."""
+        value = Value(message, key, data)
+        if current:
+            self.values[key] = value
+        if "id" in data:
+            self._lists[data["id"]] = value
 
     def _take_writes(self, message: UUID, one: Mapping[str, Any]) -> None:
         held = self.writes.setdefault((one["ns"], one["id"]), {})
@@ -113,37 +138,46 @@ class Thread:
 
     def listed(self, ns: str, channel: str, version: Version | None) -> list[Packed] | None:
         """The items of a list that was kept as one; good until the next list is asked for."""
-        if version is None:
+        value = None if version is None else self.values.get((ns, channel, version))
+        if value is None or "items" not in value.data:
             return None
         items: list[Packed] = []
         links: list[Mapping[str, Any]] = []
-        known = self._last.get((ns, channel))
-        at: Version | None = version
-        while at is not None:
-            if known is not None and known[0] == at:
-                items = known[1]  # goes on from there: a thread mostly grows at its end
+        known_id, known_items = self._last.get((ns, channel), (None, items))
+        for link in self._chain(value):
+            if link.data["id"] == known_id:
+                items = known_items  # goes on from there: a thread mostly grows at its end
                 break
-            value = self.values.get((ns, channel, at))
-            if value is None or "items" not in value.data:
-                return None
-            links.append(value.data)
-            at = value.data["base"]
+            links.append(link.data)
+        else:
+            if links[-1]["base"] is not None:
+                return None  # what it is based on is gone
         for link in reversed(links):
             del items[link["keep"] :]
             items += link["items"]
-        self._last[ns, channel] = (version, items)
+        self._last[ns, channel] = (value.data["id"], items)
         return items
+
+    def _chain(self, value: Value) -> Iterator[Value]:
+        """A value, then the lists that it is based on, one after the other."""
+        at: Value | None = value
+        while at is not None:
+            yield at
+            base: str | None = at.data.get("base")
+            at = None if base is None else self._lists.get(base)
 
     def listing(
         self, ns: str, channel: str, before: Version | None, items: list[Packed]
     ) -> dict[str, Any]:
         """A list as what it adds to the one before."""
+        made = new_id().hex
         base = self.listed(ns, channel, before)
-        if base is None:
-            return {"items": items, "base": None, "keep": 0}
+        if base is None or before is None:
+            return {"id": made, "items": items, "base": None, "keep": 0}
         shared = min(len(base), len(items))
         keep = next((at for at in range(shared) if base[at] != items[at]), shared)
-        return {"items": items[keep:], "base": before, "keep": keep}
+        on: str = self.values[ns, channel, before].data["id"]
+        return {"id": made, "items": items[keep:], "base": on, "keep": keep}
 
     def ordered_writes(self, ns: str, id: str) -> Iterator[tuple[str, Written]]:
         """What tasks wrote after a checkpoint, in the order in which it is applied."""
@@ -187,32 +221,31 @@ class Thread:
 
     def without(
         self, gone: Collection[CheckpointKey]
-    ) -> tuple[set[UUID], list[tuple[str, str, Version, Mapping[str, Any]]]]:
+    ) -> tuple[set[UUID], list[tuple[str, str, Version, bool, Mapping[str, Any]]]]:
         """The messages to erase with some checkpoints, and the values in them that others need."""
         dropped = set(gone)
-        erased = {self.checkpoints[ns][id].message for ns, id in dropped}
-        for key in dropped:
-            erased |= {one.message for one in self.writes.get(key, {}).values()}
+        erased = {message for key in dropped for message in self._messages.get(key, ())}
         needed = {
-            key
+            id(value): value
             for ns, held in self.checkpoints.items()
-            for id, one in held.items()
-            if (ns, id) not in dropped
-            for key in self._needed(ns, one)
+            for name, one in held.items()
+            if (ns, name) not in dropped
+            for value in self._needed(ns, one)
         }
-        return erased | self._orphaned(needed, erased), [
-            (*key, self.values[key].data) for key in needed if self.values[key].message in erased
+        moved = [value for value in needed.values() if value.message in erased]
+        return erased | self._orphaned(needed.values(), erased), [
+            (*value.key, self.values.get(value.key) is value, value.data) for value in moved
         ]
 
-    def _needed(self, ns: str, checkpoint: Kept) -> Iterator[ValueKey]:
+    def _needed(self, ns: str, checkpoint: Kept) -> Iterator[Value]:
         for channel, version in checkpoint.versions.items():
-            at: Version | None = version
-            while at is not None and (value := self.values.get((ns, channel, at))) is not None:
-                yield ns, channel, at
-                at = value.data.get("base")
+            value = self.values.get((ns, channel, version))
+            if value is not None:
+                yield from self._chain(value)
 
-    def _orphaned(self, needed: set[ValueKey], erased: set[UUID]) -> set[UUID]:
+    def _orphaned(self, needed: Iterable[Value], erased: set[UUID]) -> set[UUID]:
         """Messages of values alone, of which none is needed any more."""
-        putting = {one.message for held in self.checkpoints.values() for one in held.values()}
-        useful = {self.values[key].message for key in needed}
-        return {one.message for one in self.values.values()} - putting - useful - erased
+        putting = {message for held in self._messages.values() for message in held}
+        useful = {value.message for value in needed}
+        every = {one.message for held in (self.values, self._lists) for one in held.values()}
+        return every - putting - useful - erased
