@@ -277,11 +277,18 @@ def test_sessions_are_exported_and_imported_again(store: str, tmp_path: Path) ->
 def test_what_an_export_leaves_out_is_told_with_the_reason(store: str, tmp_path: Path) -> None:
     options = ["--format", "openai", "--min-score", "0.5", "--store", store]
     ran = run("export", str(tmp_path / "a.jsonl"), *options)
-    assert ran.stderr == (
-        "left out: 1, as what they came from has no answer that is scored high enough\n"
-    )
+    assert ran.stderr == "left out: 1 (has no answer that is scored high enough)\n"
     written = told("export", str(tmp_path / "b.jsonl"), *options)
     assert written["left_out"] == {"has no answer that is scored high enough": 1}
+
+
+def test_an_export_of_preferences_without_any_says_why(store: str, tmp_path: Path) -> None:
+    options = ["--format", "dpo", "--store", store]
+    ran = run("export", str(tmp_path / "a.jsonl"), *options)
+    assert ran.exit_code == 0
+    assert "left out: 1 (is an answer without a score)" in ran.stderr
+    written = told("export", str(tmp_path / "b.jsonl"), *options)
+    assert written["left_out"] == {"is an answer without a score": 1}
 
 
 def test_training_data_is_exported_in_parts(store: str, tmp_path: Path) -> None:

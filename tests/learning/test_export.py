@@ -188,7 +188,7 @@ def test_a_preference_with_tool_calls_is_more_than_the_openai_form_can_say(clien
     session.label(main[-1], 0.0)
     session.label(answer, 1.0)
     summary, rows = export(client, tmp_path / "a.jsonl", format="openai-dpo")
-    assert (rows, summary.skipped) == ([], 1)
+    assert (rows, summary.left_out["is answered with calls of tools"]) == ([], 1)
     _, [row] = export(client, tmp_path / "b.jsonl", format="dpo")
     assert [m["role"] for m in row["chosen"]] == ["assistant", "tool", "assistant"]
 
@@ -308,7 +308,11 @@ def test_a_pair_is_kept_if_what_was_chosen_is_good_enough(client, tmp_path):
     _, rows = export(client, tmp_path / "a.jsonl", format="dpo", keep=Filter(min_score=0.6))
     assert len(rows) == 1
     summary, rows = export(client, tmp_path / "b.jsonl", format="dpo", keep=Filter(min_score=0.7))
-    assert (rows, summary.skipped) == ([], 1)
+    assert rows == []
+    assert summary.left_out == {
+        "is an answer without a score": 1,
+        "has no answer that is scored high enough": 1,
+    }
 
 
 def test_images_and_structured_context_reach_the_file(client, tmp_path):

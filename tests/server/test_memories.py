@@ -192,6 +192,19 @@ def test_a_message_is_labelled_and_the_label_taken_back(server: Running, branch:
     assert server.get(labels).json() == {"labels": []}
 
 
+def test_each_row_of_an_export_is_a_line(server: Running) -> None:
+    session = server.post("/api/sessions", {"system": "Be brief."}).json()["id"]
+    messages = f"/api/sessions/{session}/branches/main/messages"
+    for number in range(3):
+        for role in ("user", "assistant"):
+            assert server.post(messages, {"role": role, "text": f"{role} {number}"}).is_success
+    answer = server.get(f"/api/sessions/{session}/export", params={"format": "dspy"})
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    assert [row["inputs"]["question"] for row in rows] == [f"user {n}" for n in range(3)]
+    assert answer.text.endswith("\n")
+    assert json.loads(answer.headers["x-sennit-left-out"]) == {}
+
+
 @pytest.mark.parametrize("form", ["jsonl", "openai", "sharegpt"])
 def test_a_session_is_exported_as_lines(server: Running, branch: str, form: str) -> None:
     session = branch.partition("/branches")[0]
@@ -201,6 +214,14 @@ def test_a_session_is_exported_as_lines(server: Running, branch: str, form: str)
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert len(lines) == (3 if form == "jsonl" else 1)
     assert FACT in answer.text
+
+
+def test_an_export_says_what_it_leaves_out(server: Running, branch: str) -> None:
+    session = branch.partition("/branches")[0]
+    answer = server.get(f"{session}/export", params={"format": "dpo"})
+    assert (answer.status_code, answer.text) == (200, "")
+    left_out = json.loads(answer.headers["x-sennit-left-out"])
+    assert left_out == {"is an answer without a score": 1}
 
 
 def test_an_unknown_form_is_refused(server: Running, branch: str) -> None:

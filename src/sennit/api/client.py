@@ -6,7 +6,7 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import cached_property, partial
 from os import PathLike
@@ -28,7 +28,7 @@ from sennit.stores.paths import local_path
 from sennit.stores.records import SessionRecord
 
 if TYPE_CHECKING:
-    from sennit.learning.export import Exported, ExportOptions, Source
+    from sennit.learning.export import Exported, ExportOptions, Source, TrainingLines
     from sennit.memory.embed import Embedder
     from sennit.memory.files import FileSystem
     from sennit.memory.find import Match
@@ -221,10 +221,10 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     def training_lines(
         self, session: str | UUID, options: ExportOptions | None = None
-    ) -> Iterator[bytes]:
+    ) -> TrainingLines:
         """One session as lines of training data in JSON, made as they are asked for.
 
-        Raises NotFoundError if it is not here.
+        Their `left_out` counts what is in no line. Raises NotFoundError if it is not here.
         """
         from sennit.learning.export import ExportOptions, lines
 

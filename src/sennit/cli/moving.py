@@ -74,7 +74,7 @@ def export(
     for name, file in files.items():
         typer.echo(f"{file}  {counted(counts[name], what)} of {counted(told, 'session')}")
     for reason, count in (left_out or {}).items():
-        typer.echo(f"left out: {count}, as what they came from {reason}", err=True)
+        typer.echo(f"left out: {count} ({reason})", err=True)
 
 
 def import_(

@@ -10,25 +10,29 @@ on is ever tested on.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
 from sennit.learning.examples import Filter, examples
 from sennit.learning.formats import Format, LeftOut, Row, Unit, format_named
-from sennit.learning.preferences import Preference, preferences
+from sennit.learning.preferences import Preference, compare
 from sennit.learning.redaction import Redact, redacted
 from sennit.learning.writers import RowWriter, json_line, writer
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
 from sennit.stores.records import LabelRecord, Snapshot
+
+_log = logging.getLogger(__name__)
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Told how many sessions are done, and of how many."""
@@ -71,7 +75,7 @@ class Exported:
     rows: Mapping[str, int]
     sessions: int
     left_out: Mapping[str, int]
-    """Conversations, pairs and examples that are in no file: how many, by the reason."""
+    """Conversations, answers, pairs and examples that are in no file: how many, by the reason."""
 
     @property
     def skipped(self) -> int:
@@ -102,7 +106,8 @@ def export(
 ) -> Exported:
     """Write sessions as training data: Parquet if `path` ends so, else lines of JSON.
 
-    Each is read when its turn comes. Raises ExistsError if a file is there already.
+    Each is read when its turn comes. If there is nothing to write, the log says why. Raises
+    ExistsError if a file is there already.
     """
     paths = _paths(path, options)
     format = format_named(options.format)
@@ -120,15 +125,36 @@ def export(
             if progress is not None:
                 progress(done, len(sessions))
     counts = {name: one.count for name, one in writers.items()}
+    if left_out and not any(counts.values()):
+        reasons = ", ".join(f"{count} ({reason})" for reason, count in left_out.items())
+        _log.warning("No row was written to %s; left out: %s.", path, reasons)
     return Exported(paths, counts, told, dict(left_out))
 
 
-def lines(session: UUID, source: Source, options: ExportOptions) -> Iterator[bytes]:
-    """One session as lines of JSON; what fits none is left out. Raises NotFoundError."""
+class TrainingLines(Iterator[bytes]):
+    """Rows as lines of JSON, each with its end of line, made as they are asked for."""
+
+    def __init__(self, rows: Iterable[Row | LeftOut]) -> None:
+        self._rows = iter(rows)
+        self.left_out: Counter[str] = Counter()
+        """What was left out up to the last line that was asked for: how many, by the reason."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> bytes:
+        for row in self._rows:
+            if not isinstance(row, LeftOut):
+                return json_line(row) + b"\n"
+            self.left_out[row.reason] += 1
+        raise StopIteration
+
+
+def lines(session: UUID, source: Source, options: ExportOptions) -> TrainingLines:
+    """One session as lines of JSON. Raises NotFoundError."""
     format = format_named(options.format)
     found = _Units(source, format.unit, options.keep).of(session)
-    rows = (_row(unit, format, options.redact) for unit in found)
-    return (json_line(row) for row in rows if not isinstance(row, LeftOut))
+    return TrainingLines(_row(unit, format, options.redact) for unit in found)
 
 
 def _write(rows: Iterable[Row | LeftOut], writing: RowWriter, left_out: Counter[str]) -> None:
@@ -160,7 +186,9 @@ class _Units:
         opened = source.opened(session)
         if self._unit == "example":
             return examples(opened, None, keep)
-        return [_good_enough(pair, keep) for pair in preferences(opened, by=keep.by)]
+        compared = compare(opened, by=keep.by)
+        unpaired = map(LeftOut, compared.left_out.elements())
+        return chain(unpaired, (_good_enough(pair, keep) for pair in compared.pairs))
 
 
 def _good_enough(pair: Preference, keep: Filter) -> Preference | LeftOut:

@@ -31,7 +31,7 @@ class LeftOut:
     """Something that a file does not hold."""
 
     reason: str
-    """Why, as the end of a sentence that begins with "a conversation"."""
+    """Why, as the end of a sentence that begins with what was left out."""
 
 
 PICTURES = LeftOut("has pictures")
