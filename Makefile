@@ -84,6 +84,10 @@ docs: setup ## Write docs/cli.md and docs/reference.md from the code
 	$(BIN)/python -m scripts.cli_page
 	$(BIN)/python -m scripts.reference
 
+.PHONY: promises
+promises: setup ## Print which test holds which promise of docs/reliability.md and docs/security.md
+	@$(BIN)/python -m tests.promises
+
 .PHONY: torture
 torture: setup ## Kill, cut off, crash, crowd and fill up stores and turns, and look at what is left
 	$(BIN)/python -m tests.torture

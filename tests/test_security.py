@@ -1,14 +1,17 @@
-"""Image addresses: plain http(s) and nothing that a parser, a log or a server could trip over."""
+"""Image addresses that no parser, log or server trips over, and loading that runs no code."""
 
 from __future__ import annotations
 
+import ast
 import traceback
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sennit
 from sennit import SennitError
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.security import check_image_url
@@ -144,3 +147,40 @@ def test_any_text_is_an_address_or_refused(text: str) -> None:
             continue
         assert checked == url
         checked.encode()
+
+
+RUNS_CODE = {
+    "pickle",
+    "cPickle",
+    "marshal",
+    "shelve",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "jsonpickle",
+}
+
+
+def test_nothing_is_loaded_in_a_way_that_runs_code() -> None:
+    """No module imports a format that runs code, evaluates a text, or imports a name found in data.
+
+    `cli/functions.py` imports what the user named on the command line, `__init__.py` its own names.
+    """
+    found: list[str] = []
+    root = Path(sennit.__file__).parent
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Import(names=names) if RUNS_CODE & {name.name for name in names}:
+                    found.append(f"{path}:{node.lineno}")
+                case ast.ImportFrom(module=module) if module in RUNS_CODE:
+                    found.append(f"{path}:{node.lineno}")
+                case ast.Call(func=ast.Name("eval" | "exec" | "__import__" | "compile")):
+                    found.append(f"{path}:{node.lineno}")
+                case ast.Call(func=ast.Name("import_module"), args=[ast.Constant()]):
+                    pass
+                case ast.Call(func=ast.Name("import_module")):
+                    found.append(str(path.relative_to(root)))
+                case _:
+                    pass
+    assert sorted(found) == ["__init__.py", "cli/functions.py"]

@@ -8,10 +8,13 @@ import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+import sennit
 from sennit.errors import ModelError
 from sennit.services.providers import ProviderModel, connect
 from sennit.services.reply import Delta, TextDelta
@@ -30,6 +33,7 @@ from tests.services.wire_server import (
     chunk,
     chunks,
     completed,
+    completion,
     event,
     piece,
 )
@@ -310,6 +314,24 @@ def test_a_key_is_in_no_log(
     failing(openai, stream=False)
     assert caplog.records
     assert KEY not in caplog.text
+
+
+def test_a_key_is_in_no_store_and_no_export(
+    server: WireServer, openai: ProviderModel, tmp_path: Path
+) -> None:
+    server.says(answer(completion("so")), openai_error(401, f"Wrong key {KEY}"))
+    with sennit.open(tmp_path / "sennit.db") as client:
+        talk = client.session("chat").conversation(model=openai)
+        assert asyncio.run(talk.say("hi")).success
+        assert not asyncio.run(talk.say("again")).success
+        client.export(tmp_path / "archive.zip")
+        client.export_training(tmp_path / "rows.jsonl")
+    kept = [path for path in tmp_path.iterdir() if path.name.startswith("sennit.db")]
+    assert kept
+    for path in (*kept, tmp_path / "rows.jsonl"):
+        assert KEY.encode() not in path.read_bytes()
+    with ZipFile(tmp_path / "archive.zip") as archive:
+        assert all(KEY.encode() not in archive.read(name) for name in archive.namelist())
 
 
 def test_a_very_long_error_is_cut(server: WireServer, openai: ProviderModel) -> None:

@@ -391,10 +391,11 @@ def test_search_stems_ignores_common_words_and_shows_a_snippet(path: Path) -> No
 
 
 @pytest.mark.parametrize("after", [1, 7, 23])
-def test_what_was_acknowledged_survives_a_kill(path: Path, after: int) -> None:
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_what_was_acknowledged_survives_a_kill(path: Path, durability: str, after: int) -> None:
     script = (
         "import sys, sennit\n"
-        "session = sennit.open(sys.argv[1]).session('chat')\n"
+        "session = sennit.open(sys.argv[1], durability=sys.argv[2]).session('chat')\n"
         "number = 0\n"
         "while True:\n"
         "    session.add_message('user', str(number))\n"
@@ -403,7 +404,7 @@ def test_what_was_acknowledged_survives_a_kill(path: Path, after: int) -> None:
         "    number += 1\n"
     )
     worker = subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script, str(path), durability], stdout=subprocess.PIPE, text=True
     )
     assert worker.stdout is not None
     acknowledged = -1

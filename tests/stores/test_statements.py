@@ -1,9 +1,10 @@
-"""No statement reaches what belongs to all owners, but for a few that look at no content."""
+"""No statement or key reaches what belongs to all owners, but for a few that look at no content."""
 
 from __future__ import annotations
 
 import re
 from importlib import import_module
+from importlib.resources import files
 
 import pytest
 
@@ -38,3 +39,26 @@ def test_every_statement_names_the_owner(module: str) -> None:
 
 def _is_statement(text: str) -> bool:
     return re.search(r"\b(SELECT|INSERT|UPDATE|DELETE)\b", text) is not None
+
+
+# Who the owners are; marks, versions and receipts, which hold nothing of what was said; vectors,
+# which belong to a series of one owner.
+KEYED_OTHERWISE = {
+    "sqlite": {"owners", "indexed", "vectors"},
+    "postgres": {"owners", "schema", "receipts"},
+}
+
+
+@pytest.mark.parametrize("store", KEYED_OTHERWISE)
+def test_every_key_begins_with_the_owner(store: str) -> None:
+    schema = (files("sennit.stores.sql") / f"{store}_schema.sql").read_text(encoding="utf-8")
+    tables = re.findall(r"CREATE TABLE (?:sennit\.)?(\w+) \((.*?)\n?\)[^)]*;", schema, re.DOTALL)
+    assert len(tables) > 15
+    assert {name for name, columns in tables if not _is_owned(columns)} == KEYED_OTHERWISE[store]
+
+
+def _is_owned(columns: str) -> bool:
+    keys = re.findall(r"(?:PRIMARY KEY|UNIQUE) \((\w+)", columns)
+    return re.search(r"^\s+owner \w+ NOT NULL", columns, re.MULTILINE) is not None and set(
+        keys
+    ) <= {"owner"}
