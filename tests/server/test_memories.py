@@ -126,7 +126,7 @@ def test_a_message_that_was_recalled_is_shown_in_its_words(server: Running) -> N
     answer = server.get(f"{here}/messages").json()["messages"][-1]["id"]
     parts = server.get(f"{here}/messages/{answer}/seen").json()["parts"]
     told = next(one for one in parts if one["message_id"] == said["id"])
-    assert told["kind"] == "memory"
+    assert told["kind"] == "recalled"
     assert told["text"].endswith("The zeppelin leaves at noon.")
     assert told["session"] == there.split("/")[3]
 

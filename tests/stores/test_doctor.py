@@ -299,8 +299,8 @@ def test_a_message_of_no_year_is_told_of_and_refuses_to_say_when(
     [
         "UPDATE sessions SET metadata = '{' WHERE key = 'chat'",
         "UPDATE sessions SET metadata = '[]' WHERE key = 'chat'",
-        "UPDATE branches SET resources = '5' WHERE name = 'low'",
-        "UPDATE branches SET capabilities = '[5]' WHERE name = 'low'",
+        "UPDATE branches SET resources = '5', capabilities = '[]' WHERE name = 'low'",
+        "UPDATE branches SET resources = '[]', capabilities = '[5]' WHERE name = 'low'",
         "UPDATE branches SET metadata = '' WHERE name = 'low'",
     ],
 )

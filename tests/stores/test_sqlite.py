@@ -327,7 +327,7 @@ def test_whoever_reads_while_the_store_is_closed_reads_to_the_end(tmp_path: Path
         "DELETE FROM messages WHERE no = 2",
         "DELETE FROM segments WHERE base IS NULL",
         "UPDATE branches SET metadata = '['",
-        "UPDATE branches SET resources = '{}'",
+        "UPDATE branches SET resources = '{}', capabilities = '[]'",
         "UPDATE sessions SET metadata = '1'",
     ],
 )
