@@ -1,9 +1,11 @@
 """`sennit chat` with a model that says what the test wants; run as a program by the tests.
 
-    python scripted_chat.py [--session NAME] [--commit] [--no-memory] [--held PIPE] STORE [REPLY …]
+    python scripted_chat.py [--session NAME] [--commit] [--no-memory] [--held PIPE]
+        [--stuck PIPE] [--replay HOW] [--yes] [--no-tools] STORE [REPLY …]
 
 A reply that ends in "…" is never finished: the model says it and then hangs. One that begins with
-"→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes. The reply
+"→" calls the tool `note` with the rest; it asks first, and writes to STORE.notes. With --stuck the
+tool hangs once it has written, and opens the named pipe PIPE to say so. The reply
 "what you said" repeats what the model was asked last, contexts and all. Commits take until somebody
 opens the named pipe PIPE.
 """
@@ -16,6 +18,7 @@ from argparse import ArgumentParser
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import sennit
@@ -64,6 +67,10 @@ if __name__ == "__main__":
     parser.add_argument("--commit", action="store_true")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--held")
+    parser.add_argument("--stuck")
+    parser.add_argument("--replay", default="never")
+    parser.add_argument("--yes", action="store_true")
+    parser.add_argument("--no-tools", action="store_true")
     parser.add_argument("store")
     parser.add_argument("replies", nargs="*")
     given = parser.parse_args()
@@ -74,6 +81,9 @@ if __name__ == "__main__":
         """Write something down."""
         with open(f"{store}.notes", "a", encoding="utf-8") as file:
             file.write(f"{text}\n")
+        if given.stuck is not None:
+            Path(given.stuck).write_bytes(b"")
+            Event().wait()
         return "written"
 
     def wait(_: str) -> None:
@@ -81,6 +91,7 @@ if __name__ == "__main__":
             Path(given.held).read_bytes()
 
     with faults.arm("memory.commit: thought", wait), sennit.open(store) as client:
-        partner = Partner(model=model, tools=(Tool(note, needs_approval=True),))
+        tool = Tool(note, needs_approval=not given.yes, replay=given.replay)
+        partner = Partner(model=model, tools=() if given.no_tools else (tool,))
         memory = not given.no_memory
         sys.exit(start(client, partner, name=given.session, memory=memory, commit=given.commit))

@@ -32,6 +32,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Resume:
+    """Let the model go on with an answer that was interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decide:
     """Ask the user about the tool calls that wait."""
 
@@ -46,7 +51,7 @@ class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | Answer | Decide | Remember | Quit
+Next: TypeAlias = Prompt | Answer | Resume | Decide | Remember | Quit
 _Run: TypeAlias = Callable[[Talk, Screen, str], Next | None]
 
 
@@ -153,12 +158,33 @@ def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
     if not text:
         old = talk.question(number)
         return Prompt(f"/edit {number or len(talk.questions)} {said(old)}")
+    _warn_of_repetition(talk, screen, talk.question(number))
     screen.note(f"Now on {talk.edit(number, text).name}.")
     return Answer()
 
 
+def _warn_of_repetition(talk: Talk, screen: Screen, question: Message) -> None:
+    """Name the tool calls of an answer that is about to be given anew."""
+    for call in talk.started_since(question):
+        screen.note(
+            f"{call} was started in the answer above and may have taken effect; if the model calls "
+            f"it again, it may happen twice."
+        )
+
+
+@_command("/resume", "go on with an answer that was interrupted")
+def _resume(talk: Talk, screen: Screen, _rest: str) -> Next:
+    if talk.waiting():
+        return Decide()
+    if talk.interrupted() is not None:
+        return Resume()
+    screen.note("No answer was interrupted on this branch.")
+    return Prompt()
+
+
 @_command("/retry", "have the last answer given anew, on a fork")
 def _retry(talk: Talk, screen: Screen, _rest: str) -> Next:
+    _warn_of_repetition(talk, screen, talk.question())
     if talk.retry():
         screen.note(f"Now on {talk.branch.name}.")
     return Answer()
@@ -186,6 +212,7 @@ def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
     if talk.waiting():
         return Decide()
     screen.note("No tool call waits for you.")
+    show_interruption(talk, screen)
     return Prompt()
 
 
@@ -236,11 +263,22 @@ def _quit(_talk: Talk, _screen: Screen, _rest: str) -> Next:
 def recall(talk: Talk, screen: Screen) -> None:
     """Show the last exchange of the branch, to go on from."""
     asked = talk.questions
-    if not asked:
+    if asked:
+        since = talk.branch.index(asked[-1])
+        for message in talk.branch.messages[since:]:
+            _show(screen, message, len(asked))
+    show_interruption(talk, screen)
+
+
+def show_interruption(talk: Talk, screen: Screen) -> None:
+    """Show what is left of an answer that did not come to its end, and what can be done."""
+    left = talk.interrupted()
+    if left is None:
         return
-    since = talk.branch.index(asked[-1])
-    for message in talk.branch.messages[since:]:
-        _show(screen, message, len(asked))
+    if left.text:
+        screen.line(left.text)
+    for sentence in (*left.reports, *left.choices):
+        screen.note(sentence)
 
 
 def _show(screen: Screen, message: Message, number: int) -> None:

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from typing import Any, TextIO
 from uuid import UUID
 
-from sennit.cli.talk import Talk, called
-from sennit.cli.words import call_text, clean, said
+from sennit.cli.interrupted import Interrupted, called
+from sennit.cli.talk import Talk
+from sennit.cli.words import call_text, clean, one_line, said
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
@@ -74,10 +75,27 @@ class Answers:
         for call in calls:
             self.note(f"sennit: {call_text(called(call))} waits for approval.")
         self.note(
-            f"sennit: Lines after it are not read. To decide, open the conversation on a terminal, "
-            f"with the same tools: sennit chat --session {shlex.quote(talk.session.key or '')}. To "
-            f"allow tools without being asked: --yes."
+            f"sennit: No more lines are read. To decide, open the conversation on a terminal, "
+            f"with the same tools: {_chat(talk)}. To allow tools without being asked, say it again "
+            f"with --yes."
         )
+
+    def left_undone(self, calls: list[Message]) -> None:
+        """Say which calls of an earlier line are passed over."""
+        for call in calls:
+            self.note(f"sennit: {call_text(called(call))} waited for approval and is not made.")
+
+    def interrupted(self, talk: Talk, left: Interrupted) -> None:
+        """Say what is left of an answer that did not come to its end."""
+        for report in left.reports:
+            self.note(f"sennit: {report}")
+        if left.text:
+            self.note(f"sennit: It began: {one_line(left.text)}")
+        if not left.elsewhere:
+            self.note(
+                f"sennit: It stays as it is, and lines are said after it. To go on with it "
+                f"instead, open it on a terminal and type /resume: {_chat(talk)}"
+            )
 
     def _add(self, message: UUID, text: str) -> None:
         if message not in self._shown:
@@ -135,6 +153,10 @@ def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
             runner.run(talk.open())
             if talk.partner.tools:
                 answers.note(talk.partner.offered)
+            if (waiting := talk.waiting()) and not _passed_over(talk, waiting, answers):
+                return WAITING
+            if (left := talk.interrupted()) is not None:
+                answers.interrupted(talk, left)
             for line in lines:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():
@@ -145,6 +167,23 @@ def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
         finally:
             runner.run(talk.close())
     return 0 if answered else 1
+
+
+def _passed_over(talk: Talk, waiting: list[Message], answers: Answers) -> bool:
+    """Tell if lines may be said over calls that an earlier line left waiting.
+
+    That is so with --yes. They are not made: whoever was told of --yes says the line again.
+    """
+    asking = {tool.name for tool in talk.partner.tools if tool.needs_approval}
+    if any(called(one).function in asking or not talk.has_tool_of(one) for one in waiting):
+        answers.waits(talk, waiting)
+        return False
+    answers.left_undone(waiting)
+    return True
+
+
+def _chat(talk: Talk) -> str:
+    return f"sennit chat --session {shlex.quote(talk.session.key or '')}"
 
 
 async def _exchange(talk: Talk, text: str, answers: Answers) -> bool:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.api.session import Session
+from sennit.cli.interrupted import Interrupted, called, interrupted, started, started_before
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.cli.words import counted
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
 from sennit.memory.context import MemoryContext
 from sennit.memory.result import CommitResult
-from sennit.messages.content import ActionRequestContent, SystemContent
+from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.model import Model
 from sennit.services.tools import Tool
@@ -90,12 +91,28 @@ class Talk:
         return await self._run(show, resume=False)
 
     async def go_on(self, show: Callable[[AnyEvent], object]) -> Return:
-        """The same for an answer that waited for a decision."""
+        """Go on with an answer that waited for a decision, or was interrupted."""
         return await self._run(show, resume=True)
 
     def waiting(self) -> list[Message]:
         """The tool calls of the answer that wait for a decision."""
         return self._conversation().waiting()
+
+    def interrupted(self) -> Interrupted | None:
+        """Return the last answer if it did not come to its end and waits for no decision."""
+        return None if self.waiting() else interrupted(self.branch, self.partner.tools)
+
+    def has_tool_of(self, call: Message) -> bool:
+        """Tell if the tool of a call is among those that the model may call here."""
+        return any(tool.name == called(call).function for tool in self.partner.tools)
+
+    def started_since(self, question: Message) -> list[str]:
+        """Return the tool calls behind a question that were started."""
+        return started(self.branch, self.branch.messages[self.branch.index(question) + 1 :])
+
+    def started_before(self, call: Message) -> bool:
+        """Tell if a call, or one just like it, was started before."""
+        return started_before(self.branch, call)
 
     async def decide(self, call: Message, reason: str | None) -> None:
         """Allow a call that waits; with a reason, even an empty one, refuse it."""
@@ -128,7 +145,8 @@ class Talk:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         running.begin()
-                    show(event)
+                    if not _is_left_over(event):
+                        show(event)
                 return await events.result
         finally:
             self._running = _Running(None)
@@ -187,10 +205,10 @@ class Talk:
     def retry(self) -> bool:
         """Make room for another answer to the last question; tells whether that took a fork.
 
-        A question that got no answer is simply asked again where it stands.
+        A question that got no answer, not a word of it, is asked again where it stands.
         """
-        position = self.branch.index(self.question())
-        if position + 1 == len(self.branch):
+        position, left = self.branch.index(self.question()), self.interrupted()
+        if position + 1 == len(self.branch) and (left is None or not left.text):
             return False
         self.branch = self.branch.fork(at=position, capabilities=True, resources=True, system=True)
         return True
@@ -241,18 +259,21 @@ class _Running:
         self.cancelled = True
 
 
-def called(message: Message) -> ActionRequestContent:
-    """The call a message asks for."""
-    content = message.content
-    assert isinstance(content, ActionRequestContent)
-    return content
-
-
 def _told(result: Return, before: set[UUID], show: Callable[[AnyEvent], object]) -> Return:
     """Show what a run that was not streamed has added, as if it had been."""
     kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
     where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
     for message in (one for one in result.body.interactions if one.id not in before):
-        show(kinds.get(message.content.kind, MessageCompleted)(message=message, **where))
+        event = kinds.get(message.content.kind, MessageCompleted)(message=message, **where)
+        if not _is_left_over(event):
+            show(event)
     show(RunEnded(result=result, **where))
     return result
+
+
+def _is_left_over(event: AnyEvent) -> bool:
+    """Tell if an event puts the words of an earlier, interrupted answer on the branch."""
+    return (
+        isinstance(event, MessageCompleted)
+        and event.message.metadata.get("finish_reason") == "interrupted"
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -26,12 +26,20 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from sennit import settings
-from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, Remember, take
+from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, Remember, Resume, take
 from sennit.cli.commits import Commits
+from sennit.cli.interrupted import called
 from sennit.cli.screen import Screen
-from sennit.cli.talk import Talk, called
+from sennit.cli.talk import Talk
 from sennit.cli.words import call_text, clean
 from sennit.errors import SennitError
+from sennit.turns.events import AnyEvent
+
+_NO_TOOL = (
+    "This chat was started without its tool: start it with the same --tool or --mcp to decide, or "
+    "say something else to leave the call undone."
+)
+_TWICE = "It may have taken effect; if you allow it now, it may happen twice."
 
 
 async def run(talk: Talk, screen: Screen) -> int:
@@ -48,7 +56,9 @@ async def run(talk: Talk, screen: Screen) -> int:
                 case Remember():
                     await remember(commits)
                 case Answer():
-                    await answer(talk, screen, lines)
+                    await answer(talk, screen, lines, talk.answer)
+                case Resume():
+                    await answer(talk, screen, lines, talk.go_on)
                 case Decide():
                     await settle(talk, screen, lines)
                 case Quit():
@@ -58,10 +68,15 @@ async def run(talk: Talk, screen: Screen) -> int:
     return 0
 
 
-async def answer(talk: Talk, screen: Screen, lines: Lines) -> None:
+async def answer(
+    talk: Talk,
+    screen: Screen,
+    lines: Lines,
+    run: Callable[[Callable[[AnyEvent], object]], Awaitable[object]],
+) -> None:
     """Show an answer; Ctrl-C stops it. Whatever goes wrong is one line, and the talk goes on."""
     with _outlived(screen), _listening(talk.cancel):
-        await talk.answer(screen.event)
+        await run(screen.event)
     await settle(talk, screen, lines)
 
 
@@ -77,7 +92,13 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
     with _outlived(screen):
         while waiting := talk.waiting():
             for call in waiting:
-                decision = await lines.decide(call_text(called(call)))
+                text = call_text(called(call))
+                if not talk.has_tool_of(call):
+                    screen.note(f"{text} waits for your approval. {_NO_TOOL}")
+                    return
+                if talk.started_before(call):
+                    screen.note(f"{text} was started before. {_TWICE}")
+                decision = await lines.decide(text)
                 if decision is None:
                     screen.note("(it waits; /approve asks you again)")
                     return

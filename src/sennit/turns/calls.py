@@ -81,10 +81,19 @@ class Calls:
 
     async def complete(self, runs: BranchRuns, requests: Iterable[Message]) -> None:
         """Read the journal of earlier runs for those of the requests that are not known yet."""
-        unknown = {one.id for one in requests} - self.called
-        if not unknown:
-            return
-        found = await to_thread(_read, runs, unknown) if runs.durable else _read(runs, unknown)
+        if unknown := self._unknown(requests):
+            found = await to_thread(_read, runs, unknown) if runs.durable else _read(runs, unknown)
+            self._add(found, unknown)
+
+    def complete_now(self, runs: BranchRuns, requests: Iterable[Message]) -> None:
+        """Do the same as `complete`, without an event loop."""
+        if unknown := self._unknown(requests):
+            self._add(_read(runs, unknown), unknown)
+
+    def _unknown(self, requests: Iterable[Message]) -> set[UUID]:
+        return {one.id for one in requests} - self.called
+
+    def _add(self, found: Calls, unknown: set[UUID]) -> None:
         self.called |= unknown
         self.started |= found.started
         self.started_above |= found.started_above
