@@ -132,9 +132,10 @@ def test_a_call_that_was_answered_elsewhere_keeps_its_answer(client: Client) -> 
     assert items[-1]["output"] == "Rain."
 
 
-def test_a_limit_gives_the_newest_items(client: Client) -> None:
+@pytest.mark.parametrize("settings", [SessionSettings(limit=3), {"limit": 3}])
+def test_a_limit_gives_the_newest_items(client: Client, settings: Any) -> None:
     asyncio.run(SennitSession(client, "chat").add_items(ITEMS))
-    limited = SennitSession(client, "chat", session_settings=SessionSettings(limit=3))
+    limited = SennitSession(client, "chat", session_settings=settings)
     assert asyncio.run(limited.get_items()) == ITEMS[-3:]
     assert asyncio.run(limited.get_items(2)) == ITEMS[-2:]
     assert asyncio.run(limited.get_items(0)) == []

@@ -97,6 +97,58 @@ def test_the_openai_agents_sdk_streams() -> None:
         assert asyncio.run(run(chat)) == "Over, under, through. " * 10
 
 
+QUESTIONS = ("Weather in Oslo?", "What to wear?", "What to wear?")
+ANSWERS = ("It rains.", "A coat.", "A coat.")
+
+
+async def talk_in_a_conversation(chat: Chat, streams: bool) -> list[Any]:
+    """Three questions, of which two are the same, in a conversation of the SDK; gives its items."""
+    async with AsyncOpenAI(base_url=f"{chat.server.url}/v1", api_key="none") as openai:
+        agent = agents.Agent(
+            name="Forecaster",
+            instructions="Be brief.",
+            model=agents.OpenAIResponsesModel("sage", openai),
+            tools=[agents.function_tool(weather)],
+        )
+        session: Any = agents.OpenAIConversationsSession(
+            openai_client=openai, session_settings={"limit": 50}
+        )
+        for question, answer in zip(QUESTIONS, ANSWERS, strict=True):
+            if streams:
+                result: Any = agents.Runner.run_streamed(agent, question, session=session)
+                async for _ in result.stream_events():
+                    pass
+            else:
+                result = await agents.Runner.run(agent, question, session=session)
+            assert result.final_output == answer
+        return await session.get_items()
+
+
+@pytest.mark.parametrize("streams", [False, True], ids=["whole", "streamed"])
+def test_a_conversation_of_the_agents_sdk_is_stored_once(streams: bool) -> None:
+    with served(SCRIPT[0], *ANSWERS) as chat:
+        items = asyncio.run(talk_in_a_conversation(chat, streams))
+        said = [item["content"][0]["text"] for item in items if item["type"] == "message"]
+        pairs = zip(QUESTIONS, ANSWERS, strict=True)
+        assert said == [text for pair in pairs for text in pair]
+        assert [item["type"] for item in items][1:3] == ["function_call", "function_call_output"]
+        (session,) = chat.sessions()
+        assert sorted(everything_in(chat, session["id"])) == sorted(
+            ["Weather in Oslo?", "It rains.", *QUESTIONS[1:], *ANSWERS[1:]]
+        )
+
+
+def everything_in(chat: Chat, session: str) -> list[str]:
+    """What people and the model said on all branches of a session, each message once."""
+    found: dict[str, str] = {}
+    for branch in chat.branches(session):
+        path = f"/api/sessions/{session}/branches/{branch['id']}/messages"
+        for message in chat.server.get(path).json()["messages"]:
+            if message["kind"] in ("instruction", "answer"):
+                found[message["id"]] = message["text"]
+    return list(found.values())
+
+
 def test_langchain_talks_streams_and_calls_tools() -> None:
     with served(*SCRIPT) as chat:
         model = ChatOpenAI(

@@ -192,3 +192,76 @@ def test_a_conversation_of_another_owner_is_not_there(tmp_path: Path) -> None:
             with pytest.raises(NotFoundError):
                 call()
         assert len(ada.conversations.items.list(made.id).data) == 1
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def stored(chat: Chat) -> int:
+    """How many messages that are no system messages stand on the branches of all sessions."""
+    found = set[str]()
+    for session in chat.sessions():
+        for branch in chat.branches(session["id"]):
+            path = f"/api/sessions/{session['id']}/branches/{branch['id']}/messages"
+            said = chat.server.get(path).json()["messages"]
+            found |= {one["id"] for one in said if one["kind"] != "system"}
+    return len(found)
+
+
+def test_what_a_response_has_stored_is_not_stored_again_when_it_is_added(tmp_path: Path) -> None:
+    """A client that adds question and answer afterwards, also after the server was restarted."""
+    history: list[Any] = [user("Hi"), assistant("Hello.")]
+    with served("The bowline.", store=tmp_path / "s.db") as chat:
+        made = chat.openai.conversations.create(items=history)
+    for question, answer in (("A knot?", "The bowline."), ("A knot?", "The bowline.")):
+        with served(answer, store=tmp_path / "s.db") as chat:
+            api = chat.openai.conversations.items
+            assert len(items(chat, made.id)) == len(history)
+            said = [user(question), assistant(answer)]
+            response = chat.openai.responses.create(model="sage", input=[*history, said[0]])
+            assert response.output_text == answer
+            assert len(items(chat, made.id)) == len(history)  # the client alone adds to it
+            added = api.create(made.id, items=said)
+            assert [one.content[0].text for one in added.data] == [question, answer]
+            history += said
+            assert items(chat, made.id) == [(one["role"], one["content"]) for one in history]
+            assert stored(chat) == len(history)
+            assert len(chat.sessions()) == 1
+            assert chat.openai.responses.retrieve(response.id).output_text == answer
+
+
+def test_what_is_said_again_is_stored_again() -> None:
+    with served("Yes.") as chat:
+        api = chat.openai.conversations
+        made = api.create(items=[user("Sure?")])
+        chat.openai.responses.create(model="sage", input=[user("Sure?")])
+        for said in (
+            [assistant("Yes.")],
+            [user("Sure?")],
+            [assistant("Yes.")],
+            [assistant("Yes.")],
+        ):
+            api.items.create(made.id, items=said)
+        texts = [text for _, text in items(chat, made.id)]
+        assert texts == ["Sure?", "Yes.", "Sure?", "Yes.", "Yes."]
+        assert stored(chat) == 5
+
+
+def test_who_says_the_same_without_the_conversation_does_not_change_it() -> None:
+    with served("One.", "Two.", "Three.") as chat:
+        api = chat.openai.conversations
+        made = api.create(items=[user("Count."), assistant("Zero."), user("On.")])
+        before = items(chat, made.id)
+        for _ in range(2):
+            chat.ask(user("Count."), assistant("Zero."), user("On."))
+        chat.openai.responses.create(
+            model="sage", input=[user("Count."), assistant("Zero."), user("On.")]
+        )
+        assert items(chat, made.id) == before
+        api.items.create(made.id, items=[assistant("Another.")])
+        assert items(chat, made.id) == [*before, ("assistant", "Another.")]

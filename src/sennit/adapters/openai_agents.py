@@ -23,7 +23,11 @@ from sennit.messages.message import Message
 from sennit.sessions.braid import DEFAULT_BRANCH
 
 try:
-    from agents.memory.session_settings import SessionSettings, resolve_session_limit
+    from agents.memory.session_settings import (
+        SessionSettings,
+        coerce_session_settings,
+        resolve_session_limit,
+    )
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.openai_agents", "openai-agents") from error
 
@@ -42,11 +46,12 @@ class SennitSession:
         session_id: str,
         *,
         branch: str = DEFAULT_BRANCH,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         """The session is made when something is first said."""
         self.session_id = session_id
-        self.session_settings = session_settings
+        settings = None if session_settings is None else coerce_session_settings(session_settings)
+        self.session_settings = settings
         self._place = Place(client, session_id, branch)
 
     @property

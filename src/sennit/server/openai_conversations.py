@@ -8,7 +8,7 @@ other session goes by its key or id. What else the session has, such as forks, i
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 from uuid import UUID
 
@@ -19,9 +19,11 @@ from sennit.ids import new_id
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.openai_echo import add_once
+from sennit.server.openai_history import branch_trail
 from sennit.server.openai_items import items_in, items_of
 from sennit.server.openai_pages import IncludeQuery, ItemsQuery, listed, message_of, page
-from sennit.server.openai_place import new_branch
+from sennit.server.openai_place import CLIENT_NOTES, is_main_of_conversation, new_branch
 from sennit.server.openai_shapes import check_notes
 from sennit.server.openai_shelf import SOURCE
 from sennit.server.openai_wire import Call as ToolCall
@@ -36,7 +38,6 @@ _PATH = "/v1/conversations"
 _ONE = _PATH + "/{conversation}"
 _ITEM = _ONE + "/items/{item}"
 _PREFIX = "conv_"
-_NOTES = "client"
 
 
 class NewConversation(Ask):
@@ -135,7 +136,7 @@ async def create(call: Call) -> ConversationObject:
     notes = _checked(given.metadata)
     sent = await _items(call, given.items or [])
     check_calls(sent.messages, may_wait=True)
-    session = await _made(call.caller, sent, {**SOURCE, _NOTES: notes})
+    session = await _made(call.caller, sent, {**SOURCE, CLIENT_NOTES: notes})
     return _told(session, _PREFIX + session.id.hex)
 
 
@@ -146,6 +147,7 @@ async def _made(caller: Caller, sent: Sent, metadata: Mapping[str, Any]) -> Sess
     branch = await caller.client.abegin(uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
     await branch.session.aadd_messages(sent.messages, branches=branch)
+    await to_thread(_note, caller, branch)
     return await caller.session(str(uid))
 
 
@@ -156,7 +158,7 @@ def _checked(notes: dict[str, str] | None) -> dict[str, str]:
 
 def _told(session: Session, name: str) -> ConversationObject:
     created = clock.from_datetime(session.created_at) // 1_000_000
-    noted = session.metadata.get(_NOTES, {})
+    noted = session.metadata.get(CLIENT_NOTES, {})
     return ConversationObject(id=name, created_at=created, metadata=dict(noted))
 
 
@@ -170,7 +172,7 @@ async def update(call: Call) -> ConversationObject:
     given: Notes = call.body
     notes = _checked(given.metadata)
     session = await _named(call)
-    await session.adescribe({**session.metadata, _NOTES: notes})
+    await session.adescribe({**session.metadata, CLIENT_NOTES: notes})
     return _told(session, call.path["conversation"])
 
 
@@ -184,13 +186,15 @@ async def delete(call: Call) -> DeletedConversation:
 
 async def list_items(call: Call) -> dict[str, Any]:
     """What was said, page by page."""
-    most = call.server.settings.limits.answer_bytes
-    return await to_thread(page, _messages(await _named(call)), call.query, most)
+    session, most = await _named(call), call.server.settings.limits.answer_bytes
 
+    def read() -> dict[str, Any]:
+        main = main_of(session)
+        if main is not None:
+            _note(call.caller, main)
+        return page([] if main is None else main.messages, call.query, most)
 
-def _messages(session: Session) -> Sequence[Message]:
-    main = main_of(session)
-    return [] if main is None else main.messages
+    return await to_thread(read)
 
 
 async def add_items(call: Call) -> dict[str, Any]:
@@ -198,7 +202,7 @@ async def add_items(call: Call) -> dict[str, Any]:
     given: NewItems = call.body
     sent = await _items(call, given.items)
     session = await _named(call)
-    return await to_thread(_add, session, sent)
+    return await to_thread(_add, call.caller, session, sent)
 
 
 async def _items(call: Call, given: list[dict[str, Any]]) -> Sent:
@@ -206,18 +210,27 @@ async def _items(call: Call, given: list[dict[str, Any]]) -> Sent:
     return await call.build(len(given), items_in, given, "items")
 
 
-def _add(session: Session, sent: Sent) -> dict[str, Any]:
+def _add(caller: Caller, session: Session, sent: Sent) -> dict[str, Any]:
     with session.lock:
         main = main_of(session)
         if main is None:
             main = new_branch(session, None)
         check_calls(sent.messages, [ToolCall.of(one).id for one in pending(main)], may_wait=True)
-        said = [*sent.messages]
+        system: list[Message] = []
         if sent.system is not None:
             both = (one for one in (lasting_on(session), sent.system) if one)
-            said.insert(0, system_message("\n\n".join(both)))
-        session.add_messages(said, branches=main)
+            system.append(system_message("\n\n".join(both)))
+            session.add_messages(system, branches=main)
+        said = [*system, *add_once(main, sent.messages)]
+        _note(caller, main)
     return listed([item for message in said for item in items_of(message)])
+
+
+def _note(caller: Caller, main: Branch) -> None:
+    """Have responses to all of a conversation go to its session, unless they do so already."""
+    last = branch_trail(main)[-1:]
+    if is_main_of_conversation(main) and caller.known.spot(caller.client, last) is None:
+        caller.known.note(caller.client, last, main)
 
 
 async def get_item(call: Call) -> dict[str, Any]:

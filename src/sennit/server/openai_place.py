@@ -37,6 +37,9 @@ from sennit.turns.pending import pending
 
 History: TypeAlias = Literal["whole", "new"]
 
+CLIENT_NOTES = "client"
+"""Where the metadata of a session hold what a client noted of a conversation that it made."""
+
 _MAIN = "main"
 _FEW = 64  # messages that are read on the event loop
 
@@ -95,7 +98,12 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     if not story.turns:
         raise bad("messages", "There must be at least one message that says something.")
     wanted = story.turns[:-1] if anew else story.turns
-    place, shared = await _found(caller, sent, story.turns, wanted)
+    place = await _in_conversation(caller, sent, story.turns, wanted)
+    place, shared = (
+        (place, len(wanted))
+        if place is not None
+        else await _found(caller, sent, story.turns, wanted)
+    )
     story.goes_to(place.branch, story.turns[shared:])
     again = partial(_again, caller, sent, named, anew, place)
     return replace(place, story=story, again=again)
@@ -133,6 +141,33 @@ async def _found(
         return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
     place = Place(match.branch, sent.messages[match.said :], match.at)
     return await continued(place, sent.system, caller.known), match.turns
+
+
+async def _in_conversation(
+    caller: Caller, sent: Sent, turns: Sequence[Turn], wanted: Sequence[Turn]
+) -> Place | None:
+    """A fork of the conversation that was given all these turns as items, if there is one.
+
+    Where the last response of that conversation stands is known by the turns before; then it is
+    None, and the response goes on there.
+    """
+    spot = caller.known.spot(caller.client, turns[-1:])
+    if spot is None or caller.known.spot(caller.client, wanted[-1:]) not in (None, spot):
+        return None
+    session = caller.client.opened(spot[0])
+    main = None if session is None else session.get_branch(spot[1], None)
+    if main is None or not is_main_of_conversation(main):
+        return None
+    match = best_match(wanted, (main,))
+    if (0 if match is None else match.turns) < len(wanted):
+        return None
+    at, said = (0, 0) if match is None else (match.at, match.said)
+    return await aside(Place(main, sent.messages[said:], at), _same_system(main, sent.system))
+
+
+def is_main_of_conversation(branch: Branch) -> bool:
+    """Whether a branch holds the items of a conversation, which its client alone adds to."""
+    return branch.name == _MAIN and CLIENT_NOTES in branch.session.metadata
 
 
 def _match_here(caller: Caller, spot: Spot, wanted: Sequence[Turn]) -> Match | None:
@@ -266,7 +301,8 @@ def _matched(match: Match, sent: Sent) -> Place:
 async def continued(place: Place, system: str | None, known: Known) -> Place:
     """A place with this system message: the end of its branch, or else a fork there."""
     branch = place.branch
-    if place.at != branch.tail.total or known.is_taken(branch):
+    busy = known.is_taken(branch) or is_main_of_conversation(branch)
+    if place.at != branch.tail.total or busy:
         return await aside(place, _same_system(branch, system))
     if not _behaves(branch, system or ""):
         await to_thread(_behave, branch, system, system)
