@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from sennit.testing import ScriptedModel
-from tests.serving import Running, all_events, run, serving
+from sennit.testing import ScriptedModel, ToolCall
+from tests.serving import Running, all_events, following, run, serving
 
 SAID = "My name is Ann Lee. I prefer green tea to coffee."
 ASKED = "Which tea or coffee do I like?"
@@ -41,6 +42,33 @@ def test_the_name_of_a_role_is_not_the_name_of_a_model(tmp_path: Path) -> None:
             server.post(f"{branch}/messages", {"role": role, "text": text})
         answer = server.get(f"{branch}/messages").json()["messages"][-1]
         assert server.get(f"{branch}/messages/{answer['id']}/seen").json()["model"] == ""
+
+
+def note(text: str) -> str:
+    """Write something down."""
+    return text
+
+
+def test_what_a_model_saw_is_known_as_soon_as_its_answer_is_told(tmp_path: Path) -> None:
+    replies = [["Let me see.", ToolCall("note", {"text": "rope"})], "Noted."]
+    model = ScriptedModel(replies, name="scripted")
+    with serving(tmp_path / "s.db", models=[model], tools=[note]) as server:
+        branch = f"{new_session(server)}/branches/main"
+        early: dict[str, Any] = {}
+        with following(server, run(server, branch, "Note: rope")["events"]) as events:
+            for event in events:
+                message = event.data.get("message")
+                if message is not None and message["role"] == "assistant":
+                    early[message["id"]] = prompt(server, branch, message["id"])
+        assert len(early) >= 2
+        assert early == {uid: prompt(server, branch, uid) for uid in early}
+        assert all(early.values())
+
+
+def prompt(server: Running, branch: str, message: str) -> list[tuple[str, str]]:
+    """The parts of what the model saw, by kind."""
+    seen = server.get(f"{branch}/messages/{message}/seen").raise_for_status().json()
+    return [(one["kind"], one["text"]) for one in seen["parts"]]
 
 
 def new_session(server: Running) -> str:

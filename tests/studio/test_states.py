@@ -107,7 +107,9 @@ def test_lists_tables_and_tasks_are_shown_as_they_were_said(
         expect(boxes.nth(number)).to_be_disabled()
         expect(boxes.nth(number)).to_have_accessible_name(name)
     for number, align in enumerate(["center", "right"]):
-        expect(answer.locator("td").nth(number)).to_have_attribute("align", align)
+        for cell in ("th", "td"):
+            drawn = answer.locator(cell).nth(number)
+            expect(drawn).to_have_css("text-align", re.compile(rf"(-webkit-)?{align}"))
 
 
 # Tool calls
@@ -368,6 +370,15 @@ def test_a_second_window_is_told_in_plain_words_that_an_answer_comes(
     scene.model.finish()
     all_events(scene.server, started["events"])
     studio.hears("The bowline.")
+
+
+def test_what_is_found_is_what_was_said(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = answered(scene, open_studio)
+    with studio.page.expect_response("**/api/find?*"):
+        studio.page.locator("#search").fill("bowline")
+    found = studio.page.locator(".session.found .title").first
+    expect(found).to_have_text("The bowline.")  # without the name of the model
+    studio.page.locator("#search").fill("")
 
 
 # Memory

@@ -60,6 +60,8 @@ class Match:
     """The messages it rests on; a message rests on itself."""
     created_at: datetime
     """When it was said; of a file, since when it holds."""
+    speaker: str = ""
+    """Of a message, the name of whoever said it, if known; the abstract begins with it."""
     explained: Mapping[str, float] = field(default_factory=dict[str, float])
     """What the score is made of, if that was asked for; the score is their sum."""
 
@@ -287,6 +289,7 @@ class _Search:
             score=min(1.0, parts.total),
             evidence=(Source(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
+            speaker=speaker,
             explained=parts.shown() if explain else {},
         )
 

@@ -54,6 +54,8 @@ class MatchShape(Shape):
     """Of a message, the session it stands in."""
     message: str | None
     """Of a message, its id."""
+    speaker: str | None
+    """Of a message, the name of whoever said it, if known; the abstract begins with it."""
     explained: dict[str, float] | UnsetType = UNSET
 
 
@@ -111,6 +113,7 @@ def _match(one: Match) -> MatchShape:
         created_at=iso(one.created_at),
         session=None if itself is None else itself.session,
         message=None if itself is None else itself.message,
+        speaker=one.speaker or None,
         **more,
     )
 

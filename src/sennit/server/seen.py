@@ -108,15 +108,17 @@ async def seen(call: Call) -> Seen:
 
 
 def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> Seen:
-    messages = branch.messages
-    place = branch.index(uid)
+    with branch.session.lock:  # a run may go on with the branch, or rewrite it
+        messages = branch.messages
+        place = branch.index(uid)
+        first, end = _turn(messages, place)
+        shown = sent_at(branch, first)
     answer = messages[place]
     if answer.role is not MessageRole.ASSISTANT:
         told = f"Message {uid} is the {answer.role.value}'s; only a model has seen something."
         raise Problem(422, "invalid", told, param="message")
-    first, end = _turn(messages, place)
     notes, added = _journal(branch, uid)
-    parts = [_said(one) for one in sent_at(branch, first)]
+    parts = [_said(one) for one in shown]
     parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
     if offered := [tools[name] for name in notes.get("tools", ()) if name in tools]:
         parts.insert(0, _offered(offered))

@@ -1,6 +1,7 @@
 // A list of any length of which only what is in sight stands in the page. Rows may have any height;
 // what the reader looks at stays where it is while rows above turn out taller or shorter than
-// guessed, and the end stays in sight while more is said, unless the reader scrolled away.
+// guessed, and the end stays in sight while more is said, unless the reader scrolled away. While a
+// pointer is pressed nothing moves below it: what was pressed is what is released.
 import { Heights } from './heights.js';
 import { Component, createRef, html } from './view.js';
 
@@ -13,6 +14,7 @@ export class VirtualList extends Component {
   heights = new Heights(this.props.count, this.props.guess ?? 120);
   anchor = null;       // {index, offset}: the first row in sight, and how far it is scrolled out
   atEnd = true;
+  pressed = false;     // whether a pointer is down in the list
   top = undefined;     // where the box was scrolled to when last looked at
   state = { from: 0, to: 0 };
 
@@ -57,6 +59,18 @@ export class VirtualList extends Component {
     this.#settle();
   }
 
+  #press = () => {
+    this.#note();
+    this.pressed = true;
+    const life = new AbortController();
+    const release = () => {
+      life.abort();
+      this.pressed = false;
+      requestAnimationFrame(() => this.#settle());  // after the click
+    };
+    for (const end of ['pointerup', 'pointercancel']) addEventListener(end, release, { signal: life.signal });
+  };
+
   #setEnd(end) {
     if (end !== this.atEnd) this.props.onEnd?.(end);
     this.atEnd = end;
@@ -83,10 +97,11 @@ export class VirtualList extends Component {
   #settle() {
     const box = this.box.current;
     if (!box) return;
-    if (this.top !== undefined && box.scrollTop !== this.top) this.#note();
+    if (this.top !== undefined && box.scrollTop !== this.top && !this.pressed) this.#note();
+    const held = this.pressed ? this.top + box.clientHeight : 0;  // a list that shrinks would move, too
     this.rows.current.style.paddingTop = `${this.heights.before(this.state.from)}px`;
-    this.rows.current.style.height = `${this.heights.total}px`;
-    if (this.atEnd) box.scrollTop = box.scrollHeight;
+    this.rows.current.style.height = `${Math.max(this.heights.total, held)}px`;
+    if (this.atEnd && !this.pressed) box.scrollTop = box.scrollHeight;
     else if (this.anchor) {
       const top = this.heights.before(this.anchor.index) + this.anchor.offset;
       if (Math.abs(box.scrollTop - top) >= 1) box.scrollTop = top;
@@ -126,7 +141,7 @@ export class VirtualList extends Component {
       shown.push(html`<div class="row" role="listitem" aria-setsize=${count} aria-posinset=${index + 1}
         data-index=${index} key=${keyOf(index)}>${row(index)}</div>`);
     }
-    return html`<div class="list" ref=${this.box} onScroll=${this.#scrolled} tabindex="0" aria-label=${label}>
+    return html`<div class="list" ref=${this.box} onScroll=${this.#scrolled} onPointerDown=${this.#press} tabindex="0" aria-label=${label}>
       <div class="rows" role="list" ref=${this.rows}>${shown}</div>
     </div>`;
   }

@@ -68,9 +68,12 @@ function Entry({ session, here }) {
 function Found({ found }) {
   return html`<h2>Said and remembered</h2>
     ${found.map((one) => html`<a class="session found" key=${one.uri} href=${linkTo(one)}>
-      <span class="badge">${one.category ?? 'message'}</span><span class="title">${line(one.abstract, 140)}</span></a>`)}
+      <span class="badge">${one.category ?? 'file'}</span><span class="title">${line(wordsOf(one), 140)}</span></a>`)}
     ${!found.length && html`<p class="hint">Nothing was found.</p>`}`;
 }
+
+// What was said, without the name of the model that said it.
+const wordsOf = ({ abstract, speaker }) => (speaker ? abstract.replace(`${speaker}: `, '') : abstract);
 
 function linkTo({ session, message, uri }) {
   return message ? sessionLink(session, null, { m: message }) : pageLink('memory', { uri });
