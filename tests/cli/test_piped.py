@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import sys
 from io import StringIO
@@ -108,6 +110,24 @@ def test_a_reader_that_went_away_ends_it_and_the_message_is_kept() -> None:
     with pytest.raises(BrokenPipeError):
         pipe.run(b"Hello\n")
     assert pipe.asked == ["Instruction: Hello"]
+
+
+@pytest.mark.parametrize("stage", ["Talk.open", "_exchange", "Talk.close"])
+def test_ctrl_c_before_a_coroutine_has_started_leaves_no_warning(
+    stage: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    usual = asyncio.Runner.run
+
+    def interrupted(runner: asyncio.Runner, work: Any) -> Any:
+        if work.__qualname__ == stage:
+            raise KeyboardInterrupt  # where a signal is noticed that came during a read
+        return usual(runner, work)
+
+    monkeypatch.setattr(asyncio.Runner, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Pipe(["Hello."]).run(b"Hi\n")
+    gc.collect()
+    assert [str(one.message) for one in recwarn] == []
 
 
 def delete(name: str) -> str:

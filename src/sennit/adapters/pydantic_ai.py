@@ -18,15 +18,7 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from sennit.adapters.families import Entry, Families, Family, Unsaved
-from sennit.adapters.foreign import Form, answer, call, instruction, result
-from sennit.adapters.place import Place
-from sennit.api.client import Client
-from sennit.errors import ConflictError, MissingExtraError, NotFoundError
-from sennit.messages.content import MessageContent
-from sennit.services.translate import layer_messages
-from sennit.sessions.braid import DEFAULT_BRANCH
-from sennit.sessions.twins import async_twin
+from sennit.errors import MissingExtraError
 
 try:
     from pydantic_ai.conversation_store import (
@@ -44,6 +36,16 @@ try:
     )
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.pydantic_ai", "pydantic-ai") from error
+
+from sennit.adapters.families import Entry, Families, Family, Unsaved
+from sennit.adapters.foreign import Form, answer, call, instruction, result
+from sennit.adapters.place import Place
+from sennit.api.client import Client
+from sennit.errors import ConflictError, NotFoundError
+from sennit.messages.content import MessageContent
+from sennit.services.translate import layer_messages
+from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.twins import async_twin
 
 _RECORD = TypeAdapter(ConversationRecord)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from sennit.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from sennit.services.weights import Weights
@@ -30,11 +33,17 @@ def models_list() -> list[Weights]:
     return listed()
 
 
-def models_check(model: str = "local") -> Path:
-    """The weights of "local" or "local:name"; raises what would keep it from answering.
+def models_check(model: str = "local") -> Path | None:
+    """Raise what would keep a model from answering on this machine; return a local one's weights.
 
-    That is MissingExtraError without the engine, or ModelError without the weights.
+    That is MissingExtraError without the packages it needs, or ModelError without the weights.
+    Nothing is loaded.
     """
-    from sennit.services.local import check
+    kind, _, name = model.partition(":")
+    if kind == "local":
+        from sennit.services.local import check
 
-    return check(model.partition(":")[2] or None)
+        return check(name or None)
+    if find_spec("pydantic_ai") is None:
+        raise MissingExtraError.of(f"Model {model!r}", "models")
+    return None

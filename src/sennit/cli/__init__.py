@@ -6,24 +6,50 @@ so that `sennit` without the extra says what is missing instead of breaking.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import TextIOWrapper
 
+from sennit.errors import MissingExtraError
+
 _OURS = "sennit"
+CANNOT = 2
+"""The exit code for a wrong option, and for a command whose packages are not installed."""
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """The program `sennit`."""
+    """Run the program `sennit`."""
     try:
-        from sennit.cli.app import app
+        with _quiet_interrupts():
+            from sennit.cli.app import app
     except ImportError as error:
         if (error.name or _OURS).partition(".")[0] == _OURS:
             raise
-        sys.exit(
-            f"sennit: the command line needs the package {error.name!r}; "
-            f"run: pip install 'sennit[cli]'"
-        )
+        sys.stderr.write(f"sennit: {MissingExtraError.of('The command line', 'cli')}\n")
+        sys.exit(CANNOT)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes a question mark
             stream.reconfigure(errors="replace")
     app(prog_name="sennit")
+
+
+@contextmanager
+def _quiet_interrupts() -> Generator[None]:
+    """End the program without a traceback if Ctrl-C is pressed while it is still being loaded."""
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is not signal.default_int_handler:  # somebody has said that it is ignored
+        yield
+        return
+    signal.signal(signal.SIGINT, _end_at_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _end_at_once(_number: int, _frame: object) -> None:
+    os._exit(INTERRUPTED)

@@ -1,7 +1,8 @@
 """The program: which commands there are, and how errors end.
 
-An error that is ours is one line and exit code 1; a wrong option is 2, an interrupt 130, and a
-reader that went away ends it quietly, as it would end any other program.
+An error that is ours is one line and exit code 1; a wrong option is 2, as is a command that needs a
+package that is not installed, an interrupt 130, and a reader that went away ends it quietly, as it
+would end any other program.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from sennit.cli import (
+    CANNOT,
+    INTERRUPTED,
     branching,
     doctor,
     files,
@@ -32,9 +35,8 @@ from sennit.cli.mcp import mcp
 from sennit.cli.serve import serve
 from sennit.cli.words import clean
 from sennit.cli.worker import worker
-from sennit.errors import SennitError
+from sennit.errors import MissingExtraError, SennitError
 
-INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 
@@ -47,7 +49,7 @@ class _Program(TyperGroup):
             return super().invoke(ctx)
         except SennitError as error:
             typer.echo(f"sennit: {clean(str(error))}", err=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(CANNOT if isinstance(error, MissingExtraError) else 1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:

@@ -96,8 +96,7 @@ def chat(
         params={name: value for name, value in params.items() if value is not None},
         servers=servers_named(mcp or (), ask),
     )
-    if model.partition(":")[0] == "local":
-        models_check(model)
+    models_check(model)
     with open_client(store) as client:
         code = start(
             client,

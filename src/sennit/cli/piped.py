@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-from collections.abc import Iterable
-from typing import Any, TextIO
+from collections.abc import Coroutine, Iterable
+from typing import Any, TextIO, TypeVar
 from uuid import UUID
 
 from sennit.cli.interrupted import Interrupted, called
@@ -29,6 +29,7 @@ from sennit.turns.events import (
 )
 from sennit.turns.returns import Return
 
+_T = TypeVar("_T")
 _ANSWERED = ("stable", "length")
 WAITING = 3
 """The exit code of a chat that waits for a person."""
@@ -150,7 +151,7 @@ def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
     answered = True
     with asyncio.Runner() as runner:
         try:
-            runner.run(talk.open())
+            _run(runner, talk.open())
             if talk.partner.tools:
                 answers.note(talk.partner.offered)
             if (waiting := talk.waiting()) and not _passed_over(talk, waiting, answers):
@@ -160,13 +161,21 @@ def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
             for line in lines:
                 text = line.decode("utf-8-sig", "replace").strip("\r\n")
                 if text.strip():
-                    answered = runner.run(_exchange(talk, text, answers))
+                    answered = _run(runner, _exchange(talk, text, answers))
                 if not answered and (waiting := talk.waiting()):
                     answers.waits(talk, waiting)
                     return WAITING
         finally:
-            runner.run(talk.close())
+            _run(runner, talk.close())
     return 0 if answered else 1
+
+
+def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine; one that Ctrl-C has kept from starting is closed, lest Python warn of it."""
+    try:
+        return runner.run(work)
+    finally:
+        work.close()
 
 
 def _passed_over(talk: Talk, waiting: list[Message], answers: Answers) -> bool:

@@ -98,8 +98,7 @@ def serve(
         limits=limits_named(limit or (), rate=rate or None),
     )
     for name in names:
-        if name.partition(":")[0] == "local":
-            models_check(name)
+        models_check(name)
     listener = listen(settings)
     where = f"[{host}]" if ":" in host else host
     typer.echo(f"Sennit listens at http://{where}:{listener.getsockname()[1]}", err=True)

@@ -6,9 +6,6 @@ from asyncio import create_task, sleep
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
-from starlette.applications import Starlette
-from starlette.types import ASGIApp
-
 from sennit.errors import SennitError
 from sennit.server import (
     approvals,
@@ -32,6 +29,7 @@ from sennit.server import (
 )
 from sennit.server.dispatch import Dispatcher
 from sennit.server.endpoint import Endpoint
+from sennit.server.framework import ASGIApp, Starlette
 from sennit.server.gate import Gate
 from sennit.server.mcp_api import McpFace
 from sennit.server.settings import Limits, ServerSettings

@@ -13,10 +13,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as HttpScope
-
 from sennit.errors import SennitError
 from sennit.server.endpoint import (
     SMALL,
@@ -28,6 +24,7 @@ from sennit.server.endpoint import (
     read_large,
     read_query,
 )
+from sennit.server.framework import ASGIApp, HttpScope, Receive, Response, Send
 from sennit.server.limits import read_body
 from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
 

@@ -14,15 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import msgspec
-from starlette.responses import Response
 
+from sennit.server.framework import Response
 from sennit.server.problems import JSON, PRIVATE, Problem
 from sennit.server.tokens import Scope
 
 if TYPE_CHECKING:
-    from starlette.types import Receive
-    from starlette.types import Scope as HttpScope
-
+    from sennit.server.framework import HttpScope, Receive
     from sennit.server.owners import Caller
     from sennit.server.state import ServerState
 

@@ -13,10 +13,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Message, Receive, Send
-from starlette.types import Scope as HttpScope
-
 from sennit.errors import SennitError
+from sennit.server.framework import ASGIApp, HttpScope, Message, Receive, Send
 from sennit.server.limits import LimitsMiddleware
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem, problem_of

@@ -7,7 +7,6 @@ from typing import Literal
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
-from starlette.responses import StreamingResponse
 
 from sennit.api.session import Session
 from sennit.errors import ValidationError
@@ -16,6 +15,7 @@ from sennit.learning.labels import Label
 from sennit.messages.codec import dumps
 from sennit.server.branches import ONE
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.framework import StreamingResponse
 from sennit.server.problems import PRIVATE, Problem
 from sennit.server.shapes import iso
 

@@ -18,10 +18,8 @@ from contextlib import contextmanager
 from math import ceil
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Send
-from starlette.types import Scope as HttpScope
-
 from sennit import clock
+from sennit.server.framework import ASGIApp, HttpScope, Message, Receive, Send
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem
 from sennit.server.settings import Limits

@@ -16,8 +16,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as Misfit
-from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as HttpScope
 
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
@@ -37,6 +35,7 @@ if TYPE_CHECKING:
         Tool,
     )
 
+    from sennit.server.framework import ASGIApp, HttpScope, Receive, Send
     from sennit.server.owners import Caller
     from sennit.server.state import ServerState
 

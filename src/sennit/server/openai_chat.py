@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from starlette.responses import Response
-
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
+from sennit.server.framework import Response
 from sennit.server.openai_place import Place, anchored, begin_apart, place_of, said_before
 from sennit.server.openai_request import Once, named_by, notes_of, once_of, remembers
 from sennit.server.openai_shapes import ChatAsk, checked, refuse_unsupported

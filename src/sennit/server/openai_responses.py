@@ -8,13 +8,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from starlette.responses import Response
-
 from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.models import ModelSchema
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
+from sennit.server.framework import Response
 from sennit.server.openai_chat import answer_in, where
 from sennit.server.openai_conversations import (
     find_conversation,

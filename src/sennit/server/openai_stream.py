@@ -11,12 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
-from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as HttpScope
-
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
+from sennit.server.framework import HttpScope, Receive, Response, Send
 from sennit.server.openai_turn import gone
 from sennit.server.problems import Problem, problem_of
 from sennit.server.settings import Limits

@@ -19,10 +19,9 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from starlette.types import Receive
-
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.models import ModelSchema
+from sennit.server.framework import Receive
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad
 from sennit.server.problems import Problem, problem_of

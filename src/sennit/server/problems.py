@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from traceback import format_tb
 from typing import Any
 
-from starlette.responses import Response
-
 from sennit import telemetry
 from sennit.errors import (
     AccessError,
@@ -30,6 +28,7 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.messages.codec import dumps
+from sennit.server.framework import Response
 
 JSON = "application/json"
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}

@@ -10,11 +10,19 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop, TimerHandle
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from sennit.errors import MissingExtraError
+
+try:
+    import h11
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as error:
+    raise MissingExtraError.of("sennit serve", "server") from error
 
 from sennit.messages.codec import dumps
 from sennit.server.problems import Problem
+
+__all__ = ["PatientProtocol", "uvicorn"]
 
 _MOST_HELD = 65_536  # bytes
 

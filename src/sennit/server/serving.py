@@ -10,23 +10,12 @@ from __future__ import annotations
 import gc
 import socket
 import sys
-from typing import TYPE_CHECKING
 
-from sennit.errors import MissingExtraError, ValidationError
+from sennit.errors import ValidationError
+from sennit.server.app import create_app
+from sennit.server.framework import Starlette
+from sennit.server.protocol import PatientProtocol, uvicorn
 from sennit.server.settings import ServerSettings
-
-try:
-    import uvicorn
-
-    from sennit.server.app import create_app
-    from sennit.server.protocol import PatientProtocol
-except ImportError as error:
-    if (error.name or "sennit").partition(".")[0] == "sennit":
-        raise
-    raise MissingExtraError.of("A server", "server") from error
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
 
 _GRACE = 10
 _BACKLOG = 2048

@@ -13,11 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
-from starlette.types import Receive, Send
-from starlette.types import Scope as HttpScope
 
 from sennit.server.event_shapes import event_shape
+from sennit.server.framework import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from starlette.datastructures import Headers
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
-
+from sennit.server.framework import Headers, Receive, Response, Send
+from sennit.server.framework import HttpScope as Scope
 from sennit.server.problems import Problem
 from sennit.studio import INDEX, MEDIA_TYPES, STATIC, files
 

@@ -167,7 +167,7 @@ class Connection:
         try:
             from mcp import Client
         except ImportError as error:
-            raise MissingExtraError.of("MCP tools", "mcp") from error
+            raise MissingExtraError.of("Calling MCP tools", "mcp") from error
         transport = self._over_http(stack) if self._address.url else self._over_stdio(stack)
         watched = _watched(await transport, self.lose)
         return Client(watched, cache=None, message_handler=self._heard)

@@ -16,19 +16,10 @@ from importlib.resources import files
 from typing import Any, TypeVar
 from uuid import uuid4
 
-try:
-    import psycopg
-    from psycopg import errors as pg
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg_pool import ConnectionPool, PoolTimeout
-except ImportError as error:
-    raise ImportError(
-        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
-    ) from error
-
 from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores import forks
 from sennit.stores.base import other_version
+from sennit.stores.postgres_driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres_line import Line
 from sennit.stores.postgres_points import connection_class
 from sennit.stores.postgres_session import Connection, one

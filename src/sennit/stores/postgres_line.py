@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, LiteralString, TypeAlias
 
-import psycopg
-from psycopg import errors as pg
-from psycopg import pq
-from psycopg.abc import PQGen
-from psycopg.generators import execute, fetch_many, pipeline_communicate
+from sennit.stores.postgres_driver import (
+    PQGen,
+    execute,
+    fetch_many,
+    pg,
+    pipeline_communicate,
+    pq,
+    psycopg,
+)
 
 _BINARY = pq.Format.BINARY
 _FINE = pq.ConnStatus.OK

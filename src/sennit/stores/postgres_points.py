@@ -10,11 +10,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
-import psycopg
-from psycopg.pq import TransactionStatus
-
 from sennit import failpoints
 from sennit.stores.points import around
+from sennit.stores.postgres_driver import TransactionStatus, psycopg
 from sennit.stores.postgres_line import Answer, Line, Packed, Statement
 
 _IDLE = TransactionStatus.IDLE

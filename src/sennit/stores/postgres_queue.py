@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
-
-from sennit.errors import StoreError
+from sennit.errors import MissingExtraError, StoreError
+from sennit.stores.postgres_driver import psycopg
 from sennit.stores.queue import Serving
 from sennit.stores.sql import postgres as store_sql
 from sennit.stores.sql import postgres_queue as sql
@@ -31,9 +30,7 @@ try:
     from procrastinate.jobs import Job as QueuedJob
     from procrastinate.schema import SchemaManager
 except ImportError as error:
-    raise StoreError(
-        f"The PostgreSQL store needs an extra ({error}): pip install 'sennit[postgres]'"
-    ) from error
+    raise MissingExtraError.of("The PostgreSQL store", "postgres") from error
 
 _log = logging.getLogger(__name__)
 
