@@ -3,6 +3,7 @@
     SennitError
     ├── ValidationError (ValueError)      a value is not acceptable: caller, give another
     │   ├── InvalidTypeError (TypeError)  it has the wrong type, or an unknown field was named
+    │   ├── NothingToAskError             no message for a model to answer: say something first
     │   └── CodecError                    it cannot be encoded, or the bytes cannot be read
     ├── NotFoundError (KeyError)          nothing has that id or name
     ├── OutOfRangeError (IndexError)      a position past either end
@@ -44,6 +45,10 @@ class SennitError(Exception):
 
 class ValidationError(SennitError, ValueError):
     """A value is not acceptable; nothing was changed."""
+
+
+class NothingToAskError(ValidationError):
+    """A model was to be asked with no message that it could answer; it was not asked."""
 
 
 class InvalidTypeError(ValidationError, TypeError):

@@ -53,7 +53,7 @@ def test_it_asks_about_the_whole_branch_if_it_is_given_none() -> None:
 
 def test_an_empty_branch_is_nothing_to_ask_about() -> None:
     model = ScriptedModel([])
-    with pytest.raises(ValidationError, match="no messages"):
+    with pytest.raises(ValidationError, match="Nobody has said"):
         result_of(session_with(model), "generate")
     assert model.requests == []
 

@@ -10,7 +10,7 @@ from sennit.services.asking import ask
 from sennit.services.model import Model, shapes_output
 from sennit.services.reply import Reply
 from sennit.services.request import model_request
-from sennit.turns.sent import sent
+from sennit.turns.sent import check_answerable, sent
 
 
 async def generate(
@@ -32,6 +32,7 @@ async def generate(
     said = messages
     if said is None:
         said = model_messages(where.session.messages, sent(where.branch))
+        check_answerable(where.branch, said)
     if response_model is not None and not await shapes_output(model):
         response_model = None
     request = model_request(said, tools=where.tools(tools), output=response_model, **params)

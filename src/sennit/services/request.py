@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.errors import InvalidTypeError, NothingToAskError, ValidationError, shown
 from sennit.messages.content import InstructionContent, MessageContent
 from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema, as_model, is_model, model_name, model_schema
@@ -18,7 +18,10 @@ from sennit.services.tools import Tool
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One question to a model, with all it needs to answer."""
+    """One question to a model, with all it needs to answer.
+
+    Raises NothingToAskError without any message: no provider takes an empty list.
+    """
 
     messages: Sequence[Mapping[str, Any]]
     """Chat messages as `to_model_messages` gives them: role, content, tool_calls, tool_call_id."""
@@ -28,6 +31,10 @@ class ModelRequest:
     """The JSON schema its answer has to follow; asked for only where `Model.shapes_output`."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """How to answer: see PARAMS."""
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise NothingToAskError("There are no messages; a model needs at least one.")
 
     @property
     def forced(self) -> tuple[ToolSchema, ...]:
@@ -110,7 +117,7 @@ def _listed(messages: Any) -> list[Any]:
         raise InvalidTypeError(f"messages must be a list of messages, got {shown(messages)}.")
     said = list(cast("Iterable[Any]", messages))
     if not said:
-        raise ValidationError("There are no messages; a model needs at least one.")
+        raise NothingToAskError("There are no messages; a model needs at least one.")
     return said
 
 

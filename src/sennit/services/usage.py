@@ -6,7 +6,7 @@ nobody. Estimates are for what has to be decided beforehand, and for models that
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any, cast
 
 from sennit import clock
+from sennit.messages.schema import ToolSchema
 from sennit.services.layer import Layer, Watched
 from sennit.services.model import Model
 from sennit.services.reply import Delta, Finished, Reply, Usage
@@ -123,10 +124,13 @@ class Estimator:
         return tokens_in(letters + _offered(request))
 
 
+def letters_of_tools(tools: Iterable[ToolSchema]) -> int:
+    """How many letters the descriptions of tools take."""
+    return sum(letters_in((tool.name, tool.description, tool.parameters)) for tool in tools)
+
+
 def _offered(request: ModelRequest) -> int:
-    letters = 0
-    for tool in request.tools:
-        letters += letters_in((tool.name, tool.description, tool.parameters))
+    letters = letters_of_tools(request.tools)
     if request.output is not None:
         letters += letters_in(request.output.schema)
     return letters

@@ -26,7 +26,7 @@ from sennit.messages.fold import read
 from sennit.messages.message import Message
 from sennit.services.model import Model
 from sennit.services.request import ModelRequest
-from sennit.services.usage import estimate_tokens, letters_in, tokens_in
+from sennit.services.usage import letters_in, letters_of_tools, tokens_in
 from sennit.sessions.current import Current
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
@@ -209,8 +209,7 @@ def tokens_of(request: Request) -> int:
     )
     if known or not request.tools:
         return count
-    schemas = tuple(tool.schema for tool in request.tools.values())
-    return count + estimate_tokens(ModelRequest(messages=(), tools=schemas))
+    return count + tokens_in(letters_of_tools(tool.schema for tool in request.tools.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,9 +152,7 @@ class Driver:
             return Notice("error", "access", str(error))
         if self._current is not None:
             return Notice("error", "busy", "A run is already under way on this conversation.")
-        spoken = any(not one.content.empty for one in run.aim.say)
-        if resume is None and not (run.progress.greets or spoken) and request.silent():
-            told = f"Nobody has said anything on branch {request.branch.name!r}; say something."
+        if resume is None and (told := run.nothing_to_answer()) is not None:
             return Notice("error", "empty", told)
         if run.streaming is not None and not request.model.streams:
             told = f"Model {request.model_name!r} does not stream; use run_to_stable_result()."

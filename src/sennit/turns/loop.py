@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError, sleep
 
-from sennit.errors import ConflictError, ModelError, SennitError
+from sennit.errors import ConflictError, ModelError, NothingToAskError, SennitError
 from sennit.services import asking
 from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
@@ -113,7 +113,12 @@ def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
     """Why a run does not fit a branch as it was found."""
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING
-    return None if run.aim.at in (None, run.request.branch.tail.total) else MOVED
+    if run.aim.at not in (None, run.request.branch.tail.total):
+        return MOVED
+    if resume or not run.runs.durable:
+        return None
+    told = run.nothing_to_answer()  # another program may have committed meanwhile
+    return None if told is None else Notice("error", "empty", told)
 
 
 async def carry_out(run: Run, found: Held) -> Return | None:
@@ -142,6 +147,8 @@ async def _stopped(run: Run) -> Stop:
 def failed(run: Run, error: Exception) -> Stop:
     """The end of a run in which something failed: a model, the store, or code plugged in."""
     run.error = error
+    if isinstance(error, NothingToAskError):
+        return Stop("invalid", (Notice("error", "empty", str(error)),))
     told = str(error) if isinstance(error, SennitError) else f"{type(error).__name__}: {error}"
     code = "lost_lease" if isinstance(error, ConflictError) else type(error).__name__
     return Stop("error", (Notice("error", getattr(error, "kind", code), told),))

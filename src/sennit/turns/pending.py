@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 from sennit.errors import NotFoundError, shown
 from sennit.messages.content import (
@@ -16,12 +17,16 @@ from sennit.sessions.runs import BranchRuns
 from sennit.turns.recovery import unfinished
 
 
-def latest(branch: Branch) -> Iterator[Message]:
-    """The messages of a branch from its end, read no further than they are looked at."""
-    stop, size = len(branch), 4
+def latest(branch: Branch, ids: Sequence[UUID] | None = None) -> Iterator[Message]:
+    """The messages of a branch from its end, read no further than they are looked at.
+
+    With `ids`, only these of them.
+    """
+    ids = branch if ids is None else ids
+    stop, size = len(ids), 4
     while stop > 0:
         start = max(0, stop - size)
-        yield from reversed(branch.session.messages.pick(branch[start:stop]))
+        yield from reversed(branch.session.messages.pick(ids[start:stop]))
         stop, size = start, size * 2
 
 

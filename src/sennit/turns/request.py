@@ -27,7 +27,7 @@ from sennit.turns.draft import Collector, Draft
 from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Return
-from sennit.turns.sent import sent
+from sennit.turns.sent import check_answerable, nothing_to_answer, sent
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -119,9 +119,11 @@ class Request:
         self.branch.check_access(_needs(self))
 
     def model_request(self) -> ModelRequest:
-        """What the model is asked now."""
+        """What the model is asked now; raises NothingToAskError."""
+        messages = model_messages(self.session.messages, sent(self.branch))
+        check_answerable(self.branch, messages)
         return ModelRequest(
-            messages=model_messages(self.session.messages, sent(self.branch)),
+            messages=messages,
             tools=tuple(tool.schema for tool in self.tools.values()),
             output=self.output,
             params=self.params,
@@ -130,7 +132,8 @@ class Request:
     async def exec(self) -> Return:
         """One provider call, and nothing else: no tool is called and nothing is stored.
 
-        Policies see it, context providers are not asked. Raises ModelError, PolicyError.
+        Policies see it, context providers are not asked. Raises ModelError, PolicyError,
+        NothingToAskError.
         """
         self.check()
         request = await pass_request(self.policies, self.model_request())
@@ -163,9 +166,9 @@ class Request:
             self.branch.insert(len(self.branch) - later, message)
         return later > 0
 
-    def silent(self) -> bool:
-        """Whether nobody has said anything, special turns aside."""
-        return all(one.content.empty or SPECIAL in one.metadata for one in self.latest())
+    def nothing_to_answer(self) -> str | None:
+        """Why there is nothing that the model could answer, special turns aside, if that is so."""
+        return nothing_to_answer(self.branch)
 
     def newest_instruction(self) -> Message | None:
         """The last thing the user said."""

@@ -140,6 +140,11 @@ class Run:
             answers = isinstance(message.content, ActionResponseContent)
             self.tell(ToolFinished if answers else MessageCompleted, new=message)
 
+    def nothing_to_answer(self) -> str | None:
+        """Why this run has nothing to do, if that is so."""
+        spoken = any(not one.content.empty for one in self.aim.say)
+        return None if self.progress.greets or spoken else self.request.nothing_to_answer()
+
     @property
     def begun(self) -> bool:
         """Whether it has ever held the branch."""

@@ -7,14 +7,21 @@ are the calls whose results came after the commit, as long as their turn goes on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit.containers.progression import Progression
-from sennit.messages.content import AssistantResponseContent, InstructionContent, MessageContent
+from sennit.errors import NothingToAskError
+from sennit.messages.content import (
+    AssistantResponseContent,
+    InstructionContent,
+    MessageContent,
+    SystemContent,
+)
 from sennit.messages.message import Message
 from sennit.sessions.current import Current
+from sennit.turns.pending import latest
 from sennit.turns.returns import SPECIAL
 
 if TYPE_CHECKING:
@@ -50,6 +57,37 @@ def sent_at(branch: Branch, place: int) -> list[Message]:
     return [
         one for at, one in enumerate(above) if at >= begin or not archives.covered(one.id, answer)
     ]
+
+
+def nothing_to_answer(branch: Branch) -> str | None:
+    """Why a model could answer nothing on a branch, special turns aside, if that is so.
+
+    A system message by itself can be answered, unless a commit has archived what followed it.
+    """
+    if any(_is_said(one) for one in latest(branch, sent(branch))):
+        return None
+    if any(_is_said(one) for one in latest(branch)):
+        return (
+            f"All that was said on branch {branch.name!r} was archived by a commit, so there is "
+            f"nothing to answer; say something new first."
+        )
+    system = branch.system
+    if system is not None and not system.content.empty:
+        return None
+    return f"Nobody has said anything on branch {branch.name!r}; say something."
+
+
+def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> None:
+    """Raise NothingToAskError if a prompt that was made of a branch has nothing to answer."""
+    only_system = all(message["role"] == "system" for message in prompt[-1:])
+    if only_system and (told := nothing_to_answer(branch)) is not None:
+        raise NothingToAskError(told)
+
+
+def _is_said(message: Message) -> bool:
+    """Whether somebody has said this in the conversation, rather than set it up."""
+    content = message.content
+    return not (content.empty or isinstance(content, SystemContent) or SPECIAL in message.metadata)
 
 
 def _open_from(branch: Branch) -> int:
