@@ -41,7 +41,6 @@ from sennit.stores.records import (
     Lease,
     PutRun,
     RunRecord,
-    Standing,
     TakeLease,
     Write,
 )
@@ -226,9 +225,7 @@ def noted(branch: Branch, after: int) -> tuple[Change, ...]:
 
 def begun(branch: Branch) -> tuple[Change, ...]:
     """The first step of a run, which takes its branch."""
-    tail, commits = branch.tail, branch.session.archives.number
-    known = Standing(tail.id, len(tail), branch.version, seq=0, token=0, commits=commits)
-    return TakeLease(branch.id, "holder", HOUR, known), *noted(branch, 0)
+    return TakeLease(branch.id, "holder", HOUR), *noted(branch, 0)
 
 
 def _note(client: Client, session: Session) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
-import msgspec
 from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -46,10 +45,8 @@ from sennit.stores.records import (
     EventRecord,
     Lease,
     MessageRecord,
-    Owner,
     PutRun,
     RunRecord,
-    Standing,
     TakeLease,
     Write,
 )
@@ -83,14 +80,14 @@ class RunStep:
     off: int
     """How far the events are from where they should be."""
 
-    def changes(self, branch: UUID, known: Standing, token: int) -> tuple[Change, ...]:
-        """The same for a store, where `known` is how the branch stood before all steps."""
+    def changes(self, branch: UUID, seq: int, last: int, token: int) -> tuple[Change, ...]:
+        """The same for a store: after event `seq` and lease `last`, with the holder's `token`."""
         if self.kind == "take":
             return (TakeLease(branch, self.holder, HOUR),)
         if self.kind == "begin":
-            take = TakeLease(branch, self.holder, HOUR, known)
-            return (take, *self._noted(branch, known.seq, known.token + 1))
-        return self._noted(branch, known.seq, token)
+            take = TakeLease(branch, self.holder, HOUR)
+            return (take, *self._noted(branch, seq, last + 1))
+        return self._noted(branch, seq, token)
 
     def _noted(self, branch: UUID, last: int, token: int) -> tuple[Change, ...]:
         said = [self._message(at) for at in range(self.messages)]
@@ -186,20 +183,10 @@ class Side:
             self.held[who, key] = self.clients[who].session(key)
         return self.held[who, key]
 
-    def standing(self, key: str, owner: Owner, session: UUID, branch: UUID) -> Standing | None:
-        """How a branch stands, as far as the leases go that were taken here; None if it is gone."""
-        try:
-            found = self.store.load(owner, session)
-        except NotFoundError:
-            return None
-        commits = len(self.store.archived(owner, session, 0))
-        seq = self.store.last_event(owner, session, branch)
+    def last_token(self, key: str, branch: UUID) -> int:
+        """The token of the last lease of a branch that was taken here."""
         taken = [one.token for name, one in self.leases.items() if f"{key} {branch} " in name]
-        for one in found.branches:
-            if one.id == branch:
-                counts = (one.length, one.version, seq, max(taken, default=0), commits)
-                return Standing(one.segment, *counts)
-        return None
+        return max(taken, default=0)
 
 
 class Kit:
@@ -473,14 +460,15 @@ class Lockstep(RuleBasedStateMachine):
                 return None
             chosen = session.get_branch(names[branch % len(names)]).id
             at = (owner, session.id, chosen)
-            known = side.standing(key, owner, session.id, chosen)
-            if known is None:
+            try:
+                seq, last = side.store.last_event(*at), side.last_token(key, chosen)
+            except NotFoundError:
                 return None
             changes: list[tuple[Change, ...]] = []
             for step in steps:
                 had = side.leases.get(f"{key} {chosen} {step.holder}")
-                changes.append(step.changes(chosen, known, had.token if had else 0))
-                known = msgspec.structs.replace(known, seq=known.seq + step.events)
+                changes.append(step.changes(chosen, seq, last, had.token if had else 0))
+                seq += step.events
             writes = [Write(owner, session.id, one) for one in changes]
             found = side.store.write_many(writes)
             for step, heads in zip(steps, found, strict=True):

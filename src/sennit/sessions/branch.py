@@ -46,7 +46,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "noted", "version")
+    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "version")
 
     _session: SessionCore
     _tail: Segment
@@ -54,9 +54,6 @@ class Branch(Progression):
     _grants: Grants
     version: int
     """Which version of it the store has, if there is one."""
-    noted: tuple[int, int] | None
-    """Its last event's number and its last lease's token where they are known, and no run is left;
-    others may have run there since."""
 
     def __init__(
         self,
@@ -81,7 +78,6 @@ class Branch(Progression):
         self._grants = grants
         self._current: Current | None = None
         self.version = 0
-        self.noted = None
 
     @property
     def name(self) -> str:

@@ -50,8 +50,6 @@ from sennit.stores.records import (
     PutRun,
     RenameBranch,
     Snapshot,
-    TakeLease,
-    Taken,
 )
 
 if TYPE_CHECKING:
@@ -154,42 +152,30 @@ class Kept(Element):
         messages: Sequence[Message],
         branches: Sequence[Branch],
         also: Sequence[PutRun | AddEvents] = (),
-        take: TakeLease | None = None,
-    ) -> Taken | None:
-        """The same, without blocking the caller's loop, together with what a run has to note.
-
-        With a lease to `take` the rest is done only if that is as known; see TakeLease.
-        """
+    ) -> None:
+        """The same, without blocking the caller's loop, together with what a run has to note."""
         if self._keeper is None:
             with self.lock:
                 self._log.check(also)
                 self.place(messages, branches)
                 for change in also:
                     self._log.apply(change)
-            return None
+            return
         with self.lock:
             placement = Placement.of(messages, branches, self._messages)
-        taken: Taken | None = None
 
         def apply(heads: list[Head]) -> None:
-            nonlocal taken
-            if take is not None:
-                taken = heads.pop(0).taken
-            if taken is None or taken.as_known:
-                with self.lock:
-                    stale = self._apply(placement, heads)
-                if stale:
-                    self.refresh()
+            with self.lock:
+                stale = self._apply(placement, heads)
+            if stale:
+                self.refresh()
 
-        first = () if take is None else (take,)
         try:
-            await self._keeper.submit((*first, *placement.changes, *also), apply)
+            await self._keeper.submit((*placement.changes, *also), apply)
         except ConflictError:
             await self.arefresh()
             raise
-        if taken is None or taken.as_known:
-            self._was_kept(messages, branches)
-        return taken
+        self._was_kept(messages, branches)
 
     def _apply(self, placement: Placement, heads: list[Head]) -> bool:
         """Have in memory what the store has; True if others put more there, which is to be read."""
@@ -408,7 +394,6 @@ class Kept(Element):
             metadata=metadata,
             id=id,
         )
-        branch.noted = (0, 0)
         given = (system, *said) if isinstance(system, Message) else said
         return branch, [message for message in given if message not in self._messages]
 

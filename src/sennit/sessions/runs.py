@@ -23,7 +23,6 @@ from sennit.stores.records import (
     Lease,
     PutRun,
     RunRecord,
-    Standing,
     TakeLease,
     Taken,
 )
@@ -59,7 +58,6 @@ class BranchRuns:
         Also gives whether the branch is in the store as it is known here.
         """
         assert self._keeper is not None
-        self.branch.noted = None
         found: list[tuple[Taken, bool]] = []
 
         def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared
@@ -70,23 +68,6 @@ class BranchRuns:
         await self._keeper.submit((TakeLease(self.branch.id, holder, ttl),), apply)
         return found[0]
 
-    def presumed(self) -> Standing | None:
-        """How the branch stands as far as is known here; None if the store has to be asked.
-
-        It is told once: whoever asks after that asks the store, until a run has ended.
-        """
-        with self._session.lock:
-            branch, noted = self.branch, self.branch.noted
-            if noted is None or self._keeper is None:
-                return None
-            branch.noted = None
-            tail, commits = branch.tail, self._session.archives.number
-            return Standing(tail.id, len(tail), branch.version, *noted, commits)
-
-    def ended(self, seq: int, lease: Lease) -> None:
-        """Know that a run has ended with that event, and has given the branch back."""
-        self.branch.noted = (seq, lease.token)
-
     def _stands_at(self, head: Head, commits: int) -> bool:
         with self._session.lock:
             tail, number = self.branch.tail, self._session.archives.number
@@ -96,7 +77,6 @@ class BranchRuns:
     def acquire(self, holder: str, ttl: int) -> Lease:
         """Take the branch for `ttl` microseconds; raises ConflictError if someone else has it."""
         keeper = self._keeper
-        self.branch.noted = None
         if keeper is None:
             with self._session.lock:
                 return self._session._log.acquire(self.branch.id, holder, ttl)
@@ -120,17 +100,10 @@ class BranchRuns:
         keeper.store.release(keeper.owner, keeper.session, lease)
 
     async def write(
-        self,
-        messages: Sequence[Message],
-        changes: Sequence[PutRun | AddEvents],
-        take: TakeLease | None = None,
-    ) -> Taken | None:
-        """Put messages on the branch and note what happened, in one step.
-
-        With a lease to `take`, gives what that gave: unless the branch stands as known, nothing
-        else was done.
-        """
-        return await self._session._aplace(messages, [self.branch], changes, take)
+        self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]
+    ) -> None:
+        """Put messages on the branch and note what happened, in one step."""
+        await self._session._aplace(messages, [self.branch], changes)
 
     def note(self, messages: Sequence[Message], changes: Sequence[PutRun | AddEvents]) -> None:
         """The same at once, for a session without a store."""

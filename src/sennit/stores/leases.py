@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import ConflictError
-from sennit.stores.records import Lease, Standing, TakeLease
+from sennit.stores.records import Lease
 
 
 def ticks() -> int:
@@ -32,26 +32,6 @@ def taken(last: Lease | None, branch: UUID, holder: str, ttl: int, now: int) -> 
             holder=last.holder,
         )
     return Lease(branch, holder, 1 if last is None else last.token + 1, now + ttl)
-
-
-def taken_as_known(
-    last: Lease | None, change: TakeLease, found: Standing, now: int
-) -> tuple[Lease, bool]:
-    """The same for a taker who knows something, and whether the branch stands so.
-
-    If it does not, the token grows by two: the next one is never used, so nothing can be written
-    with it. A lease that the same holder has with the next token was taken by this very change, of
-    which the acknowledgement was lost; what came with it was made then.
-    """
-    lease = taken(last, change.branch, change.holder, change.ttl, now)
-    if change.known is None:
-        return lease, True
-    again = change.known.token + 1
-    if last is not None and (last.holder, last.token) == (change.holder, again):
-        return Lease(change.branch, change.holder, again, lease.expires), True
-    if found == change.known:
-        return lease, True
-    return Lease(change.branch, change.holder, lease.token + 1, lease.expires), False
 
 
 def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:

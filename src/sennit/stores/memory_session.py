@@ -177,8 +177,6 @@ class MemorySession:
                 head = self._make(change)
                 if head is not None:
                     heads.append(head)
-                    if head.taken is not None and not head.taken.as_known:
-                        break
             if any(isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes):
                 self._forget_segments()
         except BaseException:
@@ -276,11 +274,9 @@ class MemorySession:
         last = self.log.leases.get(branch.id)
         seq, commits = self.log.last_seq(branch.id), len(self.commits.commits)
         head = Head(branch.id, branch.segment, branch.length, branch.version)
-        found = head.standing(last, seq, commits)
-        lease, as_known = leases.taken_as_known(last, change, found, leases.ticks())
+        lease = leases.taken(last, branch.id, change.holder, change.ttl, leases.ticks())
         self._put(self.log.leases, branch.id, lease)
-        newest = None if change.known is not None and as_known else self.log.last_of(branch.id)
-        return head.with_taken(Taken(lease, seq, newest, commits, as_known))
+        return head.with_taken(Taken(lease, seq, self.log.last_of(branch.id), commits))
 
     def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
         check_fit(branch, segment)

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -43,7 +43,7 @@ from sennit.stores.postgres_session import (
     one,
     session_from,
 )
-from sennit.stores.postgres_usual import Beginning, Taking, Usual, appending, usual_of
+from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
 from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (
     AddMessages,
@@ -270,20 +270,17 @@ class PostgresStore(PostgresMemory, Closing):
     def _make_usual(
         self, connection: Line, part: Sequence[tuple[Usual, Write]]
     ) -> list[list[Head] | SennitError]:
-        asked = [usual.asked() for usual, _ in part]
         try:
-            answers = iter(connection.ask_each([one for each in asked for one in each]))
+            answers = connection.ask_each([usual.asked() for usual, _ in part])
         except Refused:
             raise _UnusualError from None
         results: list[list[Head] | SennitError] = []
-        for (usual, write), each in zip(part, asked, strict=True):
-            given = list(islice(answers, len(each)))
-            heads = usual.heads(given)
+        for (usual, write), answer in zip(part, answers, strict=True):
+            heads = usual.heads(answer)
             if heads is not None:
                 results.append(heads)
             elif (
-                isinstance(usual, (Taking, Beginning))
-                and not given[0].ntuples  # somebody holds it, most likely
+                isinstance(usual, Taking)  # somebody holds it, most likely
                 and all(one.session != write.session for _, one in part[len(results) + 1 :])
             ):
                 results.append(self._made(connection, write))

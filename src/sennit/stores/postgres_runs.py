@@ -15,7 +15,6 @@ from sennit.stores import leases
 from sennit.stores.records import (
     AddEvents,
     EventRecord,
-    Head,
     JournalRecord,
     Lease,
     PutRun,
@@ -91,21 +90,16 @@ class JournalWriter:
         self._connection, self._run = connection, connection.execute
         self._key = (owner, session)
 
-    def take(self, change: TakeLease, head: Head, commits: int) -> Taken:
-        """Take the lease of a branch with that head; raises ConflictError if it is held."""
+    def take(self, change: TakeLease, commits: int) -> Taken:
+        """Take the lease of a branch; raises ConflictError if it is held."""
         branch = (*self._key, change.branch)
         row = self._run(sql.FIND_LEASE, branch).fetchone()
         last = None if row is None else Lease(change.branch, *row)
-        journal = JournalReader(self._connection, branch)
-        seq = journal.last()
-        found = head.standing(last, seq, commits)
-        lease, as_known = leases.taken_as_known(last, change, found, lease_clock(self._connection))
+        journal, now = JournalReader(self._connection, branch), lease_clock(self._connection)
+        lease = leases.taken(last, change.branch, change.holder, change.ttl, now)
         self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
         self._held(change.branch, lease.token)  # so that there is a journal from now on
-        newest = None
-        if change.known is None or not as_known:
-            newest = next(iter(journal.runs(1)), None)
-        return Taken(lease, seq, newest, commits, as_known)
+        return Taken(lease, journal.last(), next(iter(journal.runs(1)), None), commits)
 
     def put_run(self, change: PutRun) -> None:
         """Keep a run as it is now; raises ConflictError if its lease was lost."""

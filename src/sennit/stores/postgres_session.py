@@ -50,7 +50,6 @@ from sennit.stores.records import (
     SessionRecord,
     Snapshot,
     TakeLease,
-    Taken,
 )
 from sennit.stores.sql import postgres as sql
 
@@ -172,8 +171,7 @@ class SessionWriter:
                 case DescribeSession():
                     self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():
-                    if not self._take(change).as_known:
-                        break
+                    self._take(change)
         self._drop_unused_segments()
         return self._heads
 
@@ -233,11 +231,9 @@ class SessionWriter:
             self._put(segment, length, change.entries)
             self._run(sql.GROW_BRANCH, (len(numbers), *self._key, change.branch))
 
-    def _take(self, change: TakeLease) -> Taken:
+    def _take(self, change: TakeLease) -> None:
         head = Head(change.branch, *self._find_branch(change.branch)[5:8])
-        taken = self._journals.take(change, head, self._commits.last())
-        self._heads.append(head.with_taken(taken))
-        return taken
+        self._heads.append(head.with_taken(self._journals.take(change, self._commits.last())))
 
     def _find_branch(self, uid: UUID) -> tuple[Any, ...]:
         row = self._run(sql.FIND_BRANCH, (*self._key, uid)).fetchone()

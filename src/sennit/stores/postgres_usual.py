@@ -20,7 +20,6 @@ from sennit.stores.records import (
     AddEvents,
     AddMessages,
     Append,
-    Change,
     EventRecord,
     Head,
     Lease,
@@ -28,7 +27,6 @@ from sennit.stores.records import (
     PutRun,
     RunRecord,
     RunState,
-    Standing,
     TakeLease,
     Taken,
     Write,
@@ -37,22 +35,22 @@ from sennit.stores.records import (
 from sennit.stores.sql import postgres as sql
 
 _APPEND = Statement("sennit_append", sql.APPEND, parameters=7)
-_TAKE = Statement("sennit_take", sql.TAKE, parameters=12)
-_NOTE = Statement("sennit_note", sql.NOTE, parameters=18)
+_TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
+_NOTE = Statement("sennit_note", sql.NOTE, parameters=17)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
 _BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
 
 
 class Usual(Protocol):
-    """A write that is one statement, or a few."""
+    """A write that is one statement."""
 
-    def asked(self) -> list[tuple[Statement, Packed]]:
-        """The statements, and their values in PostgreSQL's binary form."""
+    def asked(self) -> tuple[Statement, Packed]:
+        """The statement, and its values in PostgreSQL's binary form."""
         ...
 
-    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
-        """What the write gives, from what the statements gave; None if it needs a closer look."""
+    def heads(self, answer: Answer) -> list[Head] | None:
+        """What the write gives, from what the statement gave; None if it needs a closer look."""
         ...
 
 
@@ -70,12 +68,12 @@ class Appending(NamedTuple):
     def make(self, line: Line) -> Head | None:
         """Make it; None if it needs a closer look."""
         try:
-            heads = self.heads([line.ask(*self.asked()[0])])
+            heads = self.heads(line.ask(*self.asked()))
         except Refused:
             return None
         return heads[0] if heads else None
 
-    def asked(self) -> list[tuple[Statement, Packed]]:
+    def asked(self) -> tuple[Statement, Packed]:
         values: Packed = [
             _bigint.pack(self.now),
             _integer.pack(self.owner),
@@ -85,10 +83,10 @@ class Appending(NamedTuple):
             _bigint.pack(self.created),
             self.body,
         ]
-        return [(_APPEND, values)]
+        return _APPEND, values
 
-    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
-        return [_head(self.branch, answers[0])] if answers[0].ntuples else None
+    def heads(self, answer: Answer) -> list[Head] | None:
+        return [_head(self.branch, answer)] if answer.ntuples else None
 
 
 class Taking(NamedTuple):
@@ -100,9 +98,8 @@ class Taking(NamedTuple):
     holder: str
     now: int
     ttl: int
-    known: Standing | None
 
-    def asked(self) -> list[tuple[Statement, Packed]]:
+    def asked(self) -> tuple[Statement, Packed]:
         values: Packed = [
             _integer.pack(self.owner),
             self.session.bytes,
@@ -110,24 +107,15 @@ class Taking(NamedTuple):
             self.holder.encode(),
             _bigint.pack(self.now),
             _bigint.pack(self.ttl),
-            *self._known(),
         ]
-        return [(_TAKE, values)]
+        return _TAKE, values
 
-    def _known(self) -> Packed:
-        known = self.known
-        if known is None:
-            return [None] * 6
-        counts = (known.version, known.seq, known.token, known.commits)
-        return [known.segment.bytes, _integer.pack(known.length), *map(_bigint.pack, counts)]
-
-    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
-        (answer,) = answers
+    def heads(self, answer: Answer) -> list[Head] | None:
         if not answer.ntuples:
             return None
-        token, seq, commits, so = (_number(answer, column) for column in range(3, 7))
-        lease = Lease(self.branch, self.holder, token, _number(answer, 12))
-        taken = Taken(lease, seq, self._run(answer), commits, bool(so))
+        token, seq, commits, expires = (_number(answer, column) for column in range(3, 7))
+        lease = Lease(self.branch, self.holder, token, expires)
+        taken = Taken(lease, seq, self._run(answer), commits)
         return [_head(self.branch, answer).with_taken(taken)]
 
     def _run(self, answer: Answer) -> RunRecord | None:
@@ -151,10 +139,8 @@ class Noting(NamedTuple):
     put: PutRun | None
     messages: tuple[MessageRecord, ...]
     events: tuple[EventRecord, ...]
-    holder: str | None
-    """Who has to hold the branch, where that is not sure."""
 
-    def asked(self) -> list[tuple[Statement, Packed]]:
+    def asked(self) -> tuple[Statement, Packed]:
         values: Packed = [
             _bigint.pack(self.now),
             _integer.pack(self.owner),
@@ -169,9 +155,8 @@ class Noting(NamedTuple):
             _packed(_BIGINT, [_bigint.pack(one.seq) for one in self.events]),
             _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
             _packed(_BYTES, [one.body for one in self.events]),
-            None if self.holder is None else self.holder.encode(),
         ]
-        return [(_NOTE, values)]
+        return _NOTE, values
 
     def _put(self) -> Packed:
         if self.put is None:
@@ -180,31 +165,10 @@ class Noting(NamedTuple):
         times = _bigint.pack(run.created), _bigint.pack(run.updated)
         return [run.state.encode(), *times, run.body, bytes([self.put.release])]
 
-    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
-        (answer,) = answers
+    def heads(self, answer: Answer) -> list[Head] | None:
         if not answer.ntuples:
             return None
         return [_head(self.branch, answer)] if self.messages else []
-
-
-class Beginning(NamedTuple):
-    """Taking a branch together with the first step of a run, which is left out if it was otherwise.
-
-    The lease then has another token or another holder than the step asks for.
-    """
-
-    taking: Taking
-    noting: Noting
-
-    def asked(self) -> list[tuple[Statement, Packed]]:
-        return self.taking.asked() + self.noting.asked()
-
-    def heads(self, answers: Sequence[Answer]) -> list[Head] | None:
-        heads = self.taking.heads(answers[:1])
-        if not heads or not heads[0].taken or not heads[0].taken.as_known:
-            return heads
-        noted = self.noting.heads(answers[1:])
-        return None if noted is None else heads + noted
 
 
 def usual_of(write: Write, owner: int) -> Usual | None:
@@ -213,19 +177,11 @@ def usual_of(write: Write, owner: int) -> Usual | None:
         return None
     first, *rest = write.changes
     if not isinstance(first, TakeLease):
-        return appending(write, owner) or _noting(write, owner, write.changes)
+        return appending(write, owner) or _noting(write, owner)
+    if rest:
+        return None
     key = (owner, write.session, first.branch)
-    taking = Taking(*key, first.holder, clock.now_us(), first.ttl, first.known)
-    if not rest:
-        return taking
-    noting = _noting(write, owner, rest, first.holder)
-    return Beginning(taking, noting) if noting is not None and _next(taking, noting) else None
-
-
-def _next(taking: Taking, noting: Noting) -> bool:
-    """Whether a step is taken with the lease that is taken before it."""
-    known = taking.known
-    return known is not None and noting[3:5] == (taking.branch, known.token + 1)
+    return Taking(*key, first.holder, clock.now_us(), first.ttl)
 
 
 def appending(write: Write, owner: int) -> Appending | None:
@@ -239,11 +195,9 @@ def appending(write: Write, owner: int) -> Appending | None:
     )
 
 
-def _noting(
-    write: Write, owner: int, changes: Sequence[Change], holder: str | None = None
-) -> Noting | None:
-    """Changes as a step of a run, if they are: first what is said, then what is noted of it."""
-    said, messages, rest = None, (), list(changes)
+def _noting(write: Write, owner: int) -> Noting | None:
+    """The write as a step of a run, if it is: first what is said, then what is noted of it."""
+    said, messages, rest = None, (), list(write.changes)
     match rest:
         case [AddMessages() as added, Append() as said, *rest]:
             messages = added.messages
@@ -263,7 +217,7 @@ def _noting(
         return None
     put = puts[0] if puts else None
     key = (owner, write.session, branch)
-    return Noting(clock.now_us(), *key, token, run, put, messages, events, holder)
+    return Noting(clock.now_us(), *key, token, run, put, messages, events)
 
 
 def _in_a_row(events: Sequence[EventRecord]) -> bool:

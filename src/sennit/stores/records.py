@@ -249,34 +249,16 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
     token: int
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False):
-    """How a branch stands: as long as this is the same, nobody has changed it or run there."""
-
-    segment: UUID
-    length: int
-    version: int
-    seq: int
-    """The number of its last event."""
-    token: int
-    """That of its last lease; 0 if there was none."""
-    commits: int
-    """The number of the session's last commit."""
-
-
 class TakeLease(msgspec.Struct, frozen=True, gc=False):
     """Take the lease of a branch together with other writes; refused while another holds it.
 
-    Its Head tells how the branch stands. What comes after it in the same write is made only if the
-    branch stood as `known`; then its token is the next one. Otherwise the lease is taken with a
-    later token, and nothing more is done.
+    Its Head tells how the branch stands.
     """
 
     branch: UUID
     holder: str
     ttl: int
     """For how many microseconds."""
-    known: Standing | None = None
-    """How the branch stands as far as the taker knows; None if what follows is made anyhow."""
 
 
 class LabelRecord(msgspec.Struct, frozen=True, gc=False):
@@ -351,11 +333,6 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     taken: Taken | None = None
     """What taking its lease gave, if that was done."""
 
-    def standing(self, last: Lease | None, seq: int, commits: int) -> Standing:
-        """How the branch stands, with its last lease, event and commit."""
-        token = 0 if last is None else last.token
-        return Standing(self.segment, self.length, self.version, seq, token, commits)
-
     def with_taken(self, taken: Taken) -> Head:
         """The same with what taking its lease gave."""
         return Head(self.branch, self.segment, self.length, self.version, taken)
@@ -391,8 +368,6 @@ class Taken(msgspec.Struct, frozen=True, gc=False):
     seq: int
     """The number of the last event."""
     run: RunRecord | None
-    """The newest run, if there was any; not looked for where the branch stood as known."""
+    """The newest run, if there was any."""
     commits: int
     """The number of the session's last commit."""
-    as_known: bool
-    """Whether what came after it in its write was made."""

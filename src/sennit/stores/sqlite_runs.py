@@ -20,7 +20,6 @@ from sennit.stores import leases
 from sennit.stores.records import (
     AddEvents,
     EventRecord,
-    Head,
     JournalRecord,
     Lease,
     PutRun,
@@ -104,21 +103,17 @@ class JournalWriter:
             self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
             journal.lease = leases.ended(journal.lease)
 
-    def take(self, change: TakeLease, head: Head, commits: int) -> Taken:
-        """Take the lease of a branch with that head; raises ConflictError if it is held."""
+    def take(self, change: TakeLease, commits: int) -> Taken:
+        """Take the lease of a branch; raises ConflictError if it is held."""
         key = (self._owner, self._session, change.branch.bytes)
-        journal = self._journal(change.branch)
-        found = head.standing(journal.lease, journal.last, commits)
-        lease, as_known = leases.taken_as_known(journal.lease, change, found, leases.ticks())
+        journal, branch = self._journal(change.branch), change.branch
+        lease = leases.taken(journal.lease, branch, change.holder, change.ttl, leases.ticks())
         self._run(sql.PUT_LEASE, (*key, *lease_row(lease)))
         if not journal.key[1]:
             journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
         journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
-        newest = None
-        if change.known is None or not as_known:
-            rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
-            newest = next(iter(_runs(change.branch, rows)), None)
-        return Taken(lease, journal.last, newest, commits, as_known)
+        rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
+        return Taken(lease, journal.last, next(iter(_runs(branch, rows)), None), commits)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)

@@ -46,7 +46,6 @@ from sennit.stores.records import (
     RenameBranch,
     SegmentRecord,
     TakeLease,
-    Taken,
     usual,
 )
 from sennit.stores.sql import sqlite as sql
@@ -113,8 +112,7 @@ class SessionWriter:
             elif isinstance(change, Append):
                 self._append(change)
             elif isinstance(change, TakeLease):
-                if not self._take(change).as_known:
-                    break
+                self._take(change)
             elif isinstance(change, PutRun):
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
@@ -164,13 +162,12 @@ class SessionWriter:
                 self._journals.forget_messages(change.messages)
         self._rows.write_down()
 
-    def _take(self, change: TakeLease) -> Taken:
+    def _take(self, change: TakeLease) -> None:
         """Take the lease of a branch; raises ConflictError if it is held."""
         tail = self._tail(change.branch)
         head = Head(change.branch, tail.name, tail.length, tail.version)
-        taken = self._journals.take(change, head, self._commits.last())
+        taken = self._journals.take(change, self._commits.last())
         self._heads.append(head.with_taken(taken))
-        return taken
 
     def forget_lease(self, branch: UUID) -> None:
         """Look again who holds a branch before something is noted there."""

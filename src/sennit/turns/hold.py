@@ -1,8 +1,5 @@
 """Holding a branch while something runs on it, with a sign of life now and then.
 
-Where this program was the last to run on a branch, it knows how that stands. Then the branch is
-taken together with what a run writes first, and looked at only if somebody else was there.
-
 A holder that died is recognised at once on the same machine and in the same PID namespace, and
 elsewhere when its lease has expired.
 """
@@ -19,25 +16,19 @@ from asyncio import (
     to_thread,
     wait,
 )
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Lease, TakeLease, Taken
-from sennit.turns.patience import undisturbed
+from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
-
-
-class OtherwiseError(Exception):
-    """A branch was not as it was known, so nothing was written but that it is held."""
 
 
 @dataclass(slots=True)
@@ -50,16 +41,7 @@ class Held:
     left: Unfinished | None
     """Its last run, if that is not over."""
     released: bool = False
-    """Whether it was given back already, with what was written last, or is not held yet."""
-    take: TakeLease | None = None
-    """What takes it together with what is written first; None once it is held."""
-
-    def has(self, taken: Taken) -> bool:
-        """It is held now; gives whether it stood as known."""
-        self.lease, self.released = taken.lease, False
-        if taken.as_known:
-            self.take = None
-        return taken.as_known
+    """Whether it was given back already, with what was written last."""
 
 
 def new_holder() -> str:
@@ -68,11 +50,8 @@ def new_holder() -> str:
 
 
 @asynccontextmanager
-async def held(runs: BranchRuns, holder: str, *, presuming: bool = False) -> AsyncGenerator[Held]:
-    """Hold a branch; raises ConflictError if another run has it and is alive.
-
-    With `presuming` it may still have to be taken, with what is written first.
-    """
+async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
+    """Hold a branch; raises ConflictError if another run has it and is alive."""
     if not runs.durable:
         found = _found(runs, holder)
         try:
@@ -81,9 +60,7 @@ async def held(runs: BranchRuns, holder: str, *, presuming: bool = False) -> Asy
             if not found.released:
                 runs.release(found.lease)
         return
-    found = _presumed(runs, holder) if presuming else None
-    if found is None:
-        found = await _found_undisturbed(runs, holder)
+    found = await _found_undisturbed(runs, holder)
     beating = _Beating(runs, found)
     try:
         yield found
@@ -92,49 +69,6 @@ async def held(runs: BranchRuns, holder: str, *, presuming: bool = False) -> Asy
         if not found.released:
             with suppress(SennitError):  # then it runs out by itself
                 await get_running_loop().run_in_executor(None, runs.release, found.lease)
-
-
-def _presumed(runs: BranchRuns, holder: str) -> Held | None:
-    """A branch that will be held if it stands as it is known here; None if nothing is known."""
-    known = runs.presumed()
-    if known is None:
-        return None
-    take = TakeLease(runs.branch.id, holder, _TTL, known)
-    lease = Lease(take.branch, holder, known.token + 1, 0)  # the store says when it expires
-    return Held(lease, known.seq, None, released=True, take=take)
-
-
-async def taken(
-    runs: BranchRuns, found: Held, settle: Callable[[], Coroutine[Any, Any, None]]
-) -> bool:
-    """Whether a branch is held as it was known; `settle` waits until what takes it is written.
-
-    Otherwise nothing was written; the branch is held now, and looked at. Raises ConflictError if
-    somebody holds it who is alive.
-    """
-    if found.take is None:
-        return True
-    try:
-        await settle()
-        return True
-    except CancelledError:
-        with suppress(Exception):
-            await undisturbed(settle())  # so that it is known whether it is held
-        raise
-    except OtherwiseError:
-        looking = to_thread(_looked_at, runs, found.lease)
-    except ConflictError as error:
-        if not is_dead(error.holder):
-            raise
-        looking = to_thread(_found, runs, found.lease.holder)
-    await undisturbed(_known_from(looking, found))
-    return False
-
-
-async def _known_from(looking: Awaitable[Held], found: Held) -> None:
-    now = await looking
-    found.lease, found.seq, found.left = now.lease, now.seq, now.left
-    found.released, found.take = False, None
 
 
 async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
@@ -217,7 +151,5 @@ class _Beating:
     async def _beat(self) -> None:
         with suppress(SennitError):  # once it is lost, the next write says so
             while True:
-                if self._held.take is None:
-                    lease = self._held.lease
-                    self._held.lease = await to_thread(self._runs.renew, lease, _TTL)
+                self._held.lease = await to_thread(self._runs.renew, self._held.lease, _TTL)
                 await sleep(_BEAT)

@@ -19,7 +19,7 @@ from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, to_record
-from sennit.turns.hold import Held, OtherwiseError
+from sennit.turns.hold import Held
 
 Publish = Callable[[list[AnyEvent]], None]
 
@@ -136,9 +136,7 @@ class Journal:
         if batch.rewrite is not None:
             await to_thread(self._runs.rewrite, batch.rewrite, changes)
             return
-        taken = await self._runs.write(batch.messages, changes, self._held.take)
-        if taken is not None and not self._held.has(taken):
-            raise OtherwiseError
+        await self._runs.write(batch.messages, changes)
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
         changes: list[PutRun | AddEvents] = [*batch.records.values()]

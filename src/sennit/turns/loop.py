@@ -20,7 +20,7 @@ from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
-from sennit.turns.hold import Held, held, taken
+from sennit.turns.hold import Held, held
 from sennit.turns.joining import running_here
 from sennit.turns.patience import undisturbed
 from sennit.turns.policies import pass_reply
@@ -93,15 +93,14 @@ async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
 
 async def _hold_and_run(run: Run, resume: bool) -> Return:
     try:
-        async with held(run.runs, run.holder, presuming=not resume) as found:
+        async with held(run.runs, run.holder) as found:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
             with running_here(run.runs.place):
-                while (why := _misfit(run, found, resume)) is None:
-                    run.begin(found)
-                    if (result := await carry_out(run, found)) is not None:
-                        return result
-                return run.refuse("invalid", why)
+                if (why := _misfit(run, found, resume)) is not None:
+                    return run.refuse("invalid", why)
+                run.begin(found)
+                return await carry_out(run)
     except ConflictError as error:
         return run.refuse("invalid", Notice("error", "busy", str(error)))
     except SennitError as error:
@@ -121,15 +120,11 @@ def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
     return None if told is None else Notice("error", "empty", told)
 
 
-async def carry_out(run: Run, found: Held) -> Return | None:
-    """Run to the end, whatever it is, and tell it once; None if it has to be begun again."""
+async def carry_out(run: Run) -> Return:
+    """Run to the end, whatever it is, and tell it once."""
     try:
-        if not await taken(run.runs, found, run.settle):
-            return None
         return await run.end(await _stopped(run))
     except CancelledError:
-        if found.take is not None:  # it was never begun
-            raise
         result = await undisturbed(run.end(run.interrupted()))
         if run.cancelled_here:
             return result

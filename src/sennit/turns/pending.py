@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from uuid import UUID
 
+from sennit.containers.progression import Progression
 from sennit.errors import NotFoundError, shown
 from sennit.messages.content import (
     ActionRequestContent,
@@ -17,16 +18,16 @@ from sennit.sessions.runs import BranchRuns
 from sennit.turns.recovery import unfinished
 
 
-def latest(branch: Branch, ids: Sequence[UUID] | None = None) -> Iterator[Message]:
+def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:
     """The messages of a branch from its end, read no further than they are looked at.
 
     With `ids`, only these of them.
     """
-    ids = branch if ids is None else ids
-    stop, size = len(ids), 4
+    chosen = branch if ids is None else ids
+    stop, size = len(chosen), 4
     while stop > 0:
         start = max(0, stop - size)
-        yield from reversed(branch.session.messages.pick(ids[start:stop]))
+        yield from reversed(branch.session.messages.pick(chosen[start:stop]))
         stop, size = start, size * 2
 
 

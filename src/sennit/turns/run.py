@@ -105,7 +105,9 @@ class Run:
         self.ended = False
         """Whether its end was told."""
         self._result: Return | None = None
-        self._begun = self._resumed = False
+        self.begun = False
+        """Whether it has ever held the branch."""
+        self._resumed = False
         self._passed = 0  # passes of an earlier program
         self._judged = judge_replies(request.policies)
         self._after = 0
@@ -117,7 +119,7 @@ class Run:
         What an unfinished run has left is gone on with if it is this very run. If it is another
         one, that one is over: what it was saying is kept as far as it came.
         """
-        left, self._held, self._begun = held.left, held, True
+        left, self._held, self.begun = held.left, held, True
         self.journal = Journal(self.runs, held, self.publish)
         self._seq = self._after = held.seq
         self._said = []
@@ -144,11 +146,6 @@ class Run:
         """Why this run has nothing to do, if that is so."""
         spoken = any(not one.content.empty for one in self.aim.say)
         return None if self.progress.greets or spoken else self.request.nothing_to_answer()
-
-    @property
-    def begun(self) -> bool:
-        """Whether it has ever held the branch."""
-        return self._begun and self._held.take is None
 
     @property
     def under_way(self) -> bool:
@@ -208,7 +205,7 @@ class Run:
         if self.ended:
             return False
         self.steered.append(message)
-        if self._begun:
+        if self.begun:
             self._note_steered([message])
         return True
 
@@ -428,8 +425,6 @@ class Run:
         try:
             await self.settle()
             self._held.released = True
-            if self._result.stop_reason != "suspended":
-                self.runs.ended(self._seq, self._held.lease)
         except SennitError as error:  # such as a lost lease: nobody but us can know
             if self._result.stop_reason != "error" or self._result.error is not error:
                 self._result = self._failed_at_last(self._result, error)

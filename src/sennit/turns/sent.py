@@ -64,8 +64,9 @@ def nothing_to_answer(branch: Branch) -> str | None:
 
     A system message by itself can be answered, unless a commit has archived what followed it.
     """
-    if any(_is_said(one) for one in latest(branch, sent(branch))):
-        return None
+    with branch.session.lock:
+        if any(_is_said(one) for one in latest(branch, sent(branch))):
+            return None
     if any(_is_said(one) for one in latest(branch)):
         return (
             f"All that was said on branch {branch.name!r} was archived by a commit, so there is "

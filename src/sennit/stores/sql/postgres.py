@@ -95,14 +95,14 @@ APPEND: Final = """
     SELECT tail, length, version FROM branch"""
 
 # Taking the lease of a branch, and all there is to know before a run begins. It gives nothing, and
-# does nothing, if the branch is missing or held by another. The rules are those of
-# `leases.taken_as_known`, judged by the clock of the server; what the taker knows is in $7 to $12.
+# does nothing, if the branch is missing or held by another. The rules are those of `leases.taken`,
+# judged by the clock of the server.
 TAKE: Final = """
     WITH clock AS MATERIALIZED (
         SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now
     ), found AS (
         SELECT s.no AS session, b.tail, b.length, b.version, coalesce(l.token, 0) AS token,
-               clock.now, coalesce(l.holder = $4 AND l.token = $11::bigint + 1, false) AS again,
+               clock.now,
                (SELECT coalesce(max(seq), 0) FROM sennit.events
                 WHERE owner = $1 AND journal = j.no) AS seq,
                (SELECT coalesce(max(number), 0) FROM sennit.commits
@@ -114,15 +114,9 @@ TAKE: Final = """
         LEFT JOIN sennit.journals j ON j.owner = $1 AND j.session = s.no AND j.branch = $3
         WHERE s.owner = $1::integer AND s.id = $2::uuid
           AND (l.token IS NULL OR l.holder = $4::text OR l.expires <= clock.now)
-    ), known AS (
-        SELECT *, $7::uuid IS NULL OR again
-            OR (tail, length, version, seq, token, commits)
-             = ($7, $8::integer, $9::bigint, $10::bigint, $11, $12::bigint) AS so
-        FROM found
     ), lease AS (
         INSERT INTO sennit.leases (owner, session, branch, holder, token, expires)
-        SELECT $1, session, $3, $4, CASE WHEN again THEN token WHEN so THEN token + 1
-            ELSE token + 2 END, now + $6::bigint FROM known
+        SELECT $1, session, $3, $4, token + 1, now + $6::bigint FROM found
         ON CONFLICT (owner, session, branch)
         DO UPDATE SET holder = excluded.holder, token = excluded.token, expires = excluded.expires
         RETURNING token, expires
@@ -133,17 +127,17 @@ TAKE: Final = """
         UPDATE sennit.sessions s SET updated = greatest(s.updated, $5::bigint)
         FROM found WHERE s.owner = $1 AND s.no = found.session
     )
-    SELECT k.tail, k.length, k.version, lease.token, k.seq, k.commits::bigint, k.so,
-           r.id, r.state, r.created, r.updated, r.body, lease.expires
-    FROM known k CROSS JOIN lease LEFT JOIN LATERAL (
+    SELECT f.tail, f.length, f.version, lease.token, f.seq, f.commits::bigint, lease.expires,
+           r.id, r.state, r.created, r.updated, r.body
+    FROM found f CROSS JOIN lease LEFT JOIN LATERAL (
         SELECT id, state, created, updated, body FROM sennit.runs
-        WHERE owner = $1 AND journal = k.journal AND ($7 IS NULL OR NOT k.so)
+        WHERE owner = $1 AND journal = f.journal
         ORDER BY no DESC LIMIT 1
     ) r ON true"""
 
 # A step of a run: the messages it puts at the end of its branch, what happened, where it stands,
-# and giving the branch back. It does nothing if the lease was lost or is not that of the holder in
-# $18, if one is given, or if the events do not follow the last one; it fails if a message is there.
+# and giving the branch back. It does nothing if the lease was lost, or if the events do not follow
+# the last one; it fails if a message is there.
 # The session must have been locked before: this statement reads more rows than it writes.
 NOTE: Final = """
     WITH held AS (
@@ -156,7 +150,7 @@ NOTE: Final = """
         FROM sennit.sessions s
         JOIN sennit.branches b ON b.owner = $2 AND b.session = s.no AND b.id = $4::uuid
         JOIN sennit.leases l ON l.owner = $2 AND l.session = s.no AND l.branch = $4
-                            AND l.token = $5::bigint AND l.holder = coalesce($18::text, l.holder)
+                            AND l.token = $5::bigint
         JOIN sennit.journals j ON j.owner = $2 AND j.session = s.no AND j.branch = $4
         LEFT JOIN sennit.runs r ON r.owner = $2 AND r.journal = j.no AND r.id = $6::uuid
         WHERE s.owner = $2::integer AND s.id = $3::uuid

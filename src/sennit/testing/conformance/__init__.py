@@ -25,7 +25,6 @@ from sennit.stores.base import Store
 from sennit.testing.conformance import (
     appends,
     atomic,
-    beginnings,
     branches,
     closing,
     commits,
@@ -83,7 +82,6 @@ _MODULES = (
     rewrites,
     refreshing,
     atomic,
-    beginnings,
     owners,
     search,
     leases,
