@@ -60,11 +60,12 @@ $(STAMP): pyproject.toml uv.lock
 	@touch $@ $(CHAT) $(SERVE)
 
 .PHONY: check
-check: setup ## Lint, formatting, types and the layer contract
+check: setup ## Lint, formatting, types, the layer contract, a test for every promise
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright --project pyproject.toml
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.promises >/dev/null
 
 .PHONY: format
 format: setup ## Format the code and apply the safe lint fixes

@@ -128,6 +128,8 @@ class Dispatcher:
             data = await read_body(headers, receive, self._server.settings.limits)
             if data:
                 _check_type(headers)
+            if endpoint.adds:
+                await self._server.quotas.check(caller, len(data))
             body = await self._decoded(data, endpoint, endpoint.body, caller)
         call = Call(self._server, caller, path, query, body, scope, receive)
         if endpoint.scope == "run":  # waits for models, and must not keep others from reading

@@ -107,6 +107,11 @@ class Endpoint:
     status: int = 200
     media: str = JSON
 
+    @property
+    def adds(self) -> bool:
+        """Whether it may store something, for which the caller's quota is asked."""
+        return self.scope in ("write", "run") and self.method in ("POST", "PUT")
+
 
 def ok(value: Any, status: int = 200, headers: Mapping[str, str] = PRIVATE) -> Response:
     """A value as JSON."""
@@ -137,13 +142,18 @@ def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
 
 def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
     """The same for a body of any size; raises Problem 413 for one with too many JSON values."""
+    check_values(data, most)
+    return read_json(data, kind, misfit)
+
+
+def check_values(data: bytes, most: int) -> None:
+    """Raise Problem 413 for JSON with too many values, without decoding it."""
     # Counting all separators is quick; only if there are many, those in strings are left out.
     if sum(map(data.count, (b"{", b"[", b","))) > most:
         separators = (found for found in _TOKEN.finditer(data) if found[1])
         if next(islice(separators, most, None), None) is not None:
             told = f"A body may hold {most:,} JSON values; send fewer at a time."
             raise Problem(413, "too_many", told, param="values")
-    return read_json(data, kind, misfit)
 
 
 def read_query(given: dict[str, Any], kind: type[_T]) -> _T:

@@ -54,6 +54,35 @@ class Buckets:
         return min(self._burst, level + (now - then) * (self._rate or 0.0))
 
 
+class Counts:
+    """How many of something each token and each owner has now; the local user is not counted."""
+
+    def __init__(self, what: str, most: int, factor: int) -> None:
+        self._what, self._most, self._factor = what, most, factor
+        self._now: Counter[Hashable] = Counter()
+
+    def check(self, caller: Caller) -> None:
+        """Raise Problem 429 if the token or the owner can have no more."""
+        keys = _keys(caller)
+        for key, factor, whose in zip(keys, (1, self._factor), ("token", "user"), strict=False):
+            if self._now[key] >= self._most * factor:
+                told = f"This {whose} has {self._most * factor} {self._what}, the maximum"
+                code = self._what.replace(" ", "_")
+                raise Problem(429, code, f"{told}; end some of them first.", headers=_SOON)
+
+    def add(self, caller: Caller) -> None:
+        """Count one more; raises Problem 429."""
+        self.check(caller)
+        self._now.update(_keys(caller))
+
+    def take_off(self, caller: Caller) -> None:
+        """Count one less."""
+        for key in _keys(caller):
+            self._now[key] -= 1
+            if not self._now[key]:
+                del self._now[key]
+
+
 class Share:
     """The part of a token and of its owner in what the server does, for one request."""
 
@@ -77,12 +106,14 @@ class LimitsMiddleware:
         self._app, self._limits, self._tokens = app, limits, tokens
         factor = limits.owner_factor
         self._requests = Buckets(limits.rate, limits.burst)
+        requests = None if limits.rate is None else limits.rate * factor
+        self._owner_requests = Buckets(requests, limits.burst * factor)
         self._bytes = Buckets(limits.byte_rate, limits.byte_burst)
         owner_rate = None if limits.byte_rate is None else limits.byte_rate * factor
         self._owner_bytes = Buckets(owner_rate, limits.byte_burst * factor)
         self._inside = 0
-        self._under_way: Counter[Hashable] = Counter()
-        self._streaming: Counter[Hashable] = Counter()
+        self._under_way = Counts("requests under way", limits.token_requests, factor)
+        self._streaming = Counts("streams open", limits.token_streams, factor)
         self._streams: set[Share] = set()
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
@@ -107,25 +138,24 @@ class LimitsMiddleware:
             told = f"The server has {most} requests under way, its maximum; try again shortly."
             raise Problem(503, "full", told, headers=_SOON)
         self._check_rates(caller)
-        keys = _keys(caller)
-        self._check_count(self._under_way, keys, self._limits.token_requests, "requests under way")
+        self._under_way.add(caller)
         share = Share(self, caller)
         self._inside += 1
-        self._under_way.update(keys)
         try:
             yield share
         finally:
             self._inside -= 1
-            _subtract(self._under_way, keys)
+            self._under_way.take_off(caller)
             if share.streams:
                 self._streams.discard(share)
-                _subtract(self._streaming, keys)
+                self._streaming.take_off(caller)
 
     def _check_rates(self, caller: Caller) -> None:
         if caller.token is None:
             return
         token, owner = _keys(caller)
-        if seconds := self._requests.wait_for(token, 1):
+        soon = self._requests.wait_for(token, 1), self._owner_requests.wait_for(owner, 1)
+        if seconds := max(soon):
             rate = f"{self._limits.rate:g} per second are allowed"
             raise _too_fast("rate_limit", f"Too many requests: {rate} for a token.", seconds)
         late = max(self._bytes.wait_for(token, 0), self._owner_bytes.wait_for(owner, 0))
@@ -134,16 +164,7 @@ class LimitsMiddleware:
             told = f"Too much data was sent or received: {rate}. Ask for smaller pages."
             raise _too_fast("byte_limit", told, late)
         self._requests.take(token, 1)
-
-    def _check_count(
-        self, counted: Counter[Hashable], keys: tuple[Hashable, ...], most: int, what: str
-    ) -> None:
-        for key, limit, whose in zip(
-            keys, (most, most * self._limits.owner_factor), ("token", "user"), strict=False
-        ):
-            if counted[key] >= limit:
-                told = f"This {whose} has {limit} {what}, the maximum; end some of them first."
-                raise Problem(429, what.replace(" ", "_"), told, headers=_SOON)
+        self._owner_requests.take(owner, 1)
 
     def _charge(self, caller: Caller, count: int) -> None:
         if caller.token is not None:
@@ -153,9 +174,7 @@ class LimitsMiddleware:
 
     def add_stream(self, share: Share) -> None:
         """Count an event stream; raises Problem 429 if its token or owner has too many."""
-        keys = _keys(share.caller)
-        self._check_count(self._streaming, keys, self._limits.token_streams, "streams open")
-        self._streaming.update(keys)
+        self._streaming.add(share.caller)
         self._streams.add(share)
 
     def end_revoked(self) -> None:
@@ -170,13 +189,6 @@ def _keys(caller: Caller) -> tuple[Hashable, ...]:
     if caller.token is None:
         return ()
     return caller.name, (caller.client.tenant, caller.client.user)
-
-
-def _subtract(counted: Counter[Hashable], keys: tuple[Hashable, ...]) -> None:
-    for key in keys:
-        counted[key] -= 1
-        if not counted[key]:
-            del counted[key]
 
 
 def _too_fast(code: str, told: str, seconds: float) -> Problem:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from pydantic import ValidationError as Misfit
 
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
+from sennit.server.endpoint import SMALL, check_values
 from sennit.server.limits import read_body, replayed
 from sennit.server.mcp_tools import OFFERS, Offer, Reach, offered
 from sennit.server.problems import Problem, internal, log_unforeseen, problem_of
@@ -91,7 +93,10 @@ async def _called(reach: Reach, name: str, given: dict[str, Any]) -> CallToolRes
     """What a tool gives; whatever goes wrong is told to the model, which may try again."""
     try:
         offer = _wanted(reach, name)
-        return _result(await offer.run(reach, offer.takes.model_validate(given)))
+        wanted = offer.takes.model_validate(given)
+        if reach.check_quota is not None and not offer.reads_only:
+            await reach.check_quota()
+        return _result(await offer.run(reach, wanted))
     except Misfit as error:
         return _failed(f"{name} was not given what it takes: {_misfits(error)}")
     except (SennitError, Problem) as error:
@@ -164,12 +169,17 @@ class McpFace:
             # A stream to listen on would stay empty: between requests there is nothing to tell.
             told = f"{scope['method']} is not possible here; POST is."
             raise Problem(405, "method", told, headers={"allow": "POST"})
+        caller: Caller = scope["state"]["caller"]
         body = await read_body(dict(scope["headers"]), receive, self._server.settings.limits)
+        if len(body) > SMALL:
+            values = self._server.settings.limits.values
+            await self._server.work.run(caller, check_values, body, values)
         try:
             app: ASGIApp = await self._app()
         except SennitError as error:
             app = problem_of(error).response()
-        await app(scope, replayed(body, receive), send)
+        async with self._server.work.slot(caller, "mcp"):
+            await app(scope, replayed(body, receive), send)
 
     async def _app(self) -> ASGIApp:
         async with self._starting:
@@ -201,4 +211,6 @@ class McpFace:
         request: Any = context.request
         caller: Caller = request.scope["state"]["caller"]
         model = next(iter(self._server.models.values()), None)
-        return Reach(caller.client, caller.scopes, model, self._server.runs)
+        size = int(request.headers.get("content-length") or 0)
+        quota = partial(self._server.quotas.check, caller, size)
+        return Reach(caller.client, caller.scopes, model, self._server.runs, quota)

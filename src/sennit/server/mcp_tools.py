@@ -47,6 +47,8 @@ class Reach:
     """Who continues a session; None if nobody can."""
     runs: UnderWay = field(default_factory=UnderWay)
     """Where runs are known that are suspended when the server stops."""
+    check_quota: Callable[[], Awaitable[None]] | None = None
+    """Called before a tool stores something; raises Problem if the user has stored too much."""
 
     def may(self, scope: Scope) -> bool:
         """Whether the caller may use tools of a scope."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from asyncio import Lock
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit.api.client import Client
 from sennit.messages.message import Message
+from sennit.server.fair_cache import FairCache
 from sennit.server.openai_history import Trail, Turn
 from sennit.sessions.branch import Branch
 
@@ -24,15 +25,13 @@ Spot: TypeAlias = tuple[UUID, UUID]
 """A session and a branch of it, open or not."""
 
 _MOST = 100_000  # some 40 MB
-_K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V")
 
 
 class Known:
     """What one server knows of the conversations it has seen."""
 
     def __init__(self) -> None:
-        self._spots: OrderedDict[tuple[str, str, bytes], Spot] = OrderedDict()
+        self._spots = FairCache[tuple[str, bytes], Spot](_MOST)
         self._shelves: OrderedDict[UUID, int] = OrderedDict()
         self._beginning: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
         self._here: WeakValueDictionary[UUID, Story] = WeakValueDictionary()
@@ -40,7 +39,7 @@ class Known:
     def spot(self, client: Client, turns: Sequence[Turn]) -> Spot | None:
         """The branch that was last noted for these turns, or for as many of them as were noted."""
         for turn in reversed(turns):
-            found = self._spots.get((client.tenant, client.user, turn.digest))
+            found = self._spots.get(client.tenant, (client.user, turn.digest))
             if found is not None:
                 return found
         return None
@@ -49,7 +48,7 @@ class Known:
         """Remember that these turns stand on a branch, or soon will."""
         spot = (branch.session.id, branch.id)
         for turn in turns:
-            _put(self._spots, (client.tenant, client.user, turn.digest), spot)
+            self._spots.put(client.tenant, (client.user, turn.digest), spot)
 
     def take(self, branch: Branch, story: Story) -> None:
         """Remember that a request has a branch, as long as there is its story."""
@@ -71,7 +70,10 @@ class Known:
     def note_shelf(self, first: UUID, number: int) -> None:
         """Remember that number, unless it is the first, which most have."""
         if number:
-            _put(self._shelves, first, number)
+            self._shelves.pop(first, None)
+            self._shelves[first] = number
+            if len(self._shelves) > _MOST:
+                self._shelves.popitem(last=False)
 
     def beginning(self, first: UUID) -> Lock:
         """Held by whoever begins another of the shelves."""
@@ -102,10 +104,3 @@ class Story:
         if answer:
             self._trail.feed(answer)
             self._known.note(self._client, self._trail.turns[-1:], branch)
-
-
-def _put(notes: OrderedDict[_K, _V], name: _K, value: _V) -> None:
-    notes.pop(name, None)
-    notes[name] = value
-    if len(notes) > _MOST:
-        notes.popitem(last=False)

@@ -6,7 +6,6 @@ so they are not found, whatever id is named.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from threading import Lock
 from uuid import UUID
@@ -14,6 +13,7 @@ from uuid import UUID
 from sennit.api.client import Client
 from sennit.api.clients import Clients
 from sennit.api.session import Session
+from sennit.server.fair_cache import FairCache
 from sennit.server.openai_known import Known
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES, Scope, Token
@@ -25,25 +25,21 @@ _MOST_OPEN = 256
 
 
 class OpenSessions:
-    """The sessions used last, held so that the next request finds them open."""
+    """The sessions of a tenant used last, held so that the next request finds them open."""
 
-    def __init__(self, most: int = _MOST_OPEN) -> None:
-        self._most, self._lock = most, Lock()
-        self._held: OrderedDict[UUID, Session] = OrderedDict()
+    def __init__(self, tenant: str, held: FairCache[UUID, Session], lock: Lock) -> None:
+        self._tenant, self._held, self._lock = tenant, held, lock
 
     def hold(self, session: Session) -> Session:
         """Keep a session open for a while."""
         with self._lock:
-            self._held[session.id] = session
-            self._held.move_to_end(session.id)
-            if len(self._held) > self._most:
-                self._held.popitem(last=False)
+            self._held.put(self._tenant, session.id, session)
         return session
 
     def drop(self, session: UUID) -> None:
         """Let go of a session."""
         with self._lock:
-            self._held.pop(session, None)
+            self._held.pop(self._tenant, session)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +95,19 @@ class Owners:
 
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
-        self._open, self._known = OpenSessions(), Known()
+        self._held, self._lock = FairCache[UUID, Session](_MOST_OPEN), Lock()
+        self._known = Known()
 
     def local(self) -> Caller:
         """Whoever sits at this machine: the owner that the command line has too."""
-        return Caller(self._clients.of(), _EVERYTHING, "local", self._open, self._known)
+        client = self._clients.of()
+        return Caller(client, _EVERYTHING, "local", self._open(client), self._known)
 
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
         client = self._clients.of(tenant=token.tenant, user=token.user, agent=token.agent)
-        return Caller(client, token.scopes, token.id, self._open, self._known, token)
+        opened = self._open(client)
+        return Caller(client, token.scopes, token.id, opened, self._known, token)
+
+    def _open(self, client: Client) -> OpenSessions:
+        return OpenSessions(client.tenant, self._held, self._lock)

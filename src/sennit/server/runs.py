@@ -165,6 +165,7 @@ class Plan:
 def _plan(call: Call, ask: RunAsk) -> Plan:
     """What is asked for; raises Problem 422 for what is not here."""
     server = call.server
+    server.runs.check(call.caller)  # before there is a fork to run on
     model = ask.model or next(iter(server.models))
     if model not in server.models:
         there = ", ".join(map(repr, server.models))
@@ -190,7 +191,9 @@ async def start(call: Call) -> Started:
 
 async def _start(call: Call, branch: Branch, plan: Plan, say: Message | None) -> Started:
     conversation = await plan.conversation(branch)
-    event = await call.server.runs.start(conversation, plan.options, plan.streaming, say=say)
+    event = await call.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=call.caller, say=say
+    )
     return _started(branch, event)
 
 
@@ -346,7 +349,9 @@ async def resume(call: Call) -> Started:
 
 async def go_on(call: Call, plan: Plan, conversation: ConversationSession) -> Started:
     """Let a run go on that was interrupted or waited."""
-    event = await call.server.runs.start(conversation, plan.options, plan.streaming, resume=True)
+    event = await call.server.runs.start(
+        conversation, plan.options, plan.streaming, caller=call.caller, resume=True
+    )
     return _started(conversation.request.branch, event)
 
 

@@ -65,7 +65,7 @@ class Limits:
     """Maximum number of requests per token that read or write at once; others wait their turn."""
     owner_factor: int = 2
     """How many times the limits of one token apply to all tokens of an owner together."""
-    owner_bytes: int | None = None
+    owner_bytes: int | None = 10 * 1024**3
     """Maximum number of bytes of messages and files that an owner may store; None for no limit."""
     owner_sessions: int | None = 1_000_000
     """Maximum number of sessions that an owner may have; None for no limit."""

@@ -15,7 +15,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from sennit.api.address import store_at
 from sennit.api.clients import Clients
 from sennit.errors import ExistsError
+from sennit.server.limits import Counts
 from sennit.server.owners import Owners
+from sennit.server.quotas import Quotas
 from sennit.server.settings import ServerSettings
 from sennit.server.sse import EventStream
 from sennit.server.tokens import TokenFile
@@ -38,8 +40,10 @@ class ServerState:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
-        self.runs = UnderWay()
-        self.work = Work(settings.limits)
+        limits = settings.limits
+        self.runs = UnderWay(Counts("runs under way", limits.token_runs, limits.owner_factor))
+        self.work = Work(limits)
+        self.quotas = Quotas(limits, self.work)
         self.streams: set[EventStream] = set()
         self._stack, self._open = AsyncExitStack(), False
         self.draining = False

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sennit.messages.message import Message
+from sennit.server.limits import Counts
+from sennit.server.owners import Caller
 from sennit.server.problems import Problem, log_unforeseen
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
@@ -38,10 +40,17 @@ _REFUSED = {"busy": 409, "access": 403}
 class UnderWay:
     """The runs that are under way here."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Counts | None = None) -> None:
+        """`counts` limits the runs of each token and each user."""
+        self._counts = counts
         self._tasks: dict[Task[Any], ConversationSession] = {}
         self._by_place: dict[Hashable, ConversationSession] = {}
         self._stopping = False
+
+    def check(self, caller: Caller) -> None:
+        """Raise Problem 429 if the caller has as many runs as are allowed."""
+        if self._counts is not None:
+            self._counts.check(caller)
 
     def on(self, branch: Branch) -> ConversationSession | None:
         """The conversation that runs on a branch, if one does so here."""
@@ -53,6 +62,7 @@ class UnderWay:
         options: SessionOptions | None = None,
         streaming: StreamingOptions | None = None,
         *,
+        caller: Caller,
         say: str | Message | None = None,
         resume: bool = False,
     ) -> RunStarted:
@@ -64,9 +74,14 @@ class UnderWay:
         if self._stopping:  # whoever came in before that must not begin after it
             raise _stopping()
         how: dict[str, Any] = {"say": say, "resume": resume, "pieces": pieces}
+        if self._counts is not None:
+            self._counts.add(caller)
         task = create_task(self._run(conversation, began, options, streaming, how))
         self._tasks[task] = conversation
         task.add_done_callback(self._tasks.pop)
+        if self._counts is not None:
+            counts = self._counts
+            task.add_done_callback(lambda _: counts.take_off(caller))
         event = await shield(began)  # the run goes on if whoever asked for it is gone
         if isinstance(event, RunEnded):
             raise _refused(event)

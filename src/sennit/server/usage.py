@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice
@@ -28,7 +27,7 @@ class UsageQuery(Ask):
     """How far back, in days, today the first; of all sessions, or page by page."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
-    limit: Annotated[int, Meta(ge=1)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     before: str | None = None
 
 
@@ -89,7 +88,7 @@ class _Sum:
 async def usage(call: Call) -> UsageShape:
     """What was used in the last days."""
     query: UsageQuery = call.query
-    return await to_thread(_usage, call.caller, query)
+    return await call.server.work.run(call.caller, _usage, call.caller, query)
 
 
 def _usage(caller: Caller, query: UsageQuery) -> UsageShape:

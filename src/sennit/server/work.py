@@ -39,14 +39,14 @@ class Work:
         self._limits = limits
         self._long = ThreadPoolExecutor(_LONG, thread_name_prefix="sennit-long")
         self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
-        self._slots: WeakValueDictionary[str, Semaphore] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[tuple[str, str], Semaphore] = WeakValueDictionary()
 
-    def slot(self, caller: Caller | None) -> AbstractAsyncContextManager[Any]:
-        """A place among the requests of a token that are worked on; the local user needs none."""
+    def slot(self, caller: Caller | None, kind: str = "") -> AbstractAsyncContextManager[Any]:
+        """A place among the requests of a kind that a token has; the local user needs none."""
         if caller is None or caller.token is None:
             return nullcontext()
         made = Semaphore(self._limits.token_threads)
-        return self._slots.setdefault(caller.name, made)
+        return self._slots.setdefault((caller.name, kind), made)
 
     async def run(self, caller: Caller | None, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Do long work in a thread when it is the owner's turn; raises Problem 429."""

@@ -151,6 +151,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """The number of a branch's last event; 0 if there is none."""
         ...
 
+    def stored(self, owner: Owner) -> tuple[int, int]:
+        """How many sessions an owner has, and how many bytes of messages, events and files."""
+        ...
+
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """What was thought of a session's messages, the oldest first; raises NotFoundError."""
         ...

@@ -397,6 +397,13 @@ class MemoryStore(Closing):
             ]
         return [(session, uid) for _, uid, session in sorted(found)]
 
+    def stored(self, owner: Owner) -> tuple[int, int]:
+        with self._step():
+            sessions = self._of(owner)
+            files = self._files.of(owner)
+            size = sum(one.size() for one in sessions.values())
+            return len(sessions), size + sum(len(it.body) for one in files for it in one.versions)
+
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         with self._step():
             return self._kept(owner, session).judged()

@@ -157,6 +157,11 @@ class MemorySession:
         found = (self._segments[uid] for uid in self._visible())
         return sorted(found, key=lambda segment: segment.depth)
 
+    def size(self) -> int:
+        """How many bytes its messages and events take."""
+        events = (event for told in self.log.events.values() for event in told)
+        return sum(len(one.body) for one in (*self.messages.values(), *events))
+
     def judged(self) -> list[LabelRecord]:
         """The labels, the oldest first."""
         return sorted(self._labels.values(), key=lambda label: label.created)

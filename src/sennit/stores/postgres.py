@@ -388,6 +388,17 @@ class PostgresStore(PostgresMemory, Closing):
         """Nothing to do: when the server reuses what was erased is for its vacuum to say."""
         self._database.refuse_if_closed()
 
+    def stored(self, owner: Owner) -> tuple[int, int]:
+        """How many sessions an owner has, and how many bytes of messages, events and files."""
+
+        def found(connection: Connection) -> tuple[int, int]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.STORED, {"owner": number}).fetchone()
+            assert row is not None
+            return row[0], int(row[1])
+
+        return self._database.read(found)
+
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """What was thought of a session's messages, the oldest first; raises NotFoundError."""
 

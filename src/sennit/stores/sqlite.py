@@ -492,6 +492,13 @@ class SQLiteStore(SQLiteMemory, Closing):
         """Never: who opens commits here finishes them."""
         return False
 
+    def stored(self, owner: Owner) -> tuple[int, int]:
+        """How many sessions an owner has, and how many bytes of messages, events and files."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            sessions, size = connection.execute(sql.STORED, {"owner": number}).fetchone()
+            return sessions, size
+
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """What was thought of a session's messages, the oldest first; raises NotFoundError."""
         with self._reading() as connection:

@@ -47,6 +47,11 @@ FIND_SESSION: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %s AND id = %s"""
 # Ordered by the hour first, for which there is an index: read from there, few are left to sort.
+STORED: Final = """
+    SELECT (SELECT count(*) FROM sennit.sessions WHERE owner = %(owner)s),
+        (SELECT coalesce(sum(length(body)), 0) FROM sennit.messages WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(length(body)), 0) FROM sennit.events WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(length(body)), 0) FROM sennit.versions WHERE owner = %(owner)s)"""
 LIST_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %(owner)s

@@ -11,6 +11,11 @@ ADD_SESSION = """
 FIND_SESSION = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = ? AND id = ?"""
+STORED = """
+    SELECT (SELECT count(*) FROM sessions WHERE owner = :owner),
+        (SELECT coalesce(sum(length(body)), 0) FROM messages WHERE owner = :owner)
+        + (SELECT coalesce(sum(length(body)), 0) FROM events WHERE owner = :owner)
+        + (SELECT coalesce(sum(length(body)), 0) FROM versions WHERE owner = :owner)"""
 LIST_SESSIONS = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = :owner

@@ -6,7 +6,14 @@ from contextlib import suppress
 
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Append, Owner, RemoveBranch, RenameBranch
+from sennit.stores.records import (
+    AddMessages,
+    Append,
+    Owner,
+    RemoveBranch,
+    RemoveMessages,
+    RenameBranch,
+)
 from sennit.testing.conformance.scene import (
     OWNER,
     STRANGER,
@@ -103,6 +110,19 @@ def a_lease_of_another_owner_is_not_released(store: Store) -> None:
         lambda: store.acquire(OWNER, scene.id, main.id, "bob", _MINUTE),
         "Acquiring a branch whose lease a stranger tried to release",
     )
+
+
+def what_an_owner_stores_is_counted(store: Store) -> None:
+    same(store.stored(OWNER), (0, 0), "What nobody stored")
+    scene, other = Scene(store), Scene(store, STRANGER)
+    scene.branch("main")
+    other.branch("main", "x" * 5000)
+    (said,) = scene.say("word " * 1000)
+    same(store.stored(OWNER), (1, len(said.body)), "Sessions and bytes")
+    scene.write(RemoveMessages((said.id,)))
+    same(store.stored(OWNER), (1, 0), "Sessions and bytes after the message was erased")
+    store.delete_session(OWNER, scene.id)
+    same(store.stored(OWNER), (0, 0), "Sessions and bytes after the session was deleted")
 
 
 def owners_may_have_sessions_of_one_id(store: Store) -> None:
