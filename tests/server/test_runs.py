@@ -110,6 +110,26 @@ def test_stopping_keeps_what_was_said(tmp_path: Path) -> None:
         assert server.post(f"{branch}/cancel").json() == {"cancelled": False}
 
 
+@pytest.mark.parametrize("deleted", ["branch", "session"])
+def test_a_run_on_what_is_deleted_ends(
+    tmp_path: Path, deleted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+    with serving(tmp_path / "s.db", models=[Talker(gate=gate)]) as server:
+        branch = new_branch(server)
+        server.post(f"{branch}/fork", {"name": "other"})
+        started = run(server, branch)
+        gate.reached()
+        with following(server, started["events"]) as events:
+            next(events)
+            gone = branch if deleted == "branch" else branch.partition("/branches")[0]
+            assert server.delete(gone).status_code == 204
+            assert list(events)  # to their end, though the model waits
+        assert server.get(gone).status_code == 404
+        assert server.get(started["events"]).status_code == 404
+    assert not caplog.records
+
+
 def test_what_is_steered_is_taken_in_by_the_run(tmp_path: Path) -> None:
     gate = Gate()
     with serving(tmp_path / "s.db", models=[Talker(gate=gate)]) as server:

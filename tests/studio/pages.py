@@ -39,6 +39,11 @@ FRAMES = """async () => {
   for (let count = 0; count < 10; count += 1) await new Promise(requestAnimationFrame);
 }"""
 
+# Words that no person should have to read.
+ENGINE_WORDS = re.compile(
+    r"MessageRole|[0-9a-f]{8}-[0-9a-f]{4}-|is held by|lease|viking://|\bNone\b"
+)
+
 
 class Studio:
     """One tab."""

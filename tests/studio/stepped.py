@@ -12,7 +12,7 @@ from sennit.services.request import ModelRequest
 
 
 class SteppedModel:
-    """Waits for `say`, `call` and `finish` from the test's thread."""
+    """Waits for `say`, `call`, `finish` and `fail` from the test's thread."""
 
     window = None
     streams = True
@@ -28,14 +28,16 @@ class SteppedModel:
 
     @asynccontextmanager
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
-        self.loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[Delta]()
+        self.loop, self._pieces = asyncio.get_running_loop(), asyncio.Queue[Delta | Exception]()
         self.requests.append(request)
         self._asked.set()
         yield self._said(self._pieces)
 
-    async def _said(self, pieces: asyncio.Queue[Delta]) -> AsyncIterator[Delta]:
+    async def _said(self, pieces: asyncio.Queue[Delta | Exception]) -> AsyncIterator[Delta]:
         while True:
             piece = await pieces.get()
+            if isinstance(piece, Exception):
+                raise piece
             yield piece
             if isinstance(piece, Finished):
                 return
@@ -50,6 +52,9 @@ class SteppedModel:
     def finish(self) -> None:
         self._end("stop")
 
+    def fail(self, error: Exception) -> None:
+        self._put(error)
+
     def _end(self, reason: str) -> None:
         self._put(Finished(reason, Usage(120, 30), self.name))  # pyright: ignore[reportArgumentType]
 
@@ -57,9 +62,9 @@ class SteppedModel:
         """Wait until the next thing it says is heard."""
         assert self._asked.wait(20), "nobody asks the model"
 
-    def _put(self, piece: Delta) -> None:
+    def _put(self, piece: Delta | Exception) -> None:
         self.wait_until_asked()
-        if isinstance(piece, Finished):
+        if isinstance(piece, Finished | Exception):
             self._asked.clear()  # before the server hears it: it may ask again at once
         self.loop.call_soon_threadsafe(self._pieces.put_nowait, piece)
 

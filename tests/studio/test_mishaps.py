@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from sennit import ModelError
 from sennit.testing import ScriptedModel
 from tests.serving import all_events, serving
 from tests.studio.conftest import OpenStudio, Scene
+from tests.studio.pages import ENGINE_WORDS
 from tests.studio.stepped import SteppedModel
 
 
@@ -208,3 +210,27 @@ def test_what_somebody_else_decided_is_seen_when_it_is_decided_again(
     expect(approve).to_have_count(0)
     scene.model.finish()
     studio.hears("As you like.")
+
+
+@pytest.mark.parametrize("deleted", ["branch", "session"])
+def test_a_conversation_that_is_deleted_elsewhere_in_mid_answer_says_so(
+    scene: Scene, open_studio: OpenStudio, deleted: str
+) -> None:
+    studio = open_studio(scene.server)
+    studio.expected_refusals = 10
+    studio.begin(f"gone {deleted}")
+    session = f"/api/sessions/gone {deleted}"
+    scene.server.post(f"{session}/branches/main/fork", {"name": "other"})
+    studio.say("Name a knot")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    gone = session if deleted == "session" else f"{session}/branches/main"
+    assert scene.server.delete(gone).status_code == 204
+    scene.model.forget()
+    expect(studio.page.locator("#stop")).to_have_count(0)
+    told = studio.page.locator(".notice.error, .toast.failed, [role=alert]").first
+    if deleted == "session":
+        expect(told).to_contain_text("no longer here")
+    else:
+        studio.is_on("other")
+    expect(studio.page.locator("body")).not_to_contain_text(ENGINE_WORDS)

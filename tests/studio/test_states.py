@@ -13,13 +13,8 @@ from sennit import ModelError
 from sennit.testing import ScriptedModel
 from tests.serving import Running, all_events, run, serving
 from tests.studio.conftest import OpenStudio, Scene
-from tests.studio.pages import FRAMES, Studio
+from tests.studio.pages import ENGINE_WORDS, FRAMES, Studio
 from tests.studio.stepped import SteppedModel
-
-ENGINE_WORDS = re.compile(
-    r"MessageRole|[0-9a-f]{8}-[0-9a-f]{4}-|is held by|lease|viking://|\bNone\b"
-)
-
 
 # Typing
 

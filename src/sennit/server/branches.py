@@ -90,6 +90,7 @@ async def rename_branch(call: Call) -> BranchShape:
 async def remove_branch(call: Call) -> None:
     """Take a branch out; its messages stay where others have them."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
+    await call.server.runs.stop_on([branch])
     await branch.session.aremove_branch(branch)
 
 

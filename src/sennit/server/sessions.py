@@ -219,6 +219,7 @@ async def describe_session(call: Call) -> SessionShape:
 async def delete_session(call: Call) -> None:
     """Erase a session for good; raises NotFoundError."""
     session = await call.caller.session(call.path["session"])
+    await call.server.runs.stop_on(session.branches)
     call.caller.open.drop(session.id)
     await call.caller.client.adelete_session(session.id)
 

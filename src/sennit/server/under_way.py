@@ -17,7 +17,7 @@ from asyncio import (
     to_thread,
     wait,
 )
-from collections.abc import Generator, Hashable
+from collections.abc import Generator, Hashable, Iterable
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 # What a run that was not begun says of why, and which status that is.
 _REFUSED = {"busy": 409, "access": 403}
+_PATIENCE = 5.0  # seconds for runs to end on what is deleted; a tool may not let itself be stopped
 
 
 class UnderWay:
@@ -130,6 +131,14 @@ class UnderWay:
             yield
         finally:
             self._tasks.pop(task, None)
+
+    async def stop_on(self, branches: Iterable[Branch]) -> None:
+        """Cancel the runs that are under way on branches, and wait until they have ended."""
+        running = {one for branch in branches if (one := self.on(branch)) is not None}
+        for conversation in running:
+            conversation.cancel("now")
+        if ending := [task for task, one in self._tasks.items() if one in running]:
+            await wait(ending, timeout=_PATIENCE)
 
     async def suspend_all(self, seconds: float) -> None:
         """Suspend all runs, and wait until that is durable, but no longer than that."""

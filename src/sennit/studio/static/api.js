@@ -11,6 +11,7 @@ const PLAINLY = {
   elsewhere: 'This answer is given by another program, and can be stopped only there.',
   moved: 'Somebody else has said something here meanwhile.',
   nothing_to_resume: 'There is nothing to go on with: the answer is complete.',
+  not_found: 'This is no longer here; it may have been deleted.',
   lost_lease: 'Another program went on with this conversation.',
 };
 const waiting = new Set();
