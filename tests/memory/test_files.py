@@ -275,20 +275,19 @@ def test_too_much_text_and_none_at_all_are_refused(client: Client) -> None:
         client.fs.write(NOTE, "a\0b")
 
 
-def test_everyone_has_files_of_their_own_and_shares_resources(store: Store) -> None:
-    ada, bob = Client(store, user="ada", agent="one"), Client(store, user="bob", agent="two")
-    other = Client(store, tenant="other", user="ada", agent="one")
-    for scope in ("user", "agent", "resources"):
+def test_everyone_has_files_of_their_own(store: Store) -> None:
+    ada, bob = (Client(store, user=name, agent="helper") for name in ("ada", "bob"))
+    other = Client(store, tenant="other", user="ada", agent="helper")
+    scopes = ("user", "agent", "resources")
+    for scope in scopes:
         ada.fs.write(f"viking://{scope}/secret.md", f"of ada's {scope}")
-    assert [bob.fs.exists(f"viking://{s}/secret.md") for s in ("user", "agent", "resources")] == [
-        False,
-        False,
-        True,
-    ]
-    for scope in ("user", "agent", "resources"):
-        assert not other.fs.exists(f"viking://{scope}/secret.md")
-    bob.fs.write("viking://user/secret.md", "of bob")
-    assert ada.fs.read("viking://user/secret.md") == "of ada's user"
+    for stranger in (bob, other):
+        assert not any(stranger.fs.exists(f"viking://{scope}/secret.md") for scope in scopes)
+        for scope in scopes:
+            stranger.fs.write(f"viking://{scope}/secret.md", "of a stranger")
+            stranger.fs.rm(f"viking://{scope}", recursive=True)
+    for scope in scopes:
+        assert ada.fs.read(f"viking://{scope}/secret.md") == f"of ada's {scope}"
 
 
 def test_a_person_edits_the_profile_line_by_line() -> None:

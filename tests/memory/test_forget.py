@@ -261,18 +261,31 @@ def test_forgetting_whoever_repeats_a_part_leaves_the_whole(client: Client) -> N
     assert memories(client) == before
 
 
-def test_what_an_agent_has_from_a_forgotten_user_is_not_quoted_by_others(store: Store) -> None:
-    """Nor is its file still called after it."""
+def test_what_all_agents_of_a_forgotten_user_know_is_gone_and_nothing_of_others(
+    store: Store,
+) -> None:
     ada, bob = (Client(store, user=name, agent="helper") for name in ("ada", "bob"))
-    said_on(ada, SPRING, "chat", "Before deploying, first run the xylophone tests.")
-    task = said_on(bob, SPRING + DAY, "chat", "Before deploying, first run the linter.")
-    (decided,) = bob.memory.committed(task).decisions
-    assert (decided["did"], decided["reason"]) == ("updated", "says that it is otherwise")
+    coder = Client(store, user="ada", agent="coder")
+    for client in (ada, bob, coder):
+        said_on(client, SPRING, client.agent, "Before deploying, first run the xylophone tests.")
+        client.fs.write("viking://agent/skills/deploy.md", "How to deploy.")
+        client.fs.write("viking://resources/guide.md", "A guide.")
     ada.forget(user="ada")
-    (kept,) = bob.memory.all("patterns")
-    assert kept.text == "Before deploying, first run the linter.\n"
-    assert kept.uri.endswith("/before-deploying-first-run-the-linter.md")
-    assert [one.text for one in bob.memory.history(kept.uri)] == [kept.text]
+    for client in (ada, coder):
+        assert memories(client) == {}
+        assert not client.fs.exists("viking://agent/skills/deploy.md")
+        assert not client.fs.exists("viking://resources/guide.md")
+    assert [one.category for one in bob.memory.all()] == ["patterns"]
+    assert bob.fs.read("viking://agent/skills/deploy.md") == "How to deploy."
+    assert bob.fs.read("viking://resources/guide.md") == "A guide."
+
+
+def test_a_commit_of_another_agent_is_undone_with_its_memories(store: Store) -> None:
+    ada, coder = (Client(store, user="ada", agent=name) for name in ("helper", "coder"))
+    task = said_on(coder, SPRING, "chat", "Before deploying, first run the xylophone tests.")
+    (uri,) = memories(coder)
+    assert ada.undo_commit(task).removed == [uri]
+    assert memories(coder) == {}
 
 
 def test_what_a_model_was_about_to_write_goes_with_what_it_was_shown(place: Place) -> None:

@@ -24,11 +24,15 @@ from tests.memory.remembering import memories, store, talk
 __all__ = ["store"]
 pytest_plugins = ("tests.postgres",)
 CANARY = "Xylophonia"
-_SCOPES = st.sampled_from(["user", "agent", "session"])
+CASE = (
+    f"The deploy failed with an error: the password {CANARY} was wrong.",
+    "The solution was to take another name.",
+)
+_SCOPES = st.sampled_from(["user", "agent", "resources", "session"])
 _NAMES = st.sampled_from(
     [
         "memories", "profile.md", "preferences", "secret.md", "notes", "chat", "history",
-        "archive_001", "messages.jsonl", "..", ".", "%2e%2e", "*", "**", "", "ada", "helper", "\0",
+        "archive_001", "messages.jsonl", "skills", "cases", "patterns", "shared", "..", ".", "%2e%2e", "*", "**", "", "ada", "helper", "\0",
     ]
 )  # fmt: skip
 _URIS = st.builds(
@@ -44,10 +48,12 @@ class Secrets:
     def __init__(self, store: Store, tenant: str) -> None:
         self.client = Client(store, tenant=tenant, user="ada", agent="helper")
         session = self.client.session("chat")
-        talk(session, f"My name is {CANARY}.", f"I prefer {CANARY} to tea.")
+        talk(session, f"My name is {CANARY}.", f"I prefer {CANARY} to tea.", *CASE)
         result = session.commit()
         self.client.fs.write("viking://user/notes/secret.md", CANARY)
         self.client.fs.write("viking://agent/skills/secret.md", CANARY)
+        self.client.fs.write("viking://agent/memories/cases/secret.md", f"{CANARY} name tea")
+        self.client.fs.write("viking://resources/notes/secret.md", f"{CANARY} name tea")
         self.ids = [result.task_id or "", str(session.id)]
         self.source = Source(session.id, next(iter(session.messages)).id)
 
@@ -55,7 +61,8 @@ class Secrets:
         """All there is of them."""
         fs = self.client.fs
         files = {one.uri: (one, None if one.is_folder else fs.read(one.uri)) for one in fs.walk()}
-        found = [(one.uri, one.abstract) for one in self.client.find(CANARY)]
+        # In a file of SQLite the order also depends on how common a word is among all users.
+        found = sorted((one.uri, one.abstract) for one in self.client.find(CANARY, limit=50))
         return files, memories(self.client), self.client.get_task(self.ids[0]), found
 
 
@@ -112,7 +119,7 @@ def calls(secrets: Secrets) -> st.SearchStrategy[Callable[[Client], Any]]:
     )
 
 
-KINDS = ("another user", "another tenant")
+KINDS = ("another user", "the same agent", "an open shared space", "another tenant")
 _tenants = count()  # so that all examples can do with one store
 _ONE_STORE = [HealthCheck.function_scoped_fixture]
 
@@ -128,10 +135,11 @@ def _check(store: Store, kind: str, data: st.DataObject) -> None:
     tenant = f"tenant_{next(_tenants)}"
     secrets = Secrets(store, tenant)
     before = secrets.seen()
-    where, user, agent = tenant, "bob", "stranger"
+    where, user, agent = tenant, "bob", "stranger" if kind == "another user" else "helper"
     if kind == "another tenant":
         where, user, agent = f"{tenant}_else", "ada", "helper"
-    stranger = Client(store, tenant=where, user=user, agent=agent)
+    shares = kind == "an open shared space"
+    stranger = Client(store, tenant=where, user=user, agent=agent, shared_space=shares)
     talk(stranger.session("mine"), "I live in Lisbon.")
     for call in data.draw(st.lists(calls(secrets), min_size=1, max_size=12)):
         try:
@@ -156,3 +164,116 @@ def test_a_stranger_sees_and_changes_nothing_on_disk(
     store: Store, kind: str, data: st.DataObject
 ) -> None:
     _check(store, kind, data)
+
+
+_SAID = st.sampled_from(
+    [
+        "My name is Ada and I live in Lisbon.",
+        "My name is Bob and I live in Berlin.",
+        "I prefer tea to coffee.",
+        "I prefer coffee to tea.",
+        "The deploy failed as the disk was full. The solution was to clear the cache.",
+        "The deploy failed as the key was old. The fix was to make another key.",
+        "Yesterday I signed the contract for the new flat.",
+    ]
+)
+_KEYS = st.sampled_from(["chat", "work"])
+_PLACES = st.sampled_from(
+    [
+        "viking://user/notes/tea.md",
+        "viking://agent/skills/deploy.md",
+        "viking://agent/memories/cases/deploy.md",
+        "viking://resources/deploy/guide.md",
+        "viking://resources/deploy",
+        "viking://agent/memories",
+        "viking://user",
+        "viking://agent",
+        "viking://resources",
+    ]
+)
+
+
+def operations() -> st.SearchStrategy[Callable[[Client], Any]]:
+    """Things that people do, whose answers hold no ids or times."""
+    return st.one_of(
+        st.tuples(_KEYS, _SAID).map(lambda two: lambda c: talk(c.session(two[0]), two[1])),
+        _KEYS.map(lambda key: lambda c: c.session(key).commit()["counts"]),
+        st.tuples(_PLACES, _SAID).map(lambda two: lambda c: c.fs.write(*two).version),
+        _PLACES.map(lambda uri: lambda c: c.fs.rm(uri, recursive=True)),
+        st.tuples(_PLACES, _PLACES).map(lambda two: lambda c: c.fs.mv(*two).uri),
+        _PLACES.map(lambda uri: lambda c: c.forget(uri=uri)),
+        _PLACES.map(lambda uri: lambda c: c.session("chat").used(contexts=[uri])),
+        _KEYS.map(lambda key: lambda c: c.forget(session=key)),
+        _KEYS.map(lambda key: lambda c: c.delete_session(key)),
+        st.just(_undo_last),
+        st.just(lambda c: c.forget(user=c.user)),
+    )
+
+
+def _undo_last(client: Client) -> Any:
+    commits = client.memory.commits(client.session("chat"))
+    return client.undo_commit(commits[0].id) if commits else None
+
+
+def _seen(client: Client, *, exact: bool) -> Any:
+    """All that a user can look at, without ids, times and scores."""
+    kept = [
+        (one.uri, one.version, one.active_count, client.fs.read(one.uri))
+        for scope in ("user", "agent", "resources")
+        for one in client.fs.walk(f"viking://{scope}")
+        if not one.is_folder
+    ]
+    remembered = [
+        (one.uri, one.text, one.version, one.did, one.active_count, len(one.evidence))
+        for one in client.memory.all()
+    ]
+    found = [
+        (one.uri, one.abstract, len(one.evidence))
+        for one in client.find("Why did the deploy fail, and who likes tea?", limit=50)
+    ]
+    lines = [(one.uri, one.line) for one in client.fs.grep("deploy|tea", "viking://agent")]
+    sent = [one.messages for one in _ask_about(client)] if exact else []
+    return kept, remembered, found if exact else sorted(found), lines, client.fs.tree(), sent
+
+
+def _ask_about(client: Client) -> Any:
+    session, model = client.session(f"asked-{next(_tenants)}"), ScriptedModel(["Hm."])
+    session.add_message("user", "Why did the deploy fail, and do I prefer tea?")
+    session.conversation(model=model, contexts=[MemoryContext(client.memory)]).run()
+    client.delete_session(session.id)
+    return model.requests
+
+
+def _done(call: Callable[[Client], Any], client: Client) -> Any:
+    try:
+        return call(client)
+    except SennitError as error:
+        return type(error), str(error)
+
+
+def _lockstep(store: Store, data: st.DataObject, *, exact: bool) -> None:
+    """Let two users of one agent do whatever is drawn, each beside a twin alone on a store."""
+    tenant = f"tenant_{next(_tenants)}"
+    users = ("ada", "bob")
+    together = {user: Client(store, tenant=tenant, user=user, agent="helper") for user in users}
+    alone = {
+        user: Client(MemoryStore(), tenant=tenant, user=user, agent="helper") for user in users
+    }
+    steps = st.tuples(st.sampled_from(users), operations())
+    for user, call in data.draw(st.lists(steps, min_size=1, max_size=14)):
+        assert _done(call, together[user]) == _done(call, alone[user])
+    for user in users:
+        assert _seen(together[user], exact=exact) == _seen(alone[user], exact=exact)
+
+
+@given(data=st.data())
+def test_a_user_sees_what_they_would_see_alone(data: st.DataObject) -> None:
+    _lockstep(MemoryStore(), data, exact=True)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"], indirect=True)
+@settings(max_examples=10, suppress_health_check=_ONE_STORE)
+@given(data=st.data())
+def test_a_user_sees_what_they_would_see_alone_on_disk(store: Store, data: st.DataObject) -> None:
+    # How results are ranked differs between kinds of stores; which there are does not.
+    _lockstep(store, data, exact=False)

@@ -39,7 +39,8 @@ def test_a_write_is_made_again_whose_transaction_number_went_to_someone_else(
         attempts += 1
         if attempts == 1:
             connection.execute(
-                "INSERT INTO sennit.owners (tenant, kind, name) VALUES ('t', 'user', 'n')"
+                "INSERT INTO sennit.owners (tenant, kind, name, of_user) "
+                "VALUES ('t', 'user', 'n', '')"
             )
             own_server.stop("immediate")
             own_server.start()

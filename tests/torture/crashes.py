@@ -105,7 +105,7 @@ def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
     ]
     files = [
         KeptFile(file, store.file_versions(file.owner, file.id))
-        for owner in (realm.user, realm.agent, realm.shared)
+        for owner in realm.owners
         for file in store.list_files(owner, "")
     ]
     return sessions, files

@@ -62,12 +62,15 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         tenant: str | None = None,
         user: str | None = None,
         agent: str | None = None,
+        shared_space: bool = False,
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
         embedder: Embedder | None = None,
         group: GroupWriter | None = None,
     ) -> None:
-        """`services` and `operations` are those of all its sessions, by default its own.
+        """With `shared_space` it reaches what all users of the tenant share, and may change it.
+
+        `services` and `operations` are those of all its sessions, by default its own.
 
         With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
         common: see `sennit.api.clients`.
@@ -81,6 +84,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
             services=services,
             group=group,
         )
+        self._shared_space = shared_space
         self._embedder = checked_embedder(embedder)
         self._memory = LateMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
@@ -106,7 +110,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         from sennit.memory.memory import Memory
         from sennit.memory.realm import Realm
 
-        realm = Realm(self._store, self._owner, self.agent)
+        realm = Realm(self._store, self._owner, self.agent, self._shared_space)
         return Memory(realm, self._embedder, partial(self.session, create=False))
 
     @cached_property

@@ -8,10 +8,12 @@ is let go of when there are too many; whoever still holds it may go on using it.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.api.client import Client, checked_embedder
+from sennit.api.home import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
@@ -32,9 +34,14 @@ class Clients(Closing):
         *,
         services: ServiceRegistry | None = None,
         embedder: Embedder | None = None,
+        shared_spaces: Iterable[str] = (),
         most: int = 1000,
     ) -> None:
-        """`most` clients are kept at a time; the rest are made again when they are needed."""
+        """`most` clients are kept at a time; the rest are made again when they are needed.
+
+        `shared_spaces` names the tenants whose users reach what the tenant shares.
+        """
+        self._shared_spaces = frozenset(shared_spaces)
         self.services = services or ServiceRegistry()
         self._store, self._embedder, self._most = store, checked_embedder(embedder), most
         self._group = GroupWriter(store)
@@ -63,6 +70,7 @@ class Clients(Closing):
             tenant=tenant,
             user=user,
             agent=agent,
+            shared_space=(DEFAULT if tenant is None else tenant) in self._shared_spaces,
             services=self.services,
             embedder=self._embedder,
             group=self._group,

@@ -20,6 +20,7 @@ def open(
     tenant: str | None = None,
     user: str | None = None,
     agent: str | None = None,
+    shared_space: bool = False,
     durability: Durability = "full",
     services: ServiceRegistry | None = None,
     embedder: Embedder | None = None,
@@ -30,7 +31,8 @@ def open(
     the extra `postgres`), ":memory:" for a store that ends with the program, or None for SENNIT_URL
     or else a file in the user's data folder. `tenant` and `user` say whose sessions, by default
     "default"; `agent` is the name that what the assistant says is sent under, by default
-    "assistant". Each may have 1,000 bytes.
+    "assistant". Each may have 800 bytes. With `shared_space` it also reaches what all users of the
+    tenant share, under viking://agent/shared and viking://resources/shared.
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
     clients of several users that share them. With an `embedder`, such as
@@ -43,7 +45,13 @@ def open(
     store = store_at(url, durability)
     try:
         return Client(
-            store, tenant=tenant, user=user, agent=agent, services=services, embedder=embedder
+            store,
+            tenant=tenant,
+            user=user,
+            agent=agent,
+            shared_space=shared_space,
+            services=services,
+            embedder=embedder,
         )
     except BaseException:
         store.close()

@@ -225,10 +225,11 @@ class Session(SessionCore, Closing, AsyncClosing):
         if self._memory.made is not None:
             self._memory.made.noticed(self, messages, branches)
 
-    def remove_messages(self, messages: Iterable[Ref]) -> list[Message]:
+    def remove_messages(self, messages: Iterable[Ref], *, forget: bool = True) -> list[Message]:
         """Take messages off all branches and out of the session, with what was learnt from them.
 
-        What was said elsewhere too is remembered on. Raises NotFoundError, and removes none then.
+        What was said elsewhere too is remembered on; with `forget=False` all of it.
+        Raises NotFoundError, and removes none then.
         """
         if self.keeper is None:  # nothing is learnt where nothing is kept
             return super().remove_messages(messages)
@@ -243,7 +244,7 @@ class Session(SessionCore, Closing, AsyncClosing):
                 self.keeper.store.scrub()
                 return found
             erase = found.copy  # a commit has come in between
-        return self.memory.remove_messages(self, found, erase)
+        return self.memory.remove_messages(self, found, erase, forget=forget)
 
     def _is_committed(self) -> bool:
         """Whether anything of it may have been remembered; asked of the store."""

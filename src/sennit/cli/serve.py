@@ -66,6 +66,10 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="A name it is reached by besides loopback's."),
     ] = None,
+    shared_space: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TENANT", help="Have its users read what it shares. Repeatable."),
+    ] = None,
     rate: Annotated[
         float | None, typer.Option(min=0, help="Requests per second and token; 0 for any.")
     ] = 100,
@@ -95,6 +99,7 @@ def serve(
         tokens=default_file() if tokens is None else tokens,
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
+        shared_spaces=tuple(shared_space or ()),
         limits=limits_named(limit or (), rate=rate or None),
     )
     for name in names:

@@ -23,17 +23,19 @@ def create(
     agent: Annotated[str | None, typer.Option(help="Under which name models answer.")] = None,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="read, write, run or admin; by default all. Repeatable."),
+        typer.Option(
+            help="read, write, run, or admin for all; by default all but admin. Repeatable."
+        ),
     ] = None,
     note: Annotated[str, typer.Option(help="What it is for.")] = "",
     tokens: TokensOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it, once: it cannot be read again."""
-    from sennit.server.tokens import SCOPES, add_token, new_token
+    from sennit.server.tokens import USUAL_SCOPES, add_token, new_token
 
     secret, line = new_token(
-        user=user, tenant=tenant, agent=agent, scopes=scope or SCOPES, note=note
+        user=user, tenant=tenant, agent=agent, scopes=scope or USUAL_SCOPES, note=note
     )
     path = _file(tokens)
     first = not path.exists()

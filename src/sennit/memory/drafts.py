@@ -195,8 +195,7 @@ class Drafts:
             case _:
                 draft.evidence = (*draft.evidence, *mine)
                 draft.joined = draft.joined or not fresh
-        uri = str(Uri(self._realm.scope(draft.owner), tuple(draft.path.split("/"))))
-        self._note(decision, draft, uri)
+        self._note(decision, draft, str(self._realm.uri_at(draft.owner, draft.path)))
 
     def _change_fact(self, decision: Decision, uid: str) -> str | None:
         draft, name = self._profile(), uid.removeprefix(f"{_PROFILE_URI}#")
@@ -241,11 +240,8 @@ class Drafts:
 
     def _note(self, decision: Decision, draft: _Draft, uid: str) -> None:
         self._ids[decision.candidate.id] = uid
-        did, category, reason = _DID[decision.action], str(draft.category), decision.reason
-        if draft.owner.kind == "agent":
-            # What it knows may come from other users, who could not take back a quotation here.
-            reason = reason.partition(":")[0]
-        self.written.append(Written(did, category, uid, draft.number, reason))
+        did, category = _DID[decision.action], str(draft.category)
+        self.written.append(Written(did, category, uid, draft.number, decision.reason))
 
     def _draft(self, category: Category, uri: str) -> _Draft | None:
         draft = self._drafts.get(uri)

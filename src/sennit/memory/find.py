@@ -147,11 +147,8 @@ def _place(
     realm: Realm, uri: Uri | None
 ) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
     """The session and archive, or the files, that an address stands for."""
-    if uri is None:
-        owners = (realm.user, realm.agent, realm.shared)
-        return None, None, tuple((owner, "") for owner in owners)
-    if uri.scope != "session":
-        return None, None, ((realm.owner(uri.scope), uri.path),)
+    if uri is None or uri.scope != "session":
+        return None, None, realm.places(uri)
     if not uri.names:
         return None, None, ()
     found = [_ARCHIVE.fullmatch(name) for name in uri.names[1:]]
@@ -331,7 +328,7 @@ class _Near:
     @property
     def files(self) -> tuple[int, ...]:
         """The places of the files that are nearest."""
-        for owner in (self._realm.agent, self._realm.shared):
+        for owner in self._realm.owners:
             if owner not in self._files:
                 self._files[owner] = self._vectors.nearest(owner, self._vector, _FILES)
         return tuple(place for found in self._files.values() for place in found)

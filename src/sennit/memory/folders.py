@@ -42,7 +42,7 @@ class FolderImport:
     updated: int
     unchanged: int
     skipped: int
-    """Files of sessions, which are changed in the session."""
+    """Files of sessions, which are changed in the session, and of a shared space not open here."""
 
 
 def export_folder(
@@ -107,7 +107,7 @@ def import_folder(tree: StoredTree, path: Path, uri: str) -> FolderImport:
     skipped, read = 0, dict[Uri, _Found]()
     for file, names in _readable_files(path):
         place = _place(uri, names, file)
-        if place.scope == "session":
+        if place.scope == "session" or (place.is_shared and not tree.realm.shares):
             skipped += 1
         elif place in read:
             raise ArchiveError(f"{str(file)!r} and another file would both be {str(place)!r}.")

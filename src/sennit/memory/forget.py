@@ -88,7 +88,7 @@ def undo(realm: Realm, commit: UUID) -> Undone:
 
 def _undoing(realm: Realm, record: CommitRecord) -> tuple[Undone, list[FileChange]]:
     undone, changes = Undone(), list[FileChange]()
-    written = realm.store.written_by(realm.user.tenant, record.id)
+    written = realm.store.written_by(realm.user, record.id)
     for file, numbers in _files(realm, written):
         versions = realm.store.file_versions(file.owner, file.id)
         uri = str(realm.uri(file))
@@ -118,7 +118,7 @@ def _discounting(realm: Realm, body: dict[str, Any]) -> list[CountUses]:
     return [
         CountUses(file.owner, file.path, -min(times, file.active))
         for file, times in found
-        if file is not None
+        if file is not None and realm.owns(file.owner)
     ]
 
 
@@ -165,9 +165,10 @@ def forget_session(realm: Realm, named: str | UUID, delete: Callable[[UUID], boo
 
 
 def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
-    """Erase all sessions and files of the user, and what others' memories rest on them."""
+    """Erase all sessions and files of the user, with all agents, and what rests on them."""
     touched = forget_derived(realm, None)
-    own = realm.store.list_files(realm.user, "")
+    owners = realm.store.owned_by(realm.user)
+    own = [file for owner in owners for file in realm.store.list_files(owner, "")]
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in own])
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
     touched += forget_derived(realm, None)  # a commit may have ended in between; no more can now
@@ -182,9 +183,9 @@ def _count(touched: Iterable[FileRecord]) -> int:
 
 def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     """Erase a file, or all in a folder, and what commits have noted of them."""
-    owner = realm.owner(uri.scope)
+    owner, path = realm.locate(uri)
     here = realm.find(uri)
-    under = f"{uri.path}/" if uri.names else ""
+    under = f"{path}/" if path else ""
     files = [here] if here is not None else realm.store.list_files(owner, under)
     if not files:
         raise nothing_at(uri)
@@ -221,8 +222,17 @@ def unname(realm: Realm, touched: Iterable[FileRecord]) -> None:
 
     Names are made of what files say, and reasons quote it.
     """
-    mine = sorted({str(realm.uri(file)) for file in touched if realm.reaches(file.owner)})
-    for session, commit in realm.store.commits_naming(realm.user, mine) if mine else ():
+    mine: dict[str, set[str]] = {}
+    for file in touched:
+        agent = file.owner.name if file.owner.kind == "agent" else realm.agent_name
+        if realm.owns(file.owner):
+            mine.setdefault(agent, set()).add(str(realm.uri(file)))
+    for agent, uris in mine.items():
+        _unname(realm.of_agent(agent), sorted(uris))
+
+
+def _unname(realm: Realm, mine: Sequence[str]) -> None:
+    for session, commit in realm.store.commits_naming(realm.user, mine):
         with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
             again(partial(_unnote, realm, session, commit, mine), f"commit {commit}")
     if gone := [uri for uri in mine if not is_there(realm, uri)]:

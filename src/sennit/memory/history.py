@@ -118,7 +118,7 @@ class Memories:
 
     def _files(self, category: str | None) -> Iterator[FileRecord]:
         wanted = None if category is None else Category(category)
-        for owner in (self._realm.user, self._realm.agent):
+        for owner in self._realm.remembering:
             for file in self._store.list_files(owner, MEMORIES):
                 if is_merged(file):
                     continue

@@ -269,10 +269,16 @@ class Memory(Memories):
             return undo(self.realm, commit_id(task_id))
 
     def remove_messages(
-        self, session: SessionCore, messages: Sequence[Message], erase: Callable[[], list[Message]]
+        self,
+        session: SessionCore,
+        messages: Sequence[Message],
+        erase: Callable[[], list[Message]],
+        *,
+        forget: bool,
     ) -> list[Message]:
         """Erase messages, and what was learnt from them; see `Session.remove_messages`."""
-        return removal.remove(self.realm, session.id, [one.id for one in messages], erase)
+        gone = [one.id for one in messages]
+        return removal.remove(self.realm, session.id, gone, erase, forget=forget)
 
     def search(
         self, query: str, session: SessionCore | None, branch: BranchRef | None, limit: int

@@ -1,7 +1,10 @@
-"""What one client reaches: the store, and the owners whose files it may read and write.
+"""The share of a store that one client reaches: the owners whose files it may read and write.
 
 The one place where addresses become owners and paths. A client is of one user, one agent and one
-tenant; no address leads to anyone else's, whatever it says.
+tenant. What its addresses lead to is the user's own: also the memories of the agent and the
+resources, which no other user of the tenant reaches. The exception is `shared` below
+`viking://agent` and `viking://resources`, the tenant's space: it is there for clients that were
+opened with it, commits never write to it, and nothing is counted in it.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from uuid import UUID
 
-from sennit.errors import ValidationError
-from sennit.memory.uri import Scope, Uri
+from sennit.errors import AccessError, ValidationError
+from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category
 from sennit.stores.base import Store
 from sennit.stores.files import FileRecord
@@ -21,16 +24,19 @@ from sennit.stores.records import Owner
 PROFILE = "memories/profile.md"
 MEMORIES = "memories/"
 MERGED_INTO = "merged_into"
+_SCOPES: dict[str, Scope] = {"user": "user", "agent": "agent", "tenant": "resources"}
 
 
 @dataclass(frozen=True)
 class Realm:
-    """One user's, one agent's and one tenant's share of a store."""
+    """One user's share of a store, with one agent, and the tenant's space if that is open."""
 
     store: Store
     user: Owner
     """Whose sessions and memories these are."""
     agent_name: str
+    shares: bool = False
+    """Whether the tenant's shared space is reached too."""
 
     def of_agent(self, name: str) -> Realm:
         """The same with another agent."""
@@ -38,39 +44,70 @@ class Realm:
 
     @cached_property
     def agent(self) -> Owner:
-        """Whose cases, patterns and skills these are."""
-        return Owner(self.user.tenant, "agent", self.agent_name)
+        """The owner of the cases, patterns and skills of the user's agent."""
+        return Owner(self.user.tenant, "agent", self.agent_name, self.user.name)
 
     @cached_property
-    def shared(self) -> Owner:
-        """Whose resources these are."""
-        return Owner(self.user.tenant, "tenant", self.user.tenant)
+    def resources(self) -> Owner:
+        """The owner of the user's resources."""
+        return Owner(self.user.tenant, "tenant", self.user.tenant, self.user.name)
 
-    def owner(self, scope: Scope) -> Owner:
-        """Who owns the files of a scope; sessions have none."""
-        owners = {"user": self.user, "agent": self.agent, "resources": self.shared}
-        if scope not in owners:
-            raise ValidationError(
-                f"viking://{scope} shows what a session holds; change the session instead."
-            )
-        return owners[scope]
-
-    def scope(self, owner: Owner) -> Scope:
-        """In which scope an owner's files are."""
-        scopes: dict[Owner, Scope] = {
-            self.user: "user",
-            self.agent: "agent",
-            self.shared: "resources",
+    @cached_property
+    def shared(self) -> dict[Scope, Owner]:
+        """The owners of what all users of the tenant share, by scope; none unless it is open."""
+        if not self.shares:
+            return {}
+        return {
+            "agent": Owner(self.user.tenant, "agent", self.agent_name),
+            "resources": Owner(self.user.tenant, "tenant", self.user.tenant),
         }
-        return scopes[owner]
 
-    def reaches(self, owner: Owner) -> bool:
-        """Whether an owner's files are this client's to read and write."""
-        return owner in (self.user, self.agent, self.shared)
+    @property
+    def owners(self) -> tuple[Owner, ...]:
+        """All whose files can be read, the user first."""
+        return self.user, self.agent, self.resources, *self.shared.values()
+
+    @property
+    def remembering(self) -> tuple[Owner, ...]:
+        """Those of them who have memories."""
+        return self.user, self.agent, *(one for one in self.shared.values() if one.kind == "agent")
+
+    def locate(self, uri: Uri) -> tuple[Owner, str]:
+        """The owner and path that an address stands for; raises ValidationError, AccessError."""
+        if uri.scope == "session":
+            raise ValidationError(
+                "viking://session shows what a session holds; change the session instead."
+            )
+        if not uri.is_shared:
+            own = {"user": self.user, "agent": self.agent, "resources": self.resources}
+            return own[uri.scope], uri.path
+        if uri.scope not in self.shared:
+            raise AccessError(f"{str(uri)!r} is in the tenant's shared space, which is not open.")
+        return self.shared[uri.scope], "/".join(uri.names[1:])
+
+    def places(self, uri: Uri | None = None) -> tuple[tuple[Owner, str], ...]:
+        """The owners and paths of all files below an address; below all of them without one."""
+        if uri is None:
+            return tuple((owner, "") for owner in self.owners)
+        if uri.is_shared and not self.shares:
+            return ()
+        here = self.locate(uri)
+        if uri.names or uri.scope not in self.shared:
+            return (here,)
+        return here, (self.shared[uri.scope], "")
+
+    def owns(self, owner: Owner) -> bool:
+        """Whether an owner's files are the user's own, with this agent or another."""
+        return owner.is_of(self.user)
 
     def uri(self, file: FileRecord) -> Uri:
         """The address of a file."""
-        return Uri(self.scope(file.owner), tuple(file.path.removesuffix("/").split("/")))
+        return self.uri_at(file.owner, file.path)
+
+    def uri_at(self, owner: Owner, path: str) -> Uri:
+        """The address of a path of an owner."""
+        above = () if self.owns(owner) else (SHARED,)
+        return Uri(_SCOPES[owner.kind], (*above, *path.removesuffix("/").split("/")))
 
     def session_id(self, name: str | UUID) -> UUID:
         """The id of the user's session with that key or id."""
@@ -90,21 +127,20 @@ class Realm:
         except ValidationError:
             return None
 
-    def place(self, said: str) -> tuple[Owner, str] | None:
-        """The owner and path that a context names, whether or not a file is there."""
-        if (file := self.named(said)) is not None:
-            return file.owner, file.path
+    def own_place(self, said: str) -> tuple[Owner, str] | None:
+        """The owner and path that a context names among the user's own, also without a file."""
         try:
             uri = Uri.parse(said)
         except ValidationError:
             return None
-        return None if uri.scope == "session" else (self.owner(uri.scope), uri.path)
+        return None if uri.scope == "session" or uri.is_shared else self.locate(uri)
 
     def find(self, uri: Uri) -> FileRecord | None:
         """The file at an address."""
-        if uri.scope == "session" or not uri.names:
+        if uri.scope == "session" or (uri.is_shared and not self.shares):
             return None
-        return self.store.find_file(self.owner(uri.scope), uri.path)
+        owner, path = self.locate(uri)
+        return self.store.find_file(owner, path) if path else None
 
 
 def is_merged(file: FileRecord) -> bool:

@@ -24,16 +24,23 @@ from sennit.stores.files import FileRecord
 _T = TypeVar("_T")
 
 
-def remove(realm: Realm, session: UUID, messages: Sequence[UUID], erase: Callable[[], _T]) -> _T:
-    """Erase messages of the user's by `erase`, and what was learnt from them."""
+def remove(
+    realm: Realm,
+    session: UUID,
+    messages: Sequence[UUID],
+    erase: Callable[[], _T],
+    *,
+    forget: bool,
+) -> _T:
+    """Erase messages of the user's by `erase`, and with `forget` what was learnt from them."""
     gone = set(messages)
     covering = [one.id for one in _commits(realm, session) if not gone.isdisjoint(one.entries)]
-    learnt = _forget(realm, session, messages)
+    learnt = _forget(realm, session, messages) if forget else []
     erased = erase()
     for commit in _commits(realm, session):
         if commit.state == "open" or commit.id in covering:
             _tell_anew(realm, session, commit.id)
-    learnt += _forget(realm, session, messages)  # a commit may have ended in between
+    learnt += _forget(realm, session, messages) if forget else []  # a commit may have ended since
     unname(realm, learnt)
     realm.store.scrub()
     return erased

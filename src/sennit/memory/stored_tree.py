@@ -1,4 +1,4 @@
-"""Files of the user, the agent and the tenant as folders: what is kept, and what is always there.
+"""Files of the user, their agent and the tenant as folders: what is kept, and what is always there.
 
 A folder exists while something stands in it, or because it was made on purpose (a file whose path
 ends with a slash), or because a memory has its place there.
@@ -16,7 +16,7 @@ from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.realm import Realm, category_at, is_merged
-from sennit.memory.uri import Scope, Uri
+from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores.files import (
@@ -57,17 +57,25 @@ class StoredTree:
 
     def is_folder(self, uri: Uri) -> bool:
         """Whether a folder is there."""
-        return not uri.names or uri.path in ALWAYS[uri.scope] or bool(self._below(uri))
+        return self._is_fixed(uri) or bool(self._below(uri))
+
+    def _is_fixed(self, uri: Uri) -> bool:
+        """Whether a folder is always there."""
+        return not uri.names or uri in self._always(uri.scope)
+
+    def _always(self, scope: Scope) -> list[Uri]:
+        """The folders below a scope that are always there."""
+        shared = [Uri(scope, (SHARED,))] if scope in self.realm.shared else []
+        return [*(Uri(scope, tuple(path.split("/"))) for path in ALWAYS[scope]), *shared]
 
     def children(self, uri: Uri) -> list[Entry]:
         """What is in a folder; raises NotFoundError."""
         below = self._below(uri)
         depth = len(uri.names)
         found: dict[str, Entry] = {}
-        for path in ALWAYS[uri.scope]:
-            names = tuple(path.split("/"))
-            if names[:depth] == uri.names and len(names) == depth + 1:
-                found[names[-1]] = entry.folder(Uri(uri.scope, names))
+        for one in self._always(uri.scope):
+            if one.parent == uri:
+                found[one.name] = entry.folder(one)
         for file in below:
             names = self.realm.uri(file).names
             at = Uri(uri.scope, names[: depth + 1])
@@ -80,8 +88,11 @@ class StoredTree:
         return [found[name] for name in sorted(found)]
 
     def _below(self, uri: Uri) -> list[FileRecord]:
-        under = f"{uri.path}/" if uri.names else ""
-        files = self.realm.store.list_files(self.realm.owner(uri.scope), under)
+        """The files in a folder; at the top with those that are shared."""
+        return [file for place in self.realm.places(uri) for file in self._files(*place)]
+
+    def _files(self, owner: Owner, path: str) -> list[FileRecord]:
+        files = self.realm.store.list_files(owner, f"{path}/" if path else "")
         return [file for file in files if not is_merged(file)]
 
     def text(self, uri: Uri) -> str:
@@ -109,11 +120,11 @@ class StoredTree:
 
     def next_version(self, uri: Uri, file: FileRecord | None, body: str, did: str) -> PutFile:
         """The change that lets a file say something."""
-        owner, now = self.realm.owner(uri.scope), clock.now_us()
+        (owner, path), now = self.realm.locate(uri), clock.now_us()
         last = None if file is None else file.latest
         info: dict[str, object] = {"did": did, "abstract": abstract_of(body)}
         evidence: tuple[Evidence, ...] = () if last is None else last.evidence
-        if category_at(owner, uri.path) is Category.PROFILE:
+        if category_at(owner, path) is Category.PROFILE:
             known = [] if last is None else profile.facts_in(last.info)
             facts = profile.facts_after_edit(body, known, now)
             info |= {"abstract": profile_abstract(facts), "facts": profile.facts_info(facts)}
@@ -129,7 +140,7 @@ class StoredTree:
             evidence=evidence,
         )
         uid = new_id() if file is None else file.id
-        return PutFile(owner, uid, uri.path, self._category(owner, uri.path), version)
+        return PutFile(owner, uid, path, self._category(owner, path), version)
 
     def _category(self, owner: Owner, path: str) -> str | None:
         found = category_at(owner, path)
@@ -137,8 +148,8 @@ class StoredTree:
 
     def refuse_place(self, uri: Uri) -> None:
         """A file stands in folders, not in files, and not where a folder is."""
-        self.realm.owner(uri.scope)
-        if not uri.names or self.is_folder(uri):
+        self.realm.locate(uri)
+        if self.is_folder(uri):
             raise ExistsError(f"{str(uri)!r} is a folder; name a file in it.")
         self._refuse_file_above(uri)
 
@@ -151,14 +162,14 @@ class StoredTree:
 
     def mkdir(self, uri: Uri) -> Entry:
         """Make a folder; one that is there already is left as it is."""
-        owner = self.realm.owner(uri.scope)
-        if uri.names and self.realm.find(uri) is not None:
+        owner, path = self.realm.locate(uri)
+        if self.realm.find(uri) is not None:
             raise ExistsError(f"{str(uri)!r} is a file.")
         if not self.is_folder(uri):
             self._refuse_file_above(uri)
             now = clock.now_us()
             empty = VersionRecord(number=1, written=now, valid_from=now, body=b"")
-            self.realm.store.change_files([PutFile(owner, new_id(), f"{uri.path}/", None, empty)])
+            self.realm.store.change_files([PutFile(owner, new_id(), f"{path}/", None, empty)])
         return entry.folder(uri)
 
     def rm(self, uri: Uri, *, recursive: bool) -> int:
@@ -171,12 +182,15 @@ class StoredTree:
         return sum(not file.path.endswith("/") for file in files)
 
     def _at(self, uri: Uri) -> list[FileRecord]:
-        """The file there, or all in the folder there; raises NotFoundError."""
-        self.realm.owner(uri.scope)
+        """The file there, or all in the folder there; raises NotFoundError.
+
+        What is shared is meant only by an address of its own.
+        """
+        place = self.realm.locate(uri)
         file = self.realm.find(uri)
         if file is not None:
             return [file]
-        files = self._below(uri)
+        files = self._files(*place)
         if not files:
             if self.is_folder(uri):
                 return []
@@ -189,7 +203,12 @@ class StoredTree:
         Raises ExistsError if something is there.
         """
         files = self._at(source)
-        if not source.names or source.path in ALWAYS[source.scope]:
+        if source.is_shared != target.is_shared:
+            raise ValidationError(
+                "A file does not move into or out of the shared space with its history and "
+                "evidence; read it, and write there what others may read."
+            )
+        if self._is_fixed(source):
             raise ValidationError(f"{shown(str(source))} has its place; move what is in it.")
         if target.is_within(source):
             raise ValidationError(f"{str(target)!r} is inside of {str(source)!r}.")
@@ -198,8 +217,8 @@ class StoredTree:
         for file in files:
             rest = self.realm.uri(file).names[len(source.names) :]
             end = "/" if file.path.endswith("/") else ""
-            place = Uri(target.scope, target.names + rest).path + end
-            changes += self._moving(file, self.realm.owner(target.scope), place)
+            owner, path = self.realm.locate(Uri(target.scope, target.names + rest))
+            changes += self._moving(file, owner, path + end)
         self.realm.store.change_files(changes)
         return self.entry(target)
 

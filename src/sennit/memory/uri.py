@@ -2,8 +2,10 @@
 
     viking://session/{session}/…     a session, by its key or id
     viking://user/…                  what belongs to the user
-    viking://agent/…                 what belongs to the agent
-    viking://resources/…             what all users of the tenant share
+    viking://agent/…                 what the user's agent has learnt
+    viking://resources/…             the user's resources
+    viking://agent/shared/…          what all users of the tenant share, if that is open
+    viking://resources/shared/…      likewise
 
 An address names a place inside one of the four and can name nothing else: whoever holds a Uri holds
 one that was checked. There is one way to write each: names in NFC, no empty ones, no slash at the
@@ -26,7 +28,10 @@ from sennit.messages.plain import text
 Scope: TypeAlias = Literal["session", "user", "agent", "resources"]
 
 SCHEME = "viking://"
+SHARED = "shared"
+"""The folder of the tenant's space, at the top of the scopes that have one."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+_WITH_SHARED: tuple[Scope, ...] = ("agent", "resources")
 _MAX_DEPTH = 32
 _MAX_NAME = 200
 _FORBIDDEN = re.compile(r'[\x00-\x1f\x7f-\x9f<>:"|?*#/\\]')
@@ -82,6 +87,11 @@ class Uri:
     def path(self) -> str:
         """Its names, joined."""
         return "/".join(self.names)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it is in the tenant's shared space."""
+        return self.scope in _WITH_SHARED and self.names[:1] == (SHARED,)
 
     def is_within(self, folder: Uri) -> bool:
         """Whether it is that folder or stands below it."""

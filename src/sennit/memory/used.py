@@ -126,5 +126,5 @@ def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
 
     The store ignores a file that is not there.
     """
-    places = ((realm.place(uri), number) for uri, number in times.items())
+    places = ((realm.own_place(uri), number) for uri, number in times.items())
     return [CountUses(*place, number) for place, number in places if place is not None]

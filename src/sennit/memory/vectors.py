@@ -37,7 +37,7 @@ class Vectors:
         """
         most, done = _ALL if limit is None else limit, 0
         with self._lock:
-            for owner in self._owners:
+            for owner in self._realm.owners:
                 while done < most:
                     count = self._batch(owner, min(_BATCH, most - done))
                     if not count:
@@ -70,7 +70,3 @@ class Vectors:
     ) -> dict[int, float]:
         """The cosines of the nearest places, and of those in `also`."""
         return self._realm.store.nearest(owner, self._embedder.name, vector, limit, also)
-
-    @property
-    def _owners(self) -> tuple[Owner, ...]:
-        return self._realm.user, self._realm.agent, self._realm.shared

@@ -12,7 +12,7 @@ from msgspec import Meta
 from sennit.errors import ValidationError, shown
 from sennit.memory.entry import Entry
 from sennit.memory.files import FileSystem
-from sennit.memory.uri import SCHEME
+from sennit.memory.uri import SCHEME, Uri
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.settings import Limits
 from sennit.server.shapes import iso
@@ -178,9 +178,16 @@ def _entry(one: Entry) -> FileShape:
     )
 
 
+def _is_forgetting(uri: Uri) -> bool:
+    """Whether erasing what is there erases memories: then it needs the scope of forgetting."""
+    return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
+
+
 async def write(call: Call) -> FileShape:
     """Let a file say something; what it said before stays in its history."""
     query: WriteQuery = call.query
+    if Uri.parse(query.uri).is_shared:
+        call.caller.require("admin")
     ask: WriteAsk = call.body
     return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
 
@@ -188,6 +195,9 @@ async def write(call: Call) -> FileShape:
 async def remove(call: Call) -> Removed:
     """Erase a file with its history, or a folder."""
     query: RemoveQuery = call.query
+    place = Uri.parse(query.uri)
+    if place.is_shared or _is_forgetting(place):
+        call.caller.require("admin")
     gone = await call.caller.client.fs.arm(query.uri, recursive=query.recursive)
     return Removed(removed=gone)
 

@@ -17,9 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.clock import from_datetime, to_iso
-from sennit.errors import ConflictError, NotFoundError, OutOfRangeError, ValidationError
+from sennit.errors import (
+    AccessError,
+    ConflictError,
+    NotFoundError,
+    OutOfRangeError,
+    ValidationError,
+)
 from sennit.memory.context import MemoryContext
 from sennit.memory.entry import Entry
+from sennit.memory.uri import Uri
 from sennit.memory.values import Category
 from sennit.messages.message import Message
 from sennit.server.sessions import as_cursor, cursor
@@ -231,6 +238,10 @@ async def read_file(reach: Reach, asked: ReadFile) -> dict[str, Any]:
 
 async def write_file(reach: Reach, asked: WriteFile) -> dict[str, Any]:
     """Let a file say something."""
+    if Uri.parse(asked.uri).is_shared and not reach.may("admin"):
+        raise AccessError(
+            "Writing what all users of the tenant share needs a token with the scope 'admin'."
+        )
     entry = await reach.client.fs.awrite(asked.uri, asked.text)
     return {"uri": entry.uri, "version": entry.version, "size": entry.size}
 

@@ -252,7 +252,7 @@ async def delete_item(call: Call) -> ConversationObject:
     """Erase the message that an item is, or is a part of."""
     session = await _named(call)
     message, _ = _item(session, call.path["item"])
-    await session.aremove_messages([message])
+    await to_thread(session.remove_messages, [message], forget=False)
     return _told(session, call.path["conversation"])
 
 

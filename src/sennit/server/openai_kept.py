@@ -154,14 +154,17 @@ def copied_on(client: Client, branch: Branch | None, length: int, sent: Sent) ->
 
 
 def delete_response(caller: Caller, kept: KeptResponse) -> None:
-    """Erase what was said and answered, in one step; a session made for it alone goes instead."""
+    """Erase what was said and answered, in one step; a session made for it alone goes instead.
+
+    What was remembered of it stays: forgetting needs the scope "admin".
+    """
     session = kept.session
     gone = [*kept.said, *kept.answer.messages]
     if session.metadata == SOURCE and _holds_only(session, gone):
         caller.open.drop(session.id)
-        caller.client.forget(session=session.id)
+        caller.client.delete_session(session.id)
     else:
-        session.remove_messages(gone)
+        session.remove_messages(gone, forget=False)
 
 
 def _holds_only(session: Session, messages: list[Message]) -> bool:

@@ -124,6 +124,8 @@ class ServerSettings:
     """Names besides loopback's under which the server may be reached."""
     memory: bool = True
     """Whether models are told what is remembered, unless a run says otherwise."""
+    shared_spaces: tuple[str, ...] = ()
+    """Tenants whose users read what the tenant shares; a token with "admin" writes it."""
     limits: Limits = field(default_factory=Limits)
     embedder: Any = None
     """With one, things are found by meaning too; see `sennit.open`."""

@@ -73,7 +73,12 @@ class ServerState:
             services = ServiceRegistry()
             await self._register(services, stack)
             store = await to_thread(store_at, self.settings.url)
-            self.clients = Clients(store, services=services, embedder=self.settings.embedder)
+            self.clients = Clients(
+                store,
+                services=services,
+                embedder=self.settings.embedder,
+                shared_spaces=self.settings.shared_spaces,
+            )
             stack.push_async_callback(to_thread, self.clients.close)
             stack.push_async_callback(to_thread, self.work.close)
             self.owners = Owners(self.clients)

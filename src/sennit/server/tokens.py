@@ -31,7 +31,9 @@ from sennit.stores.records import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""What a token may do: read; write; run models and tools; erase for good and undo."""
+"""What a token may do: read; write; run models and tools; erase for good, undo and share."""
+USUAL_SCOPES: tuple[Scope, ...] = ("read", "write", "run")
+"""What a token may do unless more was asked for."""
 
 _PREFIX = "snt"
 

@@ -34,7 +34,8 @@ Files: TypeAlias = Iterable[KeptFile]
 
 _SET_TIME = """
     UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
-        SELECT no FROM owners WHERE tenant = :tenant AND kind = :kind AND name = :name)
+        SELECT no FROM owners WHERE tenant = :tenant AND kind = :kind
+        AND name = :name AND of_user = :user)
     RETURNING owner, no"""
 _SET_VERSION = "UPDATE branches SET version = ? WHERE owner = ? AND session = ? AND id = ?"
 
@@ -96,6 +97,7 @@ def _put_back(copy: SQLiteStore, whole: Whole) -> None:
         "tenant": owner.tenant,
         "kind": owner.kind,
         "name": owner.name,
+        "user": owner.user,
     }
     with copy._writing() as connection:
         home = connection.execute(_SET_TIME, named).fetchone()

@@ -180,8 +180,12 @@ class FileStore(Protocol):
         """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
         ...
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions, of any owner's files in the tenant, that a commit has written."""
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
+        """Versions, of the user's own files, that a commit has written."""
+        ...
+
+    def owned_by(self, user: Owner) -> list[Owner]:
+        """The user, and each of their own agents and resources of which anything was written."""
         ...
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
@@ -236,10 +240,7 @@ class FileStore(Protocol):
 
 def in_order(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
     """Each once, in the order in which stores give them."""
-    found = {
-        (one.owner.tenant, one.owner.kind, one.owner.name, one.session, one.message): one
-        for one in evidence
-    }
+    found = {(*one.owner.key, one.session, one.message): one for one in evidence}
     return tuple(found[key] for key in sorted(found))
 
 

@@ -325,11 +325,16 @@ class MemoryStore(Closing):
         with self._step():
             return self._files.derived(lambda _, version: any(map(is_meant, version.evidence)))
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
         with self._step():
             return self._files.derived(
-                lambda owner, version: owner.tenant == tenant and version.commit == commit
+                lambda owner, version: owner.is_of(user) and version.commit == commit
             )
+
+    def owned_by(self, user: Owner) -> list[Owner]:
+        with self._step():
+            found = {one for one in self._files.owners() if one.is_of(user)} - {user}
+            return [user, *sorted(found, key=lambda one: one.key)]
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         with self._step():

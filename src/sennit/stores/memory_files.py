@@ -147,5 +147,5 @@ def _ended(versions: list[VersionRecord]) -> Iterator[VersionRecord]:
     yield replace(versions[-1], replaced=None)
 
 
-def _place(one: Derived) -> tuple[str, str, str, UUID, int]:
-    return one.owner.tenant, one.owner.kind, one.owner.name, one.file, one.number
+def _place(one: Derived) -> tuple[str, str, str, str, UUID, int]:
+    return *one.owner.key, one.file, one.number

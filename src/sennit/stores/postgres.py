@@ -96,7 +96,7 @@ class PostgresStore(PostgresMemory, Closing):
         """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
         known = self._owners.get(owner)
         if known is None:
-            found = connection.execute(sql.FIND_OWNER, _owner_key(owner)).fetchone()
+            found = connection.execute(sql.FIND_OWNER, owner.key).fetchone()
             if found is None:
                 return 0
             self._owners[owner] = known = found[0]
@@ -106,7 +106,7 @@ class PostgresStore(PostgresMemory, Closing):
         def add(connection: Connection) -> int:
             number = self._owner(connection, owner)
             if not number:
-                number = one(connection.execute(sql.ADD_OWNER, _owner_key(owner)))[0]
+                number = one(connection.execute(sql.ADD_OWNER, owner.key))[0]
                 self._owners[owner] = number
             return number
 
@@ -460,7 +460,3 @@ def _session_values(owner: int, session: SessionRecord) -> tuple[Any, ...]:
         session.updated,
         text_of(session.metadata),
     )
-
-
-def _owner_key(owner: Owner) -> tuple[str, str, str]:
-    return owner.tenant, owner.kind, owner.name

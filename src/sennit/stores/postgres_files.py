@@ -88,9 +88,10 @@ class FileReader:
         named = {"home": self._number(home), "session": session, "message": message}
         return _derived(self._connection.execute(sql.DERIVED, named))
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions that a commit has written."""
-        return _derived(self._rows(sql.WRITTEN_BY, tenant, commit))
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
+        """Versions, of the user's own files, that a commit has written."""
+        named = {"tenant": user.tenant, "user": user.name, "commit": commit}
+        return _derived(self._connection.execute(sql.WRITTEN_BY, named))
 
     def _versions(self, owner: int, rows: Sequence[Any]) -> list[VersionRecord]:
         evidence: dict[int, list[Evidence]] = {row[0]: [] for row in rows}
@@ -219,5 +220,5 @@ def _derived(rows: Iterable[Any]) -> list[Derived]:
     found = [Derived(Owner(*home), file, number) for *home, file, number in rows]
     return sorted(
         found,
-        key=lambda one: (one.owner.tenant, one.owner.kind, one.owner.name, one.file, one.number),
+        key=lambda one: (*one.owner.key, one.file, one.number),
     )

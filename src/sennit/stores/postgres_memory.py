@@ -165,9 +165,17 @@ class PostgresMemory(ABC):
         """Versions, of any owner's files, that came from this owner's sessions, or one of them."""
         return self._read_files(lambda files: files.derived(owner, session, message))
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions, of any owner's files in the tenant, that a commit has written."""
-        return self._read_files(lambda files: files.written_by(tenant, commit))
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
+        """Versions, of the user's own files, that a commit has written."""
+        return self._read_files(lambda files: files.written_by(user, commit))
+
+    def owned_by(self, user: Owner) -> list[Owner]:
+        """The user, and each of their own agents and resources of which anything was written."""
+        named = (user.tenant, user.name)
+        rows = self._database.read(
+            lambda connection: connection.execute(file_sql.OWNERS_OF_USER, named).fetchall()
+        )
+        return [user, *(Owner(*row) for row in rows)]
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""

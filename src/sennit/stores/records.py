@@ -22,8 +22,8 @@ from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
 LONGEST_NAME = 2000
 """How many bytes a branch's name may have: PostgreSQL can index no more than some 2,700."""
-LONGEST_OWNER = 1000
-"""The same for the names of tenants, users and agents, two of which share a row of an index."""
+LONGEST_OWNER = 800
+"""The same for the names of tenants, users and agents: all three share a row of an index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,18 @@ class Owner:
     tenant: str
     kind: Literal["user", "agent", "tenant"]
     name: str
+    user: str = ""
+    """The user whose own agent or resources these are; "" if the whole tenant shares them."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """All that tells it from others, in the order of the columns of a store."""
+        return self.tenant, self.kind, self.name, self.user
+
+    def is_of(self, user: Owner) -> bool:
+        """Whether this is that user, or their own agent or resources."""
+        mine = (self.tenant, self.user) == (user.tenant, user.name)
+        return self == user or (mine and user.kind == "user")
 
 
 @dataclass(frozen=True, slots=True)

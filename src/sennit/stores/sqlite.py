@@ -219,7 +219,7 @@ class SQLiteStore(SQLiteMemory, Closing):
         """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
         known = self._owners.get(owner)
         if known is None:
-            found = connection.execute(sql.FIND_OWNER, _owner_key(owner)).fetchone()
+            found = connection.execute(sql.FIND_OWNER, owner.key).fetchone()
             known = found[0] if found else 0
             if known:
                 self._owners[owner] = known
@@ -228,7 +228,7 @@ class SQLiteStore(SQLiteMemory, Closing):
     def _added_owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
         """The owner's number, made if they have none; inside a transaction that writes."""
         known = self._owner(connection, owner)
-        return known or connection.execute(sql.ADD_OWNER, _owner_key(owner)).fetchone()[0]
+        return known or connection.execute(sql.ADD_OWNER, owner.key).fetchone()[0]
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
@@ -525,7 +525,3 @@ def _close(connections: list[sqlite3.Connection]) -> None:
     with suppress(IndexError):
         while True:
             connections.pop().close()
-
-
-def _owner_key(owner: Owner) -> tuple[str, str, str]:
-    return owner.tenant, owner.kind, owner.name

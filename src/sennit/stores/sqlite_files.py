@@ -79,9 +79,10 @@ class FileReader:
         }
         return _derived(self._run(sql.DERIVED, named))
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions that a commit has written."""
-        return _derived(self._run(sql.WRITTEN_BY, (tenant, commit.bytes)))
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
+        """Versions, of the user's own files, that a commit has written."""
+        named = {"tenant": user.tenant, "user": user.name, "commit": commit.bytes}
+        return _derived(self._run(sql.WRITTEN_BY, named))
 
     def file(self, owner: Owner, number: int, row: Any) -> FileRecord:
         """The file in a row, with the version that is in it too."""

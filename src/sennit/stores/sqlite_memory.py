@@ -142,10 +142,16 @@ class SQLiteMemory(ABC):
         with self._files() as found:
             return found.derived(owner, session, message)
 
-    def written_by(self, tenant: str, commit: UUID) -> list[Derived]:
-        """Versions, of any owner's files in the tenant, that a commit has written."""
+    def written_by(self, user: Owner, commit: UUID) -> list[Derived]:
+        """Versions, of the user's own files, that a commit has written."""
         with self._files() as found:
-            return found.written_by(tenant, commit)
+            return found.written_by(user, commit)
+
+    def owned_by(self, user: Owner) -> list[Owner]:
+        """The user, and each of their own agents and resources of which anything was written."""
+        with self._reading() as connection:
+            rows = connection.execute(file_sql.OWNERS_OF_USER, (user.tenant, user.name)).fetchall()
+        return [user, *(Owner(*row) for row in rows)]
 
     def commits(self, owner: Owner, session: UUID) -> CommitsRecord:
         """The commits and uses of a session; raises NotFoundError if that is not there."""

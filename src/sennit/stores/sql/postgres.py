@@ -30,10 +30,12 @@ DROP_RECEIPTS: Final = """
 
 SNAPSHOT: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
-FIND_OWNER: Final = "SELECT no FROM sennit.owners WHERE tenant = %s AND kind = %s AND name = %s"
+FIND_OWNER: Final = """
+    SELECT no FROM sennit.owners
+    WHERE tenant = %s AND kind = %s AND name = %s AND of_user = %s"""
 ADD_OWNER: Final = """
-    INSERT INTO sennit.owners (tenant, kind, name) VALUES (%s, %s, %s)
-    ON CONFLICT (tenant, kind, name) DO UPDATE SET name = excluded.name RETURNING no"""
+    INSERT INTO sennit.owners (tenant, kind, name, of_user) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (tenant, kind, name, of_user) DO UPDATE SET name = excluded.name RETURNING no"""
 
 ADD_SESSION: Final = """
     INSERT INTO sennit.sessions (owner, id, key, sender, created, updated, metadata)
@@ -61,7 +63,7 @@ LIST_SESSIONS: Final = """
       AND hour <= %(updated)s::bigint / 3600000000
       AND (updated, id) < (%(updated)s::bigint, %(id)s::uuid)
     ORDER BY hour DESC, updated DESC, id DESC LIMIT %(limit)s"""
-ALL_OWNERS: Final = "SELECT no, tenant, kind, name FROM sennit.owners ORDER BY no"
+ALL_OWNERS: Final = "SELECT no, tenant, kind, name, of_user FROM sennit.owners ORDER BY no"
 ALL_SESSIONS: Final = """
     SELECT no, id, key, sender, created, updated, metadata FROM sennit.sessions
     WHERE owner = %s ORDER BY no"""

@@ -60,7 +60,7 @@ SET_REPLACED: Final = """
 DELETE_VERSIONS: Final = "DELETE FROM sennit.versions WHERE owner = %s AND no = ANY (%s)"
 
 EVIDENCE: Final = """
-    SELECT e.version, o.tenant, o.kind, o.name, e.session, e.message
+    SELECT e.version, o.tenant, o.kind, o.name, o.of_user, e.session, e.message
     FROM sennit.evidence e JOIN sennit.owners o ON o.no = e.home
     WHERE e.owner = %s AND e.version = ANY (%s)"""
 ADD_EVIDENCE: Final = """
@@ -70,7 +70,7 @@ ADD_EVIDENCE: Final = """
 DELETE_EVIDENCE: Final = "DELETE FROM sennit.evidence WHERE owner = %s AND version = ANY (%s)"
 
 DERIVED: Final = """
-    SELECT o.tenant, o.kind, o.name, f.id, v.number
+    SELECT o.tenant, o.kind, o.name, o.of_user, f.id, v.number
     FROM sennit.versions v JOIN sennit.files f ON f.owner = v.owner AND f.no = v.file
     JOIN sennit.owners o ON o.no = v.owner
     WHERE (v.owner, v.no) IN (
@@ -79,10 +79,15 @@ DERIVED: Final = """
           AND (%(session)s::uuid IS NULL OR e.session = %(session)s::uuid)
           AND (%(message)s::uuid IS NULL OR e.message = %(message)s::uuid))"""
 WRITTEN_BY: Final = """
-    SELECT o.tenant, o.kind, o.name, f.id, v.number
+    SELECT o.tenant, o.kind, o.name, o.of_user, f.id, v.number
     FROM sennit.versions v JOIN sennit.files f ON f.owner = v.owner AND f.no = v.file
     JOIN sennit.owners o ON o.no = v.owner
-    WHERE o.tenant = %s AND v.made_by = %s"""
+    WHERE o.tenant = %(tenant)s AND v.made_by = %(commit)s
+      AND (o.of_user = %(user)s OR o.kind = 'user' AND o.name = %(user)s)"""
+
+OWNERS_OF_USER: Final = """
+    SELECT tenant, kind, name, of_user FROM sennit.owners WHERE tenant = %s AND of_user = %s
+    ORDER BY kind, name"""
 
 COMMITS: Final = """
     SELECT id, number, branch, created, state, body, version FROM sennit.commits

@@ -35,7 +35,7 @@ IS_LEFT: Final = """
                    WHERE queue_name = 'sennit' AND status = 'todo'
                      AND (scheduled_at IS NULL OR scheduled_at <= now())) AS left"""
 
-OWNER: Final = "SELECT tenant, kind, name FROM sennit.owners WHERE no = %s"
+OWNER: Final = "SELECT tenant, kind, name, of_user FROM sennit.owners WHERE no = %s"
 
 # Jobs of workers that are gone. Looked at again behind the row's lock, so that of two who take over
 # one does. What comes back keeps no other of its owner from its turn.

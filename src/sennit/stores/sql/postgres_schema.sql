@@ -10,12 +10,14 @@ CREATE TEXT SEARCH CONFIGURATION sennit.words (COPY = pg_catalog.english);
 ALTER TEXT SEARCH CONFIGURATION sennit.words ALTER MAPPING REPLACE english_stem WITH sennit.stems;
 
 -- Whose everything is. The number stands first in every key, so that tables can be partitioned.
+-- `of_user` is the user whose own agent or resources they are, or empty.
 CREATE TABLE sennit.owners (
     no integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text NOT NULL,
     kind text NOT NULL,
     name text NOT NULL,
-    UNIQUE (tenant, kind, name)
+    of_user text NOT NULL,
+    UNIQUE (tenant, kind, name, of_user)
 );
 
 -- Changed by every write, so no index holds `updated` and pages keep room: the new row then stays

@@ -2,8 +2,10 @@
 
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 
-FIND_OWNER = "SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ?"
-ADD_OWNER = "INSERT INTO owners (tenant, kind, name) VALUES (?, ?, ?) RETURNING no"
+FIND_OWNER = """
+    SELECT no FROM owners WHERE tenant = ? AND kind = ? AND name = ? AND of_user = ?"""
+ADD_OWNER = """
+    INSERT INTO owners (tenant, kind, name, of_user) VALUES (?, ?, ?, ?) RETURNING no"""
 
 ADD_SESSION = """
     INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)

@@ -39,15 +39,16 @@ SET_REPLACED = """
 DELETE_VERSION = "DELETE FROM versions WHERE owner = ? AND no = ?"
 
 EVIDENCE = """
-    SELECT o.tenant, o.kind, o.name, e.session, e.message
+    SELECT o.tenant, o.kind, o.name, o.of_user, e.session, e.message
     FROM evidence e JOIN owners o ON o.no = e.home
-    WHERE e.owner = ? AND e.version = ? ORDER BY o.tenant, o.kind, o.name, e.session, e.message"""
+    WHERE e.owner = ? AND e.version = ?
+    ORDER BY o.tenant, o.kind, o.name, o.of_user, e.session, e.message"""
 ADD_EVIDENCE = """
     INSERT INTO evidence (owner, version, home, session, message) VALUES (?, ?, ?, ?, ?)"""
 DELETE_EVIDENCE = "DELETE FROM evidence WHERE owner = ? AND version = ?"
 
 _DERIVED = """
-    SELECT DISTINCT o.tenant, o.kind, o.name, f.id, v.number
+    SELECT DISTINCT o.tenant, o.kind, o.name, o.of_user, f.id, v.number
     FROM versions v JOIN files f ON f.owner = v.owner AND f.no = v.file
     JOIN owners o ON o.no = v.owner"""
 DERIVED = f"""
@@ -55,10 +56,15 @@ DERIVED = f"""
         SELECT e.version FROM evidence e
         WHERE e.home = :home AND (:session IS NULL OR e.session = :session)
           AND (:message IS NULL OR e.message = :message))
-    ORDER BY o.tenant, o.kind, o.name, f.id, v.number"""
+    ORDER BY o.tenant, o.kind, o.name, o.of_user, f.id, v.number"""
 WRITTEN_BY = f"""
-    {_DERIVED} WHERE o.tenant = ? AND v.made_by = ?
-    ORDER BY o.tenant, o.kind, o.name, f.id, v.number"""
+    {_DERIVED} WHERE o.tenant = :tenant AND v.made_by = :commit
+      AND (o.of_user = :user OR o.kind = 'user' AND o.name = :user)
+    ORDER BY o.tenant, o.kind, o.name, o.of_user, f.id, v.number"""
+
+OWNERS_OF_USER = """
+    SELECT tenant, kind, name, of_user FROM owners WHERE tenant = ? AND of_user = ?
+    ORDER BY kind, name"""
 
 COMMITS = """
     SELECT id, number, branch, created, state, body, version FROM commits

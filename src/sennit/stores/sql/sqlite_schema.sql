@@ -1,12 +1,14 @@
 -- All tables of a SQLite file. Raise SCHEMA_VERSION (stores/sql) with every change here.
 
 -- Whose everything is. The number stands in every key, so that a key stays short.
+-- `of_user` is the user whose own agent or resources they are, or empty.
 CREATE TABLE owners (
     no INTEGER PRIMARY KEY,
     tenant TEXT NOT NULL,
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
-    UNIQUE (tenant, kind, name)
+    of_user TEXT NOT NULL,
+    UNIQUE (tenant, kind, name, of_user)
 ) STRICT;
 
 CREATE TABLE sessions (

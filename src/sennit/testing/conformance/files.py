@@ -57,7 +57,8 @@ def _there(store: Store, owner: Owner = OWNER, path: str = _PATH) -> FileRecord:
 def there_are_no_files_at_first(store: Store) -> None:
     same(store.find_file(OWNER, _PATH), None, "A file nobody wrote")
     empty("Files", store.list_files(OWNER, ""), store.file_versions(OWNER, new_id()))
-    empty("Derived", store.derived(OWNER, session=None), store.written_by("acme", new_id()))
+    empty("Derived", store.derived(OWNER, session=None), store.written_by(OWNER, new_id()))
+    same(store.owned_by(OWNER), [OWNER], "Owners of files")
 
 
 def a_file_is_kept_as_it_was_given(store: Store) -> None:
@@ -215,8 +216,28 @@ def files_are_written_with_the_end_of_their_commit_and_once(store: Store) -> Non
     late = [PutFile(OWNER, new_id(), "late.md", None, _version())]
     raises(ConflictError, lambda: store.change_files(late, other), "A commit that has ended")
     same(store.find_file(OWNER, "late.md"), None, "What came too late")
-    same(store.written_by("acme", made.id), [Derived(OWNER, put.id, 1)], "What it has written")
-    empty("What another tenant sees", store.written_by("other", made.id))
+    same(store.written_by(OWNER, made.id), [Derived(OWNER, put.id, 1)], "What it has written")
+    for owner in (STRANGER, AGENT, Owner("other", "user", "ada")):
+        empty("What another owner sees", store.written_by(owner, made.id))
+
+
+def what_a_user_owns_is_found_and_nothing_of_others(store: Store) -> None:
+    commit = new_id()
+    mine = [OWNER, *(Owner("acme", kind, "helper", "ada") for kind in ("agent", "tenant"))]
+    others = [
+        AGENT,
+        Owner("acme", "agent", "ada"),
+        Owner("acme", "agent", "helper", "bob"),
+        Owner("other", "agent", "helper", "ada"),
+        Owner("acme", "tenant", "acme"),
+        STRANGER,
+    ]
+    put = {owner: _put(store, owner=owner, version=_version(commit=commit)) for owner in mine}
+    for owner in others:
+        _put(store, owner=owner, version=_version(commit=commit))
+    same(store.owned_by(OWNER), mine, "Owners of files")
+    found = {one.owner: one.file for one in store.written_by(OWNER, commit)}
+    same(found, {owner: put[owner].id for owner in mine}, "What the commit has written of theirs")
 
 
 def a_refused_file_leaves_its_commit_open(store: Store) -> None:
@@ -259,7 +280,14 @@ def files_stay_when_the_session_they_came_from_is_deleted(store: Store) -> None:
 
 def files_of_another_owner_are_not_reached(store: Store) -> None:
     change = _put(store)
-    for owner in (STRANGER, AGENT, Owner("acme", "agent", "ada"), Owner("other", "user", "ada")):
+    strangers = (
+        STRANGER,
+        AGENT,
+        Owner("acme", "agent", "ada"),
+        Owner("acme", "user", "ada", "ada"),
+        Owner("other", "user", "ada"),
+    )
+    for owner in strangers:
         same(store.find_file(owner, _PATH), None, "Another owner's file")
         empty("Their files", store.list_files(owner, ""), store.file_versions(owner, change.id))
         for harm in (

@@ -158,6 +158,8 @@ def owners_differ_by_tenant_kind_and_name(store: Store) -> None:
         Owner("acme", "tenant", "ada"),
         Owner("acme", "user", "Ada"),
         Owner("acme", "user", ""),
+        Owner("acme", "user", "ada", "ada"),
+        Owner("acme", "user", "ad", "a"),
         Owner("", "user", "ada"),
         Owner("acmeuser", "user", "ada"),
         Owner("acme' OR '1'='1", "user", "ada"),
