@@ -45,6 +45,13 @@ def test_a_token_is_made_listed_and_revoked() -> None:
     assert "sennit token ls" in again.stderr
 
 
+def test_a_token_may_not_erase_or_share_unless_that_was_asked_for() -> None:
+    for options in ((), ("--scope", "admin")):
+        assert sennit("token", "create", "--user", "ada", *options).exit_code == 0
+    usual, admin = json.loads(sennit("token", "ls", "--json").stdout)
+    assert (usual["scopes"], admin["scopes"]) == (["read", "write", "run"], ["admin"])
+
+
 def test_a_scope_there_is_not_makes_no_token() -> None:
     refused = sennit("token", "create", "--scope", "everything")
     assert refused.exit_code == 1

@@ -266,16 +266,16 @@ def test_what_all_agents_of_a_forgotten_user_know_is_gone_and_nothing_of_others(
 ) -> None:
     ada, bob = (Client(store, user=name, agent="helper") for name in ("ada", "bob"))
     coder = Client(store, user="ada", agent="coder")
-    for client in (ada, bob, coder):
-        said_on(client, SPRING, client.agent, "Before deploying, first run the xylophone tests.")
-        client.fs.write("viking://agent/skills/deploy.md", "How to deploy.")
-        client.fs.write("viking://resources/guide.md", "A guide.")
+    for one in (ada, bob, coder):
+        said_on(one, SPRING, one.agent, "Before deploying, first run the xylophone tests.")
+        one.fs.write("viking://agent/skills/deploy.md", "How to deploy.")
+        one.fs.write("viking://resources/guide.md", "A guide.")
     ada.forget(user="ada")
-    for client in (ada, coder):
-        assert memories(client) == {}
-        assert not client.fs.exists("viking://agent/skills/deploy.md")
-        assert not client.fs.exists("viking://resources/guide.md")
-    assert [one.category for one in bob.memory.all()] == ["patterns"]
+    for one in (ada, coder):
+        assert memories(one) == {}
+        assert not one.fs.exists("viking://agent/skills/deploy.md")
+        assert not one.fs.exists("viking://resources/guide.md")
+    assert [kept.category for kept in bob.memory.all()] == ["patterns"]
     assert bob.fs.read("viking://agent/skills/deploy.md") == "How to deploy."
     assert bob.fs.read("viking://resources/guide.md") == "A guide."
 

@@ -32,7 +32,8 @@ _SCOPES = st.sampled_from(["user", "agent", "resources", "session"])
 _NAMES = st.sampled_from(
     [
         "memories", "profile.md", "preferences", "secret.md", "notes", "chat", "history",
-        "archive_001", "messages.jsonl", "skills", "cases", "patterns", "shared", "..", ".", "%2e%2e", "*", "**", "", "ada", "helper", "\0",
+        "archive_001", "messages.jsonl", "skills", "cases", "patterns", "shared",
+        "..", ".", "%2e%2e", "*", "**", "", "ada", "helper", "\0",
     ]
 )  # fmt: skip
 _URIS = st.builds(

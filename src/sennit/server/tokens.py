@@ -48,7 +48,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tenant: str | None = None
     user: str | None = None
     agent: str | None = None
-    scopes: frozenset[Scope] = frozenset(SCOPES)
+    scopes: frozenset[Scope] = frozenset(USUAL_SCOPES)
     note: str = ""
     created_at: str = ""
 
@@ -62,7 +62,7 @@ def new_token(
     tenant: str | None = None,
     user: str | None = None,
     agent: str | None = None,
-    scopes: Iterable[str] = SCOPES,
+    scopes: Iterable[str] = USUAL_SCOPES,
     note: str = "",
 ) -> tuple[str, Token]:
     """A token to hand out, which nobody can read again, and its line for the file.
