@@ -143,8 +143,8 @@ class Studio:
         expect(self.page.locator("article.draft")).to_have_count(0)
 
     def hears(self, text: str) -> None:
-        """Wait until an answer said that, and is over."""
-        self.sees(text)
+        """Wait until an answer said that, and is over; what was asked may say the same."""
+        expect(self.answers.filter(has_text=text).first).to_be_visible()
         self.idle()
 
     def too_wide(self) -> list[str]:

@@ -230,3 +230,4 @@ STATES: list[State] = [
     *(sending, beginning, streaming, ending, just_ended, ended),
     *(stopped, failed, waiting, interrupted),
 ]
+SENT: list[State] = [one for one in STATES if one is not sending]

@@ -22,6 +22,7 @@ from tests.studio.runs import (
     OLD_ANSWER,
     OLD_QUESTION,
     RUNNING,
+    SENT,
     STATES,
     TOLD,
     Case,
@@ -157,6 +158,17 @@ def say_more(case: Case) -> None:
     case.studio.hears("You said: And a bend")
 
 
+def say_more_too_early(case: Case) -> None:
+    case.studio.say("And a bend")
+    field = case.studio.page.locator("#say")
+    expect(case.studio.page.get_by_role("button", name="Send")).to_be_disabled()
+    expect(field).to_have_value("And a bend")
+    case.finish()
+    case.studio.hears(TOLD)
+    field.press("Enter")
+    case.studio.hears("You said: And a bend")
+
+
 def stop(case: Case) -> None:
     case.studio.page.locator("#stop").click()
     case.release()
@@ -168,6 +180,16 @@ def stop(case: Case) -> None:
 
 def edit(case: Case) -> None:
     case.studio.do(OLD_QUESTION, "Edit on a new branch")
+    field = case.studio.page.get_by_label("New text")
+    field.fill("What is a bend")
+    field.press("Enter")
+    case.release()
+    case.studio.is_on("main_fork_1")
+    case.studio.hears("You said: What is a bend")
+
+
+def edit_the_new_question(case: Case) -> None:
+    case.studio.do(ASKED, "Edit on a new branch")
     field = case.studio.page.get_by_label("New text")
     field.fill("What is a bend")
     field.press("Enter")
@@ -191,6 +213,15 @@ def retry(case: Case) -> None:
     case.release()
     case.studio.is_on("main_fork_1")
     case.studio.hears(f"You said: {OLD_QUESTION}")
+
+
+def retry_the_new_answer(case: Case) -> None:
+    case.studio.do(TOLD, "Retry on a new branch")
+    case.release()
+    case.studio.is_on("main_fork_1")
+    case.model.say("The sheet bend.")
+    case.model.finish()
+    case.studio.hears("The sheet bend.")
 
 
 def fork(case: Case) -> None:
@@ -316,14 +347,17 @@ ACTIONS: dict[Act, list[State]] = {
     search: STATES,
     go_away_and_come_back: STATES,
     begin_another: STATES,
-    reload: [one for one in STATES if one is not sending],  # which takes back what is on its way
+    reload: SENT,  # what is on its way is taken back by it
     look_again: STATES,
     lose_the_connection: RUNNING,
-    say_more: [one for one in STATES if one is not sending],  # one text at a time
+    say_more: SENT,
+    say_more_too_early: [sending],  # one text at a time
     stop: RUNNING,
     edit: STATES,
+    edit_the_new_question: SENT,
     begin_an_edit: STATES,
     retry: STATES,
+    retry_the_new_answer: ANSWERED,
     fork: STATES,
     approve: [waiting],
     deny: [waiting],

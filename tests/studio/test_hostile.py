@@ -202,8 +202,7 @@ def test_answers_as_they_are_said_and_tools_that_go_wrong(
     studio.begin("streamed")
     studio.page.get_by_label("Model").select_option("speaker")
     studio.say(TOGETHER)
-    studio.answers.wait_for()  # what was asked says the same
-    studio.idle()
+    studio.hears(HOSTILE[0])
     studio.do(HOSTILE[0], "What the model saw")
     expect(studio.page.locator(".part")).not_to_have_count(0)
     studio.page.evaluate(_OPEN_ALL)
