@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -42,6 +43,19 @@ def test_a_user_stores_so_many_bytes_and_can_delete_some(tmp_path: Path) -> None
         assert say(bob, others).status_code == 201
         assert ada.delete(branch.partition("/branches")[0]).status_code == 204
         assert say(ada, branch_of(ada)).status_code == 201
+
+
+@pytest.mark.parametrize("scope", ["user", "agent", "resources"])
+def test_files_of_every_scope_count_as_stored(tmp_path: Path, scope: str) -> None:
+    with guests(tmp_path, owner_bytes=5_000) as inn:
+        ada, bob = inn.enter("ada"), inn.enter("bob")
+        put: dict[str, Any] = {
+            "params": {"uri": f"viking://{scope}/x.md"},
+            "json": {"text": "x" * 6000},
+        }
+        assert ada.request("PUT", "/api/files", **put).status_code == 200
+        assert error_of(ada.post("/api/sessions", json={}))["code"] == "quota"
+        assert bob.post("/api/sessions", json={}).status_code == 201
 
 
 def test_a_user_has_so_many_sessions(tmp_path: Path) -> None:

@@ -78,5 +78,5 @@ def _full(what: str) -> str:
 
 def _counted(caller: Caller) -> _Stock:
     realm = caller.client.memory.realm
-    found = [realm.store.stored(owner) for owner in (realm.user, realm.agent)]
+    found = [realm.store.stored(owner) for owner in realm.store.owned_by(realm.user)]
     return _Stock(sum(one[0] for one in found), sum(one[1] for one in found), clock.monotonic())
