@@ -22,10 +22,12 @@ from sennit.server.mcp_tools import OFFERS
 from sennit.server.settings import Limits
 from sennit.server.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
 from sennit.services.request import ModelRequest
+from tests.postgres_server import Server
 from tests.server.test_gate import GUARDED, ask, name_of, of_each_kind
 from tests.server.test_mcp import over_http
 from tests.serving import Running, Talker, serving
 
+pytest_plugins = ("tests.postgres",)
 CANARY = "Xylophonia"
 ABOUT = "Why did the deploy fail, which password, which name, what tea?"
 CASE = (
@@ -88,7 +90,15 @@ def token(path: Path, owner: tuple[str, str, str], *scopes: str) -> str:
     return secret
 
 
-@pytest.fixture(scope="module", params=["closed", "shared"])
+@pytest.fixture(scope="module")
+def module_url(server: Server) -> Iterator[str]:
+    """The address of a new empty database."""
+    name = server.create()
+    yield server.address(name)
+    server.drop(name)
+
+
+@pytest.fixture(scope="module", params=["closed", "shared", "postgres"])
 def users(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Users]:
@@ -96,9 +106,12 @@ def users(
     tokens, model = folder / "tokens.json", Listener()
     mine = token(tokens, ("acme", "ada", "assistant"))
     others = {name: token(tokens, owner) for name, owner in STRANGERS.items()}
-    spaces = ("acme",) if request.param == "shared" else ()
+    spaces = () if request.param == "closed" else ("acme",)
+    store: Path | str = folder / "s.db"
+    if request.param == "postgres":
+        store = request.getfixturevalue("module_url")
     with serving(
-        folder / "s.db",
+        store,
         models=[model],
         tokens=tokens,
         limits=Limits(rate=None),
