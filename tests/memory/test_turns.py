@@ -31,9 +31,9 @@ def turn(session: Session, say: str, *replies: Any, **more: Any) -> Talk:
     return Talk(*replies, tools=(), say=say, session=session, **more)
 
 
-def ask(client: Client, talk: Talk) -> list[Any]:
+def ask(client: Client, talk: Talk, **how: Any) -> list[Any]:
     """The events of a turn with memory."""
-    return list(talk.events(contexts=[MemoryContext(client.memory)]))
+    return list(talk.events(contexts=[MemoryContext(client.memory, **how)]))
 
 
 def prompt(talk: Talk) -> str:
@@ -70,7 +70,7 @@ def test_a_message_recalled_from_elsewhere_is_not_learnt_from_the_answer(client:
     client.session("before").add_message("user", "My sister Grace owns a kiln.")
     session = client.session("now")
     talk = turn(session, "Who owns a kiln?", "My sister Grace owns a kiln.")
-    ask(client, talk)
+    ask(client, talk, other_sessions=True)
     assert "Grace" in prompt(talk)
     session.commit(branch=talk.branch)
     assert memories(client) == {}
@@ -163,7 +163,7 @@ def test_what_a_program_pastes_into_what_the_user_says_makes_no_new_memories(
     for number in range(5):
         session = client.session(f"again_{number}")
         for question in (*QUESTIONS, "Which cousin owns one loud kiln?"):
-            pasted = session.context(query=question).text
+            pasted = session.context(query=question, other_sessions=True).text
             assert "Nora" in pasted
             session.add_message("user", f"Context:\n{pasted}\n\n{question}")
             session.add_message("assistant", "I see.")
@@ -176,7 +176,7 @@ def test_a_line_that_was_cut_off_when_it_was_recalled_is_not_learnt(client: Clie
     said = f"The kiln is loud. Yesterday I bought {'clay and ' * 40}a wheel. My cousin is Grace."
     client.session("before").add_message("user", said)
     before, session = memories(client), client.session("now")
-    pasted = session.context(query="How loud is the kiln?").text
+    pasted = session.context(query="How loud is the kiln?", other_sessions=True).text
     assert "Yesterday I bought clay and clay" in pasted
     assert pasted.endswith("…")
     session.add_message("user", f"Context:\n{pasted}\n\nHow loud is the kiln?")

@@ -122,7 +122,8 @@ def test_a_message_that_was_recalled_is_shown_in_its_words(server: Running) -> N
     there, here = new_branch(server), new_branch(server)
     all_events(server, run(server, there, "The zeppelin leaves at noon.")["events"])
     said = server.get(f"{there}/messages").json()["messages"][1]
-    all_events(server, run(server, here, "When does the zeppelin leave?")["events"])
+    asked = run(server, here, "When does the zeppelin leave?", other_sessions=True)
+    all_events(server, asked["events"])
     answer = server.get(f"{here}/messages").json()["messages"][-1]["id"]
     parts = server.get(f"{here}/messages/{answer}/seen").json()["parts"]
     told = next(one for one in parts if one["message_id"] == said["id"])

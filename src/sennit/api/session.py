@@ -287,17 +287,25 @@ class Session(SessionCore, Closing, AsyncClosing):
         *,
         query: str | None = None,
         record: bool = True,
+        other_sessions: bool = False,
     ) -> Context:
         """What the next prompt should hold: profile, relevant memories, summaries, messages.
 
         All of it together takes about `budget_tokens` at most, and each piece says how many. It is
         made for the newest instruction, or for `query`. What is in it is recorded as used, unless
-        `record` is False. Raises ValidationError.
+        `record` is False. With `other_sessions` messages of other sessions that fit come too, as
+        they were said. Raises ValidationError.
         """
         from sennit.memory.context import context
 
         return context(
-            self.memory, self, branch, budget_tokens=budget_tokens, query=query, record=record
+            self.memory,
+            self,
+            branch,
+            budget_tokens=budget_tokens,
+            query=query,
+            record=record,
+            other_sessions=other_sessions,
         )
 
     acontext = async_twin(context)

@@ -78,6 +78,12 @@ def chat(
     memory: Annotated[
         bool, typer.Option("--memory/--no-memory", help="Tell the model what is remembered of you.")
     ] = True,
+    other_sessions: Annotated[
+        bool,
+        typer.Option(
+            "--other-sessions", help="Tell it also what was said in other sessions, word for word."
+        ),
+    ] = False,
     commit: Annotated[
         bool, typer.Option("--commit", help="At the end, remember what matters of the talk.")
     ] = False,
@@ -106,6 +112,7 @@ def chat(
             system=system,
             as_json=as_json,
             memory=memory,
+            other_sessions=other_sessions,
             commit=commit,
         )
     raise typer.Exit(code)
@@ -120,6 +127,7 @@ def start(
     system: str | None = None,
     as_json: bool = False,
     memory: bool = True,
+    other_sessions: bool = False,
     commit: bool = False,
 ) -> int:
     """Open the session and talk, in the way that fits where we are; gives the exit code."""
@@ -131,7 +139,9 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
         )
-    talk = Talk(client.session(name), partner, branch, remembers=memory)
+    talk = Talk(
+        client.session(name), partner, branch, remembers=memory, other_sessions=other_sessions
+    )
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)
     if on_terminal:

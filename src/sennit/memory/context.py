@@ -7,7 +7,8 @@ takes it for something the user has said.
 
 `MemoryContext` gives turns what is remembered and the last summaries of what the branch has in
 archives. It gives no messages that are current, as a turn holds those already, and none of other
-branches of the session: they are no part of it.
+branches of the session: they are no part of it. Messages of other sessions are given only if that
+was asked for: what was never committed stays where it was said.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.memory.find import MESSAGE, Match, find, where
+from sennit.memory.find import MESSAGE, Match, Where, find, where
 from sennit.memory.history import Source
 from sennit.memory.memory import Memory
 from sennit.memory.plan import plan_by_rules
@@ -111,6 +112,7 @@ def context(
     budget_tokens: int = BUDGET,
     query: str | None = None,
     record: bool = True,
+    other_sessions: bool = False,
 ) -> Context:
     """What the next prompt on a branch should hold; see `Session.context`."""
     budget = _checked(budget_tokens)
@@ -118,7 +120,13 @@ def context(
     asked = _newest(current) if query is None else query
     target = session.get_branch(DEFAULT_BRANCH, None) if branch is None else branch
     summaries = [] if target is None else _summaries(memory, session.get_branch(target))
-    known = _known(memory, asked, current, summaries, budget)
+    held = frozenset[UUID]() if target is None else _NotToBeRecalled(session.get_branch(target))
+    wanted = _Wanted(memory, session, held, other_sessions)
+    known = [
+        *_profile(memory, int(_PROFILE * budget)),
+        *_fitting(_relevant(wanted, asked), int(_RELEVANT * budget)),
+        *_fitting(summaries, int(_SUMMARY * budget)),
+    ]
     left = budget - sum(piece.tokens for piece in known)
     found = Context((*known, *_messages(current, left)), budget)
     if record:
@@ -139,22 +147,6 @@ def _newest(messages: Sequence[Message]) -> str:
         if isinstance(message.content, InstructionContent) and message.content.instruction:
             return str(message.content.instruction)
     return ""
-
-
-def _known(
-    memory: Memory,
-    query: str,
-    current: Sequence[Message],
-    summaries: Iterable[ContextPiece],
-    budget: int,
-) -> list[ContextPiece]:
-    """What is remembered: profile, memories and summaries, each within its part of the budget."""
-    held = frozenset(message.id for message in current)
-    return [
-        *_profile(memory, int(_PROFILE * budget)),
-        *_fitting(_relevant(memory, query, held), int(_RELEVANT * budget)),
-        *_fitting(summaries, int(_SUMMARY * budget)),
-    ]
 
 
 def _fitting(pieces: Iterable[ContextPiece], budget: int) -> list[ContextPiece]:
@@ -184,15 +176,36 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
     return [_piece("profile", text, str(memory.realm.uri(file)))] if said else []
 
 
-def _relevant(memory: Memory, query: str, held: Container[UUID]) -> list[ContextPiece]:
-    """Memories and messages of elsewhere that fit, the best first; nothing for small talk.
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Where something for a prompt is looked for."""
+
+    memory: Memory
+    session: SessionCore
+    held: Container[UUID]
+    """Messages that are not wanted, such as those that the prompt holds."""
+    other_sessions: bool
+
+    @property
+    def limits(self) -> Where:
+        """All memories, and messages of this session that the prompt lacks, or of all sessions."""
+        limits = where(self.memory.realm, without=self.held)
+        if self.other_sessions:
+            return limits
+        if not self.session.archives.number and len(self.session.branches) < 2:
+            return replace(limits, messages=False)  # a prompt has all of such a session
+        return replace(limits, session=self.session.id)
+
+
+def _relevant(wanted: _Wanted, query: str) -> list[ContextPiece]:
+    """Memories, and messages that the prompt lacks, that fit, the best first; none for small talk.
 
     A message that a memory before it rests on would only say the same again.
     """
     if not plan_by_rules(query):
         return []
-    limits = where(memory.realm, without=held)
-    found = find(memory.realm, query, limits, limit=_MEMORIES, vectors=memory.vectors)
+    memory = wanted.memory
+    found = find(memory.realm, query, wanted.limits, limit=_MEMORIES, vectors=memory.vectors)
     least = _LEAST * found[0].score if found else 0.0
     seen: set[Source] = set()
     pieces: list[ContextPiece] = []
@@ -263,8 +276,9 @@ def _record(session: SessionCore, branch: BranchRef | None, known: Iterable[Cont
 class MemoryContext:
     """Gives turns what is remembered: hand it to `session.conversation(contexts=[...])`."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, memory: Memory, *, other_sessions: bool = False) -> None:
+        """With `other_sessions` messages of other sessions that fit are given too, as they are."""
+        self._memory, self._other_sessions = memory, other_sessions
 
     async def provide(self, need: ContextNeed) -> list[ContextItem]:
         """What is known and fits, the most important first; it is recorded as used."""
@@ -275,7 +289,9 @@ class MemoryContext:
         known = _profile(self._memory, int(_PROFILE_IN_TURNS * need.budget))
         known += _fitting(_summaries(self._memory, need.branch), int(_SUMMARY * need.budget))
         left = need.budget - sum(piece.tokens for piece in known)
-        known += _fitting(_relevant(self._memory, query, _NotToBeRecalled(need.branch)), left)
+        held = _NotToBeRecalled(need.branch)
+        wanted = _Wanted(self._memory, session, held, self._other_sessions)
+        known += _fitting(_relevant(wanted, query), left)
         _record(session, need.branch, known)
         return [ContextItem(piece.text, _address(piece)) for piece in known]
 

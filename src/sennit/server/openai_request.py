@@ -55,10 +55,13 @@ def named_by(call: Call, ask: Common) -> Named | None:
 
 
 def remembers(call: Call, ask: Common) -> bool:
-    """Whether the model is told what is remembered; raises Problem 400."""
+    """Whether the model is told what is remembered, which has to be asked for.
+
+    Raises Problem 400.
+    """
     given = told(call, ask, "memory")
     if given is None:
-        return call.server.settings.memory
+        return False
     if given not in _TRUTH:
         raise bad("metadata.memory", f"'memory' is 'true' or 'false', got {given[:100]!r}.")
     return _TRUTH[given]

@@ -50,6 +50,8 @@ class RunAsk(Ask):
     """How the model answers, such as temperature and max_tokens."""
     memory: bool | UnsetType = UNSET
     """Whether the model is told what is remembered."""
+    other_sessions: bool = False
+    """Whether that includes messages of other sessions, as they were said."""
 
 
 class StartedRun(Shape):
@@ -172,10 +174,11 @@ def _plan(call: Call, ask: RunAsk) -> Plan:
         raise Problem(422, "model", f"No model {model!r}; there are: {there}.", param="model")
     tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
     remembers = server.settings.memory if ask.memory is UNSET else ask.memory
+    memory = call.caller.client.memory
     return Plan(
         server.models[model],
         tools,
-        [MemoryContext(call.caller.client.memory)] if remembers else [],
+        [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
         checked_params(ask.params or {}),
         _options(SessionOptions, ask.options, "options"),
         _options(StreamingOptions, ask.streaming, "streaming"),
