@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
+from datetime import timedelta
 from pathlib import Path
+
+from sennit.errors import ValidationError, shown
 
 
 def default_url() -> str:
@@ -21,3 +25,18 @@ def data_folder() -> Path:
 def telemetry_content() -> bool:
     """Whether spans and log lines may hold what was said: SENNIT_TELEMETRY_CONTENT."""
     return os.environ.get("SENNIT_TELEMETRY_CONTENT", "").lower() in ("1", "true", "yes", "on")
+
+
+def retention() -> timedelta:
+    """How long removed messages are kept before they are erased: SENNIT_RETENTION_DAYS, or 30 days.
+
+    Raises ValidationError.
+    """
+    given = os.environ.get("SENNIT_RETENTION_DAYS") or "30"
+    try:
+        days = float(given)
+    except ValueError:
+        days = math.nan
+    if not 0 <= days <= 36_500:
+        raise ValidationError(f"SENNIT_RETENTION_DAYS is a number of days, got {shown(given)}.")
+    return timedelta(days=days)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sennit import ModelError
 from sennit.cli.commands import COMMANDS, Prompt, Quit
+from sennit.cli.talk import Partner, Talk
+from sennit.services.imodel import iModel
 from sennit.services.reply import Reasoning
 from sennit.testing import ToolCall
 from tests.cli.talks import Desk
+from tests.services import wire_server
+from tests.services.wire_server import chunks, event, piece
 
 
 def add(a: int, b: int) -> int:
@@ -237,3 +243,49 @@ def _tools() -> tuple[object, ...]:
     from sennit import Tool
 
     return (Tool(add),)
+
+
+SECRET = "My password is swordfish42 and my favourite colour is mauve."
+ASKED = "What is my password and favourite colour?"
+
+
+def test_what_was_taken_back_reaches_no_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    store = str(tmp_path / "u.db")
+    with wire_server.running() as provider:
+        told = chunks(piece(content="You said: swordfish42."), piece("stop"), event("[DONE]"))
+        provider.says(told)
+        model = iModel("openai:fake", base_url=f"{provider.url}/v1")
+        desk = Desk([], store=store)
+        desk.talk.partner = Partner(model=model)
+        desk.type(SECRET)
+        assert "swordfish42" in str(provider.body)
+        desk.type("/undo")
+        desk.type("Hello")
+        assert "mauve" not in str(provider.body)
+        desk.client.close()
+        later = Desk([], store=store)
+        later.talk = Talk(later.client.session("other"), Partner(model=model), other_sessions=True)
+        later.type(ASKED)
+        sent = str(provider.body)
+        assert ASKED in sent
+        assert "mauve" not in sent
+        found = later.client.find("mauve")
+        assert [one.abstract for one in found if "mauve" in one.abstract] == []
+        later.client.close()
+
+
+def test_undo_of_what_was_committed_says_so_and_forget_erases_it() -> None:
+    desk = Desk(["Noted.", "Hello."])
+    desk.type("I prefer mauve tea to coffee.")
+    assert "no more to do" in desk.type("/forget")
+    desk.type("/commit")
+    desk.type("Hi")
+    assert "committed before" not in desk.type("/undo")
+    assert "/forget erases both" in desk.type("/undo").replace("\n", " ")
+    assert any("mauve" in one.abstract for one in desk.client.find("mauve"))
+    assert "Erased 2 messages" in desk.type("/forget")
+    assert desk.client.find("mauve") == []
+    assert "no more to do" in desk.type("/forget").replace("\n", " ")

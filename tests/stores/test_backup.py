@@ -47,7 +47,7 @@ def filled(store: Store) -> list[Client]:
     for client in clients:
         fill(client, "chat")
         granted = client.session("granted", resources={"gpt4"}, capabilities={"Answer"})
-        granted.add_message(ask(f"a rope of {client.user}"))
+        granted.add_message(ask(f"a rope of {client.user}"), granted.default_branch)
         granted.default_branch.grant(resources={"claude"})
     clients[0].session("empty")
     clients[0].session("chat").add_message("user", "changed last")

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -65,7 +66,7 @@ def fill(client: Client, key: str | UUID = "chat") -> Session:
     main.edit(main[2], InstructionContent(instruction="edited"))
     deep = session.fork(other, name="deep", system=True)
     session.add_message(ask("deeper"), branches=deep)
-    main.pop()
+    session.remove_message(main.pop())  # an export leaves out what was removed
     main.insert(1, session.add_message(ask("in between")))
     session.branches.remove("other")
     session.create_branch("empty")
@@ -225,9 +226,10 @@ def test_any_message_comes_back_exactly(
             session.add_message(message, branches=main)
         if len(main):
             session.fork(main, at=data.draw(st.integers(0, len(main) - 1)))
+        old.purge(datetime.now(UTC) + timedelta(days=1))  # of two system messages one is left
         old.export(path)
         new.import_(path)
-        assert reopened(new) == seen(session)
+        assert reopened(new) == reopened(old)
 
 
 def test_only_the_named_sessions_are_exported(opened: Opened, target: Path) -> None:

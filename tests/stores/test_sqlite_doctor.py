@@ -92,7 +92,7 @@ def test_a_repair_that_fails_changes_nothing(
     assert list(before.iterdump()) == dump
     before.close()
     monkeypatch.undo()
-    assert {finding.kind for finding in repair(client._store)} == {"system", "index"}
+    assert {finding.kind for finding in repair(client._store)} == {"system", "detached", "index"}
 
 
 def test_a_file_that_sqlite_finds_damaged_is_told_of_and_not_touched(

@@ -9,14 +9,24 @@ from importlib.resources import files
 import pytest
 
 FREE = {
+    "postgres_detached": set[str](),
     "postgres_files": set[str](),
     "postgres_words": set[str](),
     "postgres_vectors": {"PREPARE", "IS_AVAILABLE", "IS_PREPARED"},
     # Messages are numbered over all owners, and indexed in the order of their numbers.
     "sqlite": {"LAST_MESSAGE"},
+    "sqlite_detached": set[str](),
     "sqlite_files": set[str](),
     "sqlite_words": {
-        *{"MARK", "SET_MARK", "LOWER_MARK", "UNINDEXED", "ADD_WORDS", "DROP_WORDS", "MERGE_INDEX"},
+        *{
+            "MARK",
+            "SET_MARK",
+            "LOWER_MARK",
+            "IS_COMPLETE",
+            "ADD_WORDS",
+            "DROP_WORDS",
+            "MERGE_INDEX",
+        },
         *{"COUNT_ERASED", "HAS_ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
     },
     # A series is of one owner, and was found by them.

@@ -99,6 +99,9 @@ def set_the_scene(client: Client) -> None:
         session.add_message("assistant", f"knot answer {number}")
     side = session.fork(main, at=5, name="side", system=True, resources=True)
     session.add_message("user", "knot beside", branches=side)
+    session.add_message(instruction("loose"))
+    session.add_message("user", "knot taken back")
+    session.default_branch.pop()
     client.session("empty")
     other = client.session("other")
     other.add_message("user", "knot elsewhere")
@@ -160,6 +163,12 @@ def _insert_first_beside(client: Client, session: Session) -> None:
     """Take over what nobody shares, which is moved."""
     with tiny_pieces():
         session.get_branch("side").insert(1, session.default_branch[-1])
+
+
+def _attach(client: Client, session: Session) -> None:
+    """Put the message on a branch that stood on none; it was indexed past."""
+    (loose,) = [one for one in session.messages if "knot loose" in str(one.rendered)]
+    session.default_branch.append(loose)
 
 
 def _set_system(client: Client, session: Session) -> None:
@@ -275,6 +284,9 @@ ACTS = {
         Act("remove in the middle", lambda _, s: s.default_branch.remove(s.default_branch[3])),
         Act("insert at the beginning", _insert_first),
         Act("insert at the beginning of a fork", _insert_first_beside),
+        Act("take back the end", lambda _, s: s.default_branch.__delitem__(slice(6, None))),
+        Act("put on a branch again", _attach),
+        Act("erase what was removed", lambda c, s: c._store.erase_removed(c._owner, s.id, 2**62)),
         Act("set the system message", _set_system),
         Act("grant", _grant),
         Act("erase a message", lambda _, s: s.remove_message(s.default_branch[2])),

@@ -83,6 +83,7 @@ def state(client: Client) -> State:
             {one.branch: (one.runs, one.events) for one in whole.journals if one.runs},
             whole.commits,
             whole.labels,
+            {one.message for one in whole.removed},
         )
     found["words"] = {hit.message for hit in client.search_messages("knot", limit=500)}
     return found
@@ -100,6 +101,7 @@ def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
             [journal(store, client._owner, info.id, one.id) for one in snapshot.branches],
             store.commits(client._owner, info.id),
             store.labels(client._owner, info.id),
+            store.removed(client._owner, info.id, 2**62, 1000),
         )
         for info in client.sessions(limit=100)
     ]

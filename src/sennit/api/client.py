@@ -7,12 +7,13 @@ manager: `with sennit.open() as client`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from sennit import clock, settings
 from sennit.api.home import DEFAULT
 from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
@@ -26,6 +27,7 @@ from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.paths import local_path
 from sennit.stores.records import SessionRecord
+from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 
 if TYPE_CHECKING:
     from sennit.learning.export import Exported, ExportOptions, Source, TrainingLines
@@ -67,14 +69,19 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         operations: OperationRegistry | None = None,
         embedder: Embedder | None = None,
         group: GroupWriter | None = None,
+        retention: timedelta | None = None,
     ) -> None:
         """With `shared_space` it reaches what all users of the tenant share, and may change it.
 
         `services` and `operations` are those of all its sessions, by default its own.
 
         With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
-        common: see `sennit.api.clients`.
+        common: see `sennit.api.clients`. `retention` is as for `sennit.open`.
         """
+        self._retention = checked_retention(
+            settings.retention() if retention is None else retention
+        )
+        self._closing = False
         super().__init__(
             store,
             session_type=Session,
@@ -165,6 +172,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     def close(self) -> None:
         """Finish what is under way, then close the store, unless others share it."""
         self._memory.close()
+        if not self._shares and not self._closing:
+            self._closing = True
+            purge_if_possible(self._store, self._owner, due(self._retention))
         super().close()
 
     def export(
@@ -270,6 +280,20 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
                 self._open.pop(session, None)
         return len(gone)
 
+    def purge(self, older_than: datetime | None = None) -> int:
+        """Erase messages that were removed from their last branch before then; gives how many.
+
+        By default those whose retention time is over. This also happens by itself whenever a
+        client is closed, so a program need call it only if it runs for long.
+        """
+        before = due(self._retention) if older_than is None else clock.from_datetime(older_than)
+        return purge(self._store, self._owner, before)
+
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
+        keeper = super()._keeper(session, new)
+        keeper.erases = not self._retention
+        return keeper
+
     def find(
         self,
         query: str,
@@ -333,6 +357,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     adoctor = async_twin(doctor)
     adelete_session = async_twin(delete_session)
     aexpire = async_twin(expire)
+    apurge = async_twin(purge)
     aget_task = async_twin(get_task)
     aretry_task = async_twin(retry_task)
     afinish_commits = async_twin(finish_commits)

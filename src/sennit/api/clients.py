@@ -12,14 +12,18 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
 
+from sennit import settings
 from sennit.api.client import Client, checked_embedder
 from sennit.api.home import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
+from sennit.stores.retention import checked_retention, due, purge_if_possible
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from sennit.memory.embed import Embedder
 
 _Owner: TypeAlias = tuple[str | None, str | None, str | None]
@@ -35,6 +39,7 @@ class Clients(Closing):
         services: ServiceRegistry | None = None,
         embedder: Embedder | None = None,
         shared_spaces: Iterable[str] = (),
+        retention: timedelta | None = None,
         most: int = 1000,
     ) -> None:
         """`most` clients are kept at a time; the rest are made again when they are needed.
@@ -44,6 +49,9 @@ class Clients(Closing):
         self._shared_spaces = frozenset(shared_spaces)
         self.services = services or ServiceRegistry()
         self._store, self._embedder, self._most = store, checked_embedder(embedder), most
+        self._retention = checked_retention(
+            settings.retention() if retention is None else retention
+        )
         self._group = GroupWriter(store)
         self._lock = Lock()
         self._clients: OrderedDict[_Owner, Client] = OrderedDict()
@@ -74,7 +82,12 @@ class Clients(Closing):
             services=self.services,
             embedder=self._embedder,
             group=self._group,
+            retention=self._retention,
         )
+
+    def purge(self) -> None:
+        """Erase what all owners have removed and whose retention time is over."""
+        purge_if_possible(self._store, None, due(self._retention))
 
     def close(self) -> None:
         """Finish what all clients have under way, then close the store."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sennit.api.address import store_at
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from sennit.api.client import Client
     from sennit.memory.embed import Embedder
     from sennit.services.registry import ServiceRegistry
@@ -24,6 +26,7 @@ def open(
     durability: Durability = "full",
     services: ServiceRegistry | None = None,
     embedder: Embedder | None = None,
+    retention: timedelta | None = None,
 ) -> Client:
     """A client for one user's sessions in a store.
 
@@ -36,7 +39,9 @@ def open(
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
     clients of several users that share them. With an `embedder`, such as
-    `sennit.memory.minilm.MiniLM()`, `client.find` goes by meaning too.
+    `sennit.memory.minilm.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
+    last branch are erased after the `retention` time, by default SENNIT_RETENTION_DAYS or 30 days,
+    when the client is closed; with `timedelta(0)` at once.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind
     or a name that no store can keep.
     """
@@ -52,6 +57,7 @@ def open(
             shared_space=shared_space,
             services=services,
             embedder=embedder,
+            retention=retention,
         )
     except BaseException:
         store.close()

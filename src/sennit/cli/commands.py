@@ -193,6 +193,21 @@ def _retry(talk: Talk, screen: Screen, _rest: str) -> Next:
 @_command("/undo", "take back your last message and the answer")
 def _undo(talk: Talk, screen: Screen, _rest: str) -> None:
     screen.note(f"Taken back: {one_line(said(talk.undo()))}")
+    if talk.committed:
+        screen.note(
+            "It was committed before: it stays in its archive, and what was learnt from it stays "
+            "remembered. /forget erases both."
+        )
+
+
+@_command("/forget", "erase what you took back last, with what was learnt from it")
+def _forget(talk: Talk, screen: Screen, _rest: str) -> None:
+    if not talk.committed:
+        screen.note(
+            "Nothing that you took back here had been committed, so there is no more to do."
+        )
+        return
+    screen.note(f"Erased {counted(talk.forget(), 'message')}, and what was learnt from them.")
 
 
 @_command("/tools", "list the tools the model may call")

@@ -67,9 +67,16 @@ class Talk:
         branch: str | None = None,
         *,
         remembers: bool = True,
+        other_sessions: bool = False,
     ) -> None:
-        """`remembers` puts what is remembered of the user into prompts."""
+        """`remembers` puts what is remembered of the user into prompts.
+
+        With `other_sessions` messages of other sessions that fit come too.
+        """
         self.session, self.partner, self.remembers = session, partner, remembers
+        self.committed: list[Message] = []
+        """What was taken back last and had been committed before."""
+        self._other_sessions = other_sessions
         self.branch = self._branch(branch)
         self._running = _Running(None)
 
@@ -126,7 +133,8 @@ class Talk:
         model, tools = self.partner.model, self.partner.tools
         if self.branch.fenced:  # the user of the terminal has chosen the model and the tools
             self.branch.grant(resources={model.name, *(tool.name for tool in tools)})
-        contexts = [MemoryContext(self.session.memory)] if self.remembers else []
+        memory = MemoryContext(self.session.memory, other_sessions=self._other_sessions)
+        contexts = [memory] if self.remembers else []
         return self.session.conversation(
             self.branch, model=model, tools=tools, contexts=contexts, **self.partner.params
         )
@@ -216,8 +224,20 @@ class Talk:
     def undo(self) -> Message:
         """Take the last question and all that came after it off the branch; gives the question."""
         question = self.question()
-        del self.branch[self.branch.index(question) :]
+        since = self.branch.index(question)
+        known = self.session.archives.covering
+        self.committed = [one for one in self.branch.messages[since:] if one.id.int in known]
+        del self.branch[since:]
         return question
+
+    def forget(self) -> int:
+        """Erase what was taken back last, with what was learnt from it; gives how many messages.
+
+        For what had been committed; all else that was taken back is erased by itself.
+        """
+        gone, self.committed = self.committed, []
+        self.session.remove_messages(gone)
+        return len(gone)
 
     def instruct(self, text: str | None) -> None:
         """Give the branch a system message, or none."""

@@ -21,11 +21,12 @@ from sennit.memory.history import Source
 from sennit.memory.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
-from sennit.memory.uri import SCHEME, Uri, session_name
+from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
 from sennit.memory.values import ABSTRACT_LETTERS, Category, abstract_of
 from sennit.messages.plain import text
 from sennit.stores import words
 from sennit.stores.files import FileRecord
+from sennit.stores.histories import MAIN
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.records import Owner
 
@@ -243,7 +244,18 @@ class _Search:
         self, fused: Fused[_Key], files: Mapping[int, FileHit], *, explain: bool
     ) -> list[Match]:
         """The best, read as far as needed: some may be unwanted, or gone since."""
-        matches: list[Match] = []
+        chosen = self._chosen(fused)
+        branches = self._branches([one for _, one in chosen if one is not None])
+        return [
+            self._file_match(files[key[1]].file, fused.parts(key), explain)
+            if one is None
+            else self._message_match(one, branches.get(one.place), fused.parts(key), explain)
+            for key, one in chosen
+        ]
+
+    def _chosen(self, fused: Fused[_Key]) -> list[tuple[_Key, Placed | None]]:
+        """The best, each with its message if it is one."""
+        found: list[tuple[_Key, Placed | None]] = []
         size, seen = self._limit + _MORE, 0
         while some := fused.best(size, seen):
             seen += len(some)
@@ -251,12 +263,27 @@ class _Search:
             for key in some:
                 kind, place = key
                 if kind == "file":
-                    matches.append(self._file_match(files[place].file, fused.parts(key), explain))
+                    found.append((key, None))
                 elif place in placed and self._is_wanted(placed[place]):
-                    matches.append(self._message_match(placed[place], fused.parts(key), explain))
-                if len(matches) == self._limit:
-                    return matches
-        return matches
+                    found.append((key, placed[place]))
+                if len(found) == self._limit:
+                    return found
+        return found
+
+    def _branches(self, placed: Iterable[Placed]) -> dict[int, str]:
+        """The branches that messages stand on, where there are several."""
+        sessions: dict[UUID, list[Placed]] = {}
+        for one in placed:
+            if one.branched and one.archive is None:
+                sessions.setdefault(one.session, []).append(one)
+        found: dict[int, str] = {}
+        for session, ones in sessions.items():
+            names = self._realm.store.branches_holding(
+                self._realm.user, session, [one.message.id for one in ones]
+            )
+            ids = {one.place: one.message.id for one in ones}
+            found |= {place: names[uid] for place, uid in ids.items() if uid in names}
+        return found
 
     def _placed(self, places: list[int]) -> dict[int, Placed]:
         found = self._realm.store.at_places(self._realm.user, places) if places else []
@@ -274,13 +301,13 @@ class _Search:
             and bool(words.said(message.body))
         )
 
-    def _message_match(self, one: Placed, parts: Parts, explain: bool) -> Match:
+    def _message_match(self, one: Placed, branch: str | None, parts: Parts, explain: bool) -> Match:
         body = one.message.body
         said, speaker = words.said(body), words.speaker(body)
         if len(said) > ABSTRACT_LETTERS:
             said = words.snippet(said, list(self._words))
         return Match(
-            uri=message_uri(one),
+            uri=message_uri(one, branch),
             category=MESSAGE,
             abstract=abstract_of(f"{speaker}: {said}" if speaker else said),
             score=min(1.0, parts.total),
@@ -368,7 +395,13 @@ def _folder(file: FileRecord) -> tuple[Owner, str]:
     return file.owner, file.path.rpartition("/")[0]
 
 
-def message_uri(one: Placed) -> str:
-    """The file in which a message stands: an archive, or what is current."""
-    inside = "" if one.archive is None else f"history/{archive_name(one.archive)}/"
+def message_uri(one: Placed, branch: str | None) -> str:
+    """The file in which a message stands: an archive, or what is current on a branch.
+
+    Without the name of a branch it is that of the main one.
+    """
+    if one.archive is not None:
+        inside = f"history/{archive_name(one.archive)}/"
+    else:
+        inside = "" if branch in (None, MAIN) else f"branches/{branch_folder(branch)}/"
     return f"{SCHEME}session/{session_name(one.key, one.session)}/{inside}messages.jsonl"

@@ -3,9 +3,11 @@
     viking://session/{session}/messages.jsonl, .abstract.md, .overview.md      what is current
     …/history/archive_NNN/messages.jsonl, .abstract.md, .overview.md           what was archived
     …/history/archive_NNN/memory_diff.json, .done                              what came of it
+    …/branches/{branch}/messages.jsonl         what is current on each branch, if there are several
     …/tools/{tool_id}/tool.json                                                tool calls
 
 Current is what the default branch has unarchived; archives and tools are those of all branches.
+What stands on no branch and in no archive is in no file.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from sennit.memory.entry import Entry, not_a_file, nothing_at
 from sennit.memory.reading import read
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name, result_of
-from sennit.memory.uri import Uri, session_name
+from sennit.memory.uri import Uri, branch_folder, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
+from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
 from sennit.stores.commits import CommitRecord, CommitsRecord
 
@@ -120,9 +123,9 @@ class _Session:
 
     def tree(self) -> _Folder:
         archives = {archive_name(one.number): self._archive(one) for one in self.found.commits}
-        calls = jsonl.tools(list(self.session.messages))
+        calls = jsonl.tools(self._attached())
         tools = {name: _Folder({"tool.json": partial(_json, tool)}) for name, tool in calls.items()}
-        return _Folder(
+        found = _Folder(
             {
                 "messages.jsonl": lambda: jsonl.lines(self._current),
                 ".abstract.md": self._abstract,
@@ -131,6 +134,26 @@ class _Session:
                 "tools": _Folder(tools),
             }
         )
+        if len(self.session.branches) > 1:
+            found["branches"] = _Folder(self._branches())
+        return found
+
+    def _branches(self) -> dict[str, _Folder]:
+        def said(branch: Branch) -> str:
+            return jsonl.lines(current(self.session, branch))
+
+        return {
+            branch_folder(branch.name): _Folder({"messages.jsonl": partial(said, branch)})
+            for branch in list(self.session.branches)
+        }
+
+    def _attached(self) -> list[Message]:
+        """The messages on branches and in archives, in the order in which they were said."""
+        known = {uid for commit in self.found.commits for uid in commit.entries}
+        with self.session.lock:
+            for branch in self.session.branches:
+                known.update(branch)
+        return [message for message in self.session.messages if message.id in known]
 
     @cached_property
     def _current(self) -> list[Message]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
@@ -115,6 +116,14 @@ def is_name(name: str) -> bool:
 def session_name(key: str | None, uid: UUID) -> str:
     """What a session's folder is called: its key, or its id where the key is no name."""
     return key if key is not None and is_name(key) else str(uid)
+
+
+def branch_folder(name: str) -> str:
+    """What the folder of a branch is called: its name, or what tells it from others.
+
+    A name that can stand in no address is replaced by the digest of it.
+    """
+    return name if is_name(name) else f"branch-{blake2b(name.encode(), digest_size=8).hexdigest()}"
 
 
 def _fault(name: str) -> str | None:

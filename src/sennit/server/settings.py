@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from ipaddress import ip_address
 from os import PathLike
 from pathlib import Path
@@ -129,6 +130,8 @@ class ServerSettings:
     limits: Limits = field(default_factory=Limits)
     embedder: Any = None
     """With one, things are found by meaning too; see `sennit.open`."""
+    retention: timedelta | None = None
+    """How long removed messages are kept before they are erased; see `sennit.open`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

@@ -7,7 +7,7 @@ store is closed last.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, to_thread
+from asyncio import create_task, get_running_loop, sleep, to_thread, wait
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,6 +28,7 @@ from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
 
 _THREADS = 32
+_HOUR = 3600.0
 _PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found as after a crash
 
 
@@ -78,8 +79,10 @@ class ServerState:
                 services=services,
                 embedder=self.settings.embedder,
                 shared_spaces=self.settings.shared_spaces,
+                retention=self.settings.retention,
             )
             stack.push_async_callback(to_thread, self.clients.close)
+            await stack.enter_async_context(_purging(self.clients))
             stack.push_async_callback(to_thread, self.work.close)
             self.owners = Owners(self.clients)
             stack.push_async_callback(self.drain)
@@ -106,6 +109,23 @@ class ServerState:
             if tool.name in self.tools:
                 raise ExistsError(f"There are two tools {tool.name!r}; name one of them otherwise.")
             self.tools[tool.name] = services.register(tool)
+
+
+@asynccontextmanager
+async def _purging(clients: Clients) -> AsyncGenerator[None]:
+    """Erase what was removed long ago, now and every hour."""
+
+    async def purge() -> None:
+        while True:
+            await to_thread(clients.purge)
+            await sleep(_HOUR)
+
+    purging = create_task(purge())
+    try:
+        yield
+    finally:
+        purging.cancel()
+        await wait([purging])
 
 
 def _embedded() -> Model:

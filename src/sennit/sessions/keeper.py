@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
+from sennit import clock
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
@@ -24,6 +25,7 @@ from sennit.stores.records import (
     Head,
     MessageRecord,
     Owner,
+    RemoveBranch,
     SegmentRecord,
     SessionRecord,
     Snapshot,
@@ -57,13 +59,23 @@ class Keeper:
         self.store, self.group, self.owner, self.session = store, group, owner, session
         self.edition = 0
         """Changes whenever the session may have: whoever reads it from the store looks again."""
+        self.erases = False
+        """Whether messages are erased as soon as they are removed from their last branch."""
         self._new = new
         self._mailbox: Mailbox | None = None
 
     def write(self, changes: Sequence[Change]) -> list[Head]:
         """Make changes durable, all or none."""
         self.edition += 1
-        return self.store.write(self.owner, self.session, changes)
+        heads = self.store.write(self.owner, self.session, changes)
+        self._erase_removed(changes)
+        return heads
+
+    def _erase_removed(self, changes: Sequence[Change]) -> None:
+        if self.erases and any(isinstance(one, (ChangeBranch, RemoveBranch)) for one in changes):
+            now = clock.now_us() + 1
+            if self.store.erase_removed(self.owner, self.session, now):
+                self.store.scrub()
 
     def submit(
         self,
@@ -93,6 +105,7 @@ class Keeper:
                 if not isinstance(outcome, SennitError):
                     self._new = None
                     apply(outcome)
+                    self._erase_removed(changes)
                 elif otherwise is None or (instead := otherwise(outcome)) is None:
                     error = outcome
                 else:

@@ -25,6 +25,7 @@ from sennit.stores.portable import additions, needed_segments
 from sennit.stores.records import PutLabels, Whole
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_detached import DetachedTable
 from sennit.stores.sqlite_files import FileWriter
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.whole import whole
@@ -108,3 +109,4 @@ def _put_back(copy: SQLiteStore, whole: Whole) -> None:
         for noted in whole.journals:
             journals.copy(noted)
         CommitTable(connection, *home).copy(whole.commits)
+        DetachedTable(connection, *home).put_since(whole.removed)

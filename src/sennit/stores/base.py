@@ -14,6 +14,8 @@ What every store promises:
 5. Nobody else. The owner is part of every key; what belongs to another owner does not exist.
 6. Delete deletes: no row, no index entry, no orphan stays, and after `scrub`, which is for all that
    was erased before, no word of it in files that the store looks after.
+7. Removed is not found. A message that stands on no branch, is no branch's system message and is in
+   no archive is kept, but no search finds it; one that is attached again is found again.
 
 A store may be used from any thread. It speaks records and knows nothing of sessions.
 """
@@ -45,6 +47,7 @@ from sennit.stores.records import (
     LabelRecord,
     Lease,
     Owner,
+    RemovedMessage,
     RunRecord,
     SegmentRecord,
     SessionRecord,
@@ -116,6 +119,29 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
 
     def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
         """Messages that hold the words of `text`, the best first."""
+        ...
+
+    def removed(
+        self, owner: Owner | None, session: UUID | None, before: int, limit: int
+    ) -> list[RemovedMessage]:
+        """Messages removed from their last branch before a time, the longest removed first.
+
+        Of one owner, or of all; of one session, or of all. One that never stood on a branch was
+        not removed, and neither was one in an archive.
+        """
+        ...
+
+    def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
+        """Erase those of a session, with what is noted of them; gives their ids.
+
+        It does not count as a change of the session. One that is gone has none.
+        """
+        ...
+
+    def branches_holding(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID]
+    ) -> dict[UUID, str]:
+        """The branch on which each message stands; of several "main", or else the oldest."""
         ...
 
     def acquire(self, owner: Owner, session: UUID, branch: UUID, holder: str, ttl: int) -> Lease:

@@ -31,7 +31,7 @@ from sennit.messages.message import Message
 from sennit.stores import doctor_files
 from sennit.stores.base import Store
 from sennit.stores.files import KeptFile
-from sennit.stores.histories import unused
+from sennit.stores.histories import shown, unused
 from sennit.stores.records import Whole
 
 _SHOWN = 5
@@ -299,6 +299,32 @@ def _unused(patient: Patient) -> list[tuple[Home, int]]:
     return [(rows[no][1], no) for no in unused(bases, tails)]
 
 
+def _attached(patient: Patient) -> set[int]:
+    """The messages on branches and in archives, by number, and all system messages."""
+    sql = patient.sql
+    starts = {no: (base, start) for no, base, start in patient.ask(sql.STARTS)}
+    rows = {no: (base if base in starts else None, at) for no, (base, at) in starts.items()}
+    reach = shown(rows, (tail for (tail,) in patient.ask(sql.TAILS) if tail in rows))
+    found = {
+        message for segment, pos, message in patient.ask(sql.ENTRIES) if pos < reach.get(segment, 0)
+    }
+    return found.union(number for (number,) in patient.ask(sql.SYSTEMS_AND_ARCHIVED))
+
+
+def _wrongly_detached(patient: Patient) -> Iterator[tuple[int, int, int, bool]]:
+    """Messages, as owner, session and number, that are noted as detached and are not, or not so."""
+    attached = _attached(patient)
+    for owner, session, number, noted in patient.ask(patient.sql.DETACHED):
+        if (number in attached) == bool(noted):
+            yield owner, session, number, bool(noted)
+
+
+def _mend_detached(patient: Patient) -> None:
+    for owner, session, number, noted in list(_wrongly_detached(patient)):
+        statement = patient.sql.DROP_DETACHED if noted else patient.sql.ADD_DETACHED
+        patient.tell(statement, owner, session, number)
+
+
 def _unreadable(patient: Patient) -> Iterator[str]:
     for uid, created, body in patient.bodies():
         if not is_readable(uid, created, body):
@@ -442,8 +468,20 @@ _CHECKS = (
         telling("DROP_STRAY_LABELS"),
     ),
     Check(
+        "removed",
+        "Notes of removed messages belong to no message.",
+        asking("STRAY_DETACHED"),
+        telling("DROP_STRAY_DETACHED"),
+    ),
+    Check(
+        "detached",
+        "Messages on no branch are not noted as such, or others are.",
+        lambda patient: (f"message {number}" for _, _, number, _ in _wrongly_detached(patient)),
+        _mend_detached,
+    ),
+    Check(
         "index",
-        "The index of words is not complete.",
+        "The index of words is not complete, or has messages that stand nowhere.",
         lambda patient: patient.index_faults(),
         lambda patient: patient.mend_index(),
     ),

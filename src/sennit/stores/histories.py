@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.stores.base import circular
@@ -83,3 +85,83 @@ def _lost_below(
             return count + lost[base]
         base = below
     return count
+
+
+MAIN = "main"
+"""The branch that is looked at first."""
+_ALL = 2**31 - 1  # entries of a segment: more than any has, and PostgreSQL's greatest integer
+
+Range: TypeAlias = tuple[Any, int, int]
+"""Entries of a segment: its key, the first position, and the first that is no part of it."""
+
+
+def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any, int]:
+    """How many of its own entries each segment shows on branches that end with these segments.
+
+    Rows are base and start of each segment, by whatever key the store knows it.
+    """
+    reach: dict[Any, int] = {}
+    for tail in tails:
+        at, upto = tail, _ALL
+        while reach.get(at, -1) < upto:
+            reach[at] = upto
+            base, start = rows[at]
+            if base is None:
+                break
+            at, upto = base, min(upto, start)
+    return {no: _ALL if upto == _ALL else max(0, upto - rows[no][1]) for no, upto in reach.items()}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The segments of a session and its branches, by the store's keys, as they are at a moment."""
+
+    rows: Mapping[Any, tuple[Any, int]]
+    """Base and start of each segment."""
+    branches: Mapping[Any, tuple[Any, Any]]
+    """The segment that each branch ends with, and its system message."""
+
+    @cached_property
+    def shown(self) -> dict[Any, int]:
+        """How many of its own entries each segment shows on any branch."""
+        return shown(self.rows, (segment for segment, _ in self.branches.values()))
+
+    @cached_property
+    def systems(self) -> set[Any]:
+        """The system messages of all branches."""
+        return {system for _, system in self.branches.values() if system is not None}
+
+    def more_than(self, other: Layout) -> list[Range]:
+        """The entries that are shown here and not there."""
+        there = other.shown
+        return [(no, there.get(no, 0), n) for no, n in self.shown.items() if there.get(no, 0) < n]
+
+    def beside(self, branch: Any, before: Layout) -> list[Range]:
+        """The shown entries among which something may stand that was on one branch before.
+
+        A branch holds a message once, so what it showed before need not be looked through.
+        """
+        held = before.branches.get(branch)
+        own = {} if held is None else shown(before.rows, [held[0]])
+        return [(no, own.get(no, 0), n) for no, n in self.shown.items() if own.get(no, 0) < n]
+
+    def holding(
+        self, names: Mapping[Any, str], places: Iterable[tuple[UUID, Any, int]]
+    ) -> dict[UUID, str]:
+        """The branch that shows each of these places, as message, segment and position.
+
+        Of several the one that comes first in `names`.
+        """
+        found: dict[UUID, str] = {}
+        where = list(places)
+        for branch, name in names.items():
+            own = shown(self.rows, [self.branches[branch][0]])
+            for message, segment, pos in where:
+                if pos < own.get(segment, 0):
+                    found.setdefault(message, name)
+        return found
+
+    @property
+    def everything(self) -> list[Range]:
+        """All entries that are shown."""
+        return [(no, 0, n) for no, n in self.shown.items()]

@@ -60,6 +60,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     archive: int | None
     """The number of the commit that has archived it."""
     message: MessageRecord
+    branched: bool = False
+    """Whether its session has several branches."""
 
 
 class AskedFiles(msgspec.Struct, frozen=True, gc=False):

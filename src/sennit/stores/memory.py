@@ -17,7 +17,7 @@ from sennit.closing import Closing
 from sennit.errors import SennitError, StoreError
 from sennit.messages.codec import dumps
 from sennit.stores import words
-from sennit.stores.base import no_session, session_taken
+from sennit.stores.base import AFTER_ALL, no_session, session_taken
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
     Derived,
@@ -50,6 +50,7 @@ from sennit.stores.records import (
     Lease,
     MessageRecord,
     Owner,
+    RemovedMessage,
     RunRecord,
     SessionRecord,
     Snapshot,
@@ -113,12 +114,46 @@ class MemoryStore(Closing):
         """Hand `work` all sessions and all files of all owners, as they are at this moment."""
         with self._step():
             found = [
-                Whole(owner, kept.all(), kept.log.journals(), kept.commits.all(), kept.judged())
+                Whole(
+                    owner,
+                    kept.all(),
+                    kept.log.journals(),
+                    kept.commits.all(),
+                    kept.judged(),
+                    _removed(owner, kept, AFTER_ALL[0]),
+                )
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
             ]
             files = [kept for owner in self._files.owners() for kept in self._files.of(owner)]
         return work(found, files)
+
+    def removed(
+        self, owner: Owner | None, session: UUID | None, before: int, limit: int
+    ) -> list[RemovedMessage]:
+        with self._step():
+            found = [
+                one
+                for whose, sessions in self._owners.items()
+                if owner in (None, whose)
+                for kept in sessions.values()
+                if session in (None, kept.session.id)
+                for one in _removed(whose, kept, before)
+            ]
+        found.sort(key=lambda one: (one.since, one.message))
+        return found[: max(0, limit)]
+
+    def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
+        with self._step():
+            kept = self._of(owner).get(session)
+            return [] if kept is None else kept.erase_removed(before)
+
+    def branches_holding(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID]
+    ) -> dict[UUID, str]:
+        with self._step():
+            kept = self._of(owner).get(session)
+            return {} if kept is None else kept.branches_holding(messages)
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
         with self._step():
@@ -164,7 +199,8 @@ class MemoryStore(Closing):
                 for kept in self._of(owner).values()
                 if asked.session in (None, kept.session.id)
                 for at, message in enumerate(kept.messages.values())
-                if (asked.since is None or message.created >= asked.since)
+                if message.id not in kept.detached
+                and (asked.since is None or message.created >= asked.since)
                 and (asked.until is None or message.created < asked.until)
             ]
             files = [one.text for one in self._texts(owner) if one.place < 0]
@@ -239,6 +275,7 @@ class MemoryStore(Closing):
             Unembedded(kept.place(one.id), one.id, words.told(one.body, one.created))
             for kept in self._of(owner).values()
             for one in kept.messages.values()
+            if one.id not in kept.detached
         ]
         return messages + [
             Unembedded(
@@ -447,6 +484,11 @@ class MemoryStore(Closing):
             if new is not None:
                 del sessions[new.id]
             return error
+
+
+def _removed(owner: Owner, kept: MemorySession, before: int) -> list[RemovedMessage]:
+    home = kept.session.id
+    return [RemovedMessage(owner, home, uid, at) for uid, at in kept.removed(before).items()]
 
 
 def _when(session: SessionRecord) -> tuple[int, UUID]:

@@ -8,7 +8,16 @@ the codec, as on a disk, so that changing a record in hand changes nothing here.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -31,6 +40,7 @@ from sennit.stores.base import (
     other_content,
 )
 from sennit.stores.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
+from sennit.stores.histories import MAIN, Layout, Range
 from sennit.stores.hits import Hit, Placed, near, part_of
 from sennit.stores.records import (
     AddBranch,
@@ -97,6 +107,11 @@ class _Segment:
         segment.extend(entry for entry in self.entries if entry not in gone)
         return segment
 
+    def shows(self, uid: UUID, first: int, end: int) -> bool:
+        """Whether an entry stands at one of these positions."""
+        at = self.where.get(uid, end)
+        return at < end and (at >= first or uid in self.entries[first:end])
+
     def record(self, start: int = 0) -> SegmentRecord:
         return SegmentRecord(self.id, self.base, self.offset, tuple(self.entries[start:]))
 
@@ -113,6 +128,8 @@ class MemorySession:
         self.log = RunLog()
         self.commits = CommitLog()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
+        self.detached: dict[UUID, int | None] = {}  # see `stores.base`, promise 7
+        self._loose: dict[UUID, None] = {}  # what a write has added that stands nowhere yet
         self._undo: list[Callable[[], object]] = []
         self._saved: set[int] = set()  # tables that this write has a copy of
 
@@ -144,8 +161,8 @@ class MemorySession:
         """The messages at these places."""
         uid, key, archives = self.session.id, self.session.key, self.archives()
         for one in self.messages.values():
-            if (place := self.place(one.id)) in places:
-                yield Placed(place, uid, key, archives.get(one.id), one)
+            if (place := self.place(one.id)) in places and one.id not in self.detached:
+                yield Placed(place, uid, key, archives.get(one.id), one, len(self._branches) > 1)
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""
@@ -184,6 +201,7 @@ class MemorySession:
                     heads.append(head)
             if any(isinstance(change, (ChangeBranch, RemoveBranch)) for change in changes):
                 self._forget_segments()
+            self._detach(self._loose, None)
         except BaseException:
             for take_back in reversed(self._undo):
                 take_back()
@@ -191,6 +209,7 @@ class MemorySession:
         finally:
             self._undo.clear()
             self._saved.clear()
+            self._loose.clear()
         updated = max(self.session.updated, clock.now_us())
         self.session = replace(self.session, updated=updated)
         return heads
@@ -202,13 +221,16 @@ class MemorySession:
             case Append():
                 return self._append(change)
             case AddBranch():
-                self._add_branch(change.branch, change.segment)
+                with self._attaching(change.branch.id):
+                    self._add_branch(change.branch, change.segment)
             case ChangeBranch():
-                self._change_branch(change.branch, change.segments)
+                with self._attaching(change.branch.id):
+                    self._change_branch(change.branch, change.segments)
             case RenameBranch():
                 self._rename_branch(change.branch, change.name)
             case RemoveBranch():
-                self._remove_branch(change.branch)
+                with self._attaching(change.branch):
+                    self._remove_branch(change.branch)
             case RemoveMessages():
                 self._remove_messages(change.messages)
             case PutRun():
@@ -241,6 +263,7 @@ class MemorySession:
     def _commit(self, change: CommitChange) -> None:
         if isinstance(change, AddCommit):
             self._check_known(change.commit.entries)
+            self._attach(change.commit.entries)
         self._have(self.commits.after(change))
 
     def _have(self, commits: CommitLog) -> None:
@@ -253,6 +276,7 @@ class MemorySession:
             there = self.messages.get(message.id)
             if there is None:
                 self._put(self.messages, message.id, message)
+                self._loose[message.id] = None
             elif there != message:
                 raise other_content(message.id)
 
@@ -270,6 +294,7 @@ class MemorySession:
             raise ExistsError(f"Branch {branch.name!r} would hold a message twice.")
         self._undo.append(lambda: segment.cut(head.length))
         segment.extend(change.entries)
+        self._attach(change.entries)
         grown = replace(branch, length=len(segment.entries))
         self._put(self._branches, branch.id, grown)
         return head
@@ -345,6 +370,73 @@ class MemorySession:
         self._have(self.commits.without(gone))
         self._drop(self._labels, [key for key in self._labels if key[0] in gone])
         self._drop(self.messages, gone)
+        self._attach(gone)
+
+    def _layout(self) -> Layout:
+        """What branches show now."""
+        rows = {uid: (one.base, one.offset) for uid, one in self._segments.items()}
+        branches = {uid: (one.segment, one.system) for uid, one in self._branches.items()}
+        return Layout(rows, branches)
+
+    @contextmanager
+    def _attaching(self, branch: UUID) -> Generator[None]:
+        """Change one branch; what that takes off it is detached, what it puts on it attached."""
+        before = self._layout()
+        yield
+        after = self._layout()
+        gone = self._in(before.more_than(after)) | (before.systems - after.systems)
+        if gone:
+            anew = before.systems - after.systems
+            ranges = after.everything if anew else after.beside(branch, before)
+            self._detach(gone - after.systems - self._among(ranges, gone), clock.now_us())
+        self._attach(self._in(after.more_than(before)) | (after.systems - before.systems))
+
+    def _in(self, ranges: Iterable[Range]) -> set[UUID]:
+        return {uid for no, first, end in ranges for uid in self._segments[no].entries[first:end]}
+
+    def _among(self, ranges: Iterable[Range], messages: set[UUID]) -> set[UUID]:
+        return {
+            uid
+            for one in ranges
+            for uid in messages & self._segments[one[0]].where.keys()
+            if self._segments[one[0]].shows(uid, *one[1:])
+        }
+
+    def _detach(self, messages: Iterable[UUID], since: int | None) -> None:
+        """Keep messages without finding them, unless they are in an archive."""
+        for uid in set(messages) - self.archives().keys() if messages else ():
+            if uid not in self.detached:
+                self._put(self.detached, uid, since)
+
+    def _attach(self, messages: Iterable[UUID]) -> None:
+        """Have messages found again."""
+        for uid in messages:
+            self._loose.pop(uid, None)
+            if self.detached:
+                self._drop(self.detached, [uid])
+
+    def removed(self, before: int) -> dict[UUID, int]:
+        """The messages that were removed from their last branch before a time, and when."""
+        found = self.detached.items()
+        return {uid: since for uid, since in found if since is not None and since < before}
+
+    def erase_removed(self, before: int) -> list[UUID]:
+        """Erase those."""
+        gone, had = sorted(self.removed(before)), self.session
+        self.make([RemoveMessages(tuple(gone))])
+        self.session = had
+        return gone
+
+    def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
+        """The branch on which each message stands."""
+        ordered = sorted(self._branches.values(), key=lambda one: (one.name != MAIN, one.created))
+        found: dict[UUID, str] = {}
+        for branch in ordered:
+            chain = list(self._chain(self._segments[branch.segment]))
+            for uid in messages:
+                if uid == branch.system or any(one.shows(uid, 0, own) for one, own in chain):
+                    found.setdefault(uid, branch.name)
+        return found
 
     def _forget_events(self, gone: set[UUID]) -> None:
         for uid, events in list(self.log.events.items()):

@@ -31,9 +31,10 @@ from sennit.stores.archive import (
     reading,
     writing,
 )
-from sennit.stores.base import Store, circular
+from sennit.stores.base import AFTER_ALL, Store, circular
 from sennit.stores.commit_lines import new_commits
 from sennit.stores.commits import CommitChange, CommitsRecord
+from sennit.stores.histories import shown
 from sennit.stores.records import (
     AddBranch,
     AddMessages,
@@ -63,6 +64,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Told how many sessions are done, and of how many."""
 
 _PAGE = 500
+_ALL = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,9 @@ def export_sessions(
             try:
                 # What was committed or judged first is among the messages that are read next.
                 commits, labels = store.commits(owner, uid), store.labels(owner, uid)
-                _export_session(archive, lines.Read(store.load(owner, uid), commits, labels))
+                removed = store.removed(owner, uid, AFTER_ALL[0], _ALL)
+                found = lines.Read(store.load(owner, uid), commits, labels)
+                _export_session(archive, _without(found, {one.message for one in removed}))
             except NotFoundError:
                 if sessions is not None:
                     raise  # else it was deleted meanwhile
@@ -116,6 +120,25 @@ def export_sessions(
         sum(session.messages for session in manifest.sessions),
         sum(file.bytes for file in manifest.files),
     )
+
+
+def _without(read: lines.Read, removed: set[UUID]) -> lines.Read:
+    """A session less the messages that were removed from their last branch."""
+    if not removed:
+        return read
+    found = read.snapshot
+    reach = shown(
+        {one.id: (one.base, one.offset) for one in found.segments},
+        (branch.segment for branch in found.branches),
+    )
+    standing = {uid for one in found.segments for uid in one.entries[: reach.get(one.id, 0)]} | {
+        branch.system for branch in found.branches
+    }
+    gone = removed - standing  # less what was put on a branch again since it was asked for
+    segments = [replace(one, entries=one.entries[: reach.get(one.id, 0)]) for one in found.segments]
+    messages = [one for one in found.messages if one.id not in gone]
+    labels = [one for one in read.labels if one.message not in gone]
+    return lines.Read(replace(found, messages=messages, segments=segments), read.commits, labels)
 
 
 def all_sessions(store: Store, owner: Owner) -> list[UUID]:

@@ -22,7 +22,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.closing import Closing
 from sennit.errors import NotFoundError, SennitError
-from sennit.stores import leases, words
+from sennit.stores import leases, postgres_detached, words
 from sennit.stores.base import AFTER_ALL, no_session, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.files import (
@@ -66,6 +66,7 @@ from sennit.stores.sql import postgres_queue as queue_sql
 
 _T = TypeVar("_T")
 
+_ALL_REMOVED = (AFTER_ALL[0], 2**31 - 1)  # whenever it was, and however many
 _SILENCE = Serving().silence
 
 
@@ -164,6 +165,18 @@ class PostgresStore(PostgresMemory, Closing):
 
         return self._database.change(delete)
 
+    def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
+        """Erase what was removed before a time from a session; gives the ids."""
+
+        def erase(connection: Connection) -> list[UUID]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.LOCK_SESSION, (number, session)).fetchone()
+            if row is None:
+                return []
+            return SessionWriter(connection, number, row[0]).erase_removed(before)
+
+        return self._database.change(erase)
+
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         """All of a session; raises NotFoundError."""
         with of_one_piece():
@@ -184,7 +197,10 @@ class PostgresStore(PostgresMemory, Closing):
                     noted = journals(connection, number, row[0])
                     commits = CommitTable(connection, number, row[0]).all()
                     judged = labels(connection, number, row[0])
-                    yield Whole(Owner(*owner), snapshot, noted, commits, judged)
+                    gone = postgres_detached.removed(
+                        connection, number, snapshot.session.id, *_ALL_REMOVED
+                    )
+                    yield Whole(Owner(*owner), snapshot, noted, commits, judged, gone)
 
         def files(connection: Connection) -> Iterator[KeptFile]:
             found = FileReader(connection, partial(self._owner, connection))

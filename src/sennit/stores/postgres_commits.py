@@ -24,6 +24,7 @@ from sennit.stores.commits import (
     covered_already,
     no_commit,
 )
+from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.sql import postgres_files as sql
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ class CommitTable:
         values = (new.number, new.id, new.branch, new.created, new.state, new.body)
         run(sql.ADD_COMMIT, (*self._key, *values))
         run(sql.ADD_ARCHIVED, (*self._key, new.number, messages))
+        DetachedTable(self._connection, *self._key).attach(messages)
         if change.uses:
             claimed = run(sql.CLAIM_USES, (new.number, *self._key, list(change.uses)))
             if claimed.rowcount < len(change.uses):

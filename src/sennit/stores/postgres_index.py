@@ -16,15 +16,12 @@ from sennit.stores import words
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed, in_order_of, part_of
 from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_session import Connection, one
+from sennit.stores.postgres_words import PIECE, add_words, owner_mark
 from sennit.stores.records import MessageRecord, Owner
 from sennit.stores.sql import postgres_words as sql
 
 _SESSIONS = 100
 _BATCH = 200
-_PIECE = 50_000  # of a text; what becomes of it fits a tsvector (one megabyte)
-_PIECE_OF_LETTERS = (
-    8_000  # a tsvector knows where the first 256 of a word stand, and no phrase else
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +47,8 @@ class Question:
             "limit": _BATCH,
         }
         rows = connection.execute(sql.UNINDEXED, given, binary=True).fetchall()
-        self._add_words(connection, rows)
+        add_words(connection, self.owner, [row for row in rows if row[3] is not None])
         self._move_marks(connection, sessions, rows)
-
-    def _add_words(self, connection: Connection, rows: Sequence[Any]) -> None:
-        pieces = [
-            (session, number, f"{owner_mark(self.owner)} {piece}")
-            for session, number, created, body in rows
-            for piece in _pieces(words.indexed(body, created))
-        ]
-        if pieces:
-            sessions, messages, said = map(list, zip(*pieces, strict=True))
-            named = {"owner": self.owner, "sessions": sessions, "messages": messages, "said": said}
-            connection.execute(sql.ADD_WORDS, named)
 
     def _move_marks(
         self, connection: Connection, sessions: dict[int, int], rows: Sequence[Any]
@@ -106,12 +92,6 @@ def _lexemes(word: str) -> str:
     return (" <-> " if words.is_unspaced(word) else " & ").join(found)
 
 
-def _pieces(text: str) -> list[str]:
-    """A text in pieces that fit a tsvector, with the places of all letters that are phrases."""
-    size = _PIECE_OF_LETTERS if words.is_unspaced(text) else _PIECE
-    return words.pieces(words.plain(text), size)
-
-
 def _hit(row: Any) -> Hit:
     place, session, archive, created, score, before, after = row
     group = (session, part_of(archive, created))
@@ -123,8 +103,8 @@ def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list
     named = {"owner": owner, "places": list(places)}
     rows = connection.execute(sql.AT_PLACES, named, binary=True)
     found = (
-        Placed(no, session, key, archive, MessageRecord(uid, created, body))
-        for no, session, key, archive, uid, created, body in rows
+        Placed(no, session, key, archive, MessageRecord(uid, created, body), branched)
+        for no, session, key, archive, uid, created, body, branched in rows
     )
     return in_order_of(places, found)
 
@@ -135,7 +115,7 @@ def index_files(connection: Connection, owners: Sequence[int]) -> bool:
     if rows:
         texts = [words.plain(words.apart(body.decode(errors="replace"))) for _, _, body in rows]
         whose, versions, _ = map(list, zip(*rows, strict=True))
-        said = [words.pieces(text, _PIECE)[0] for text in texts]
+        said = [words.pieces(text, PIECE)[0] for text in texts]
         connection.execute(sql.SET_FILE_WORDS, (whose, versions, said))
     return bool(rows)
 
@@ -163,8 +143,3 @@ def file_hits(
         if place not in found:
             found[place] = FileHit(reader.files(owners[owner], owner, [row])[0], place, score)
     return list(found.values())
-
-
-def owner_mark(owner: int) -> str:
-    """A word of all messages of this owner; with its dot it cannot come from a text."""
-    return f"o{owner}.sennit"

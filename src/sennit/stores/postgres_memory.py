@@ -12,7 +12,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from sennit.messages.codec import dumps
-from sennit.stores import postgres_vectors
+from sennit.stores import postgres_detached, postgres_vectors
 from sennit.stores.base import no_session
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import (
@@ -29,7 +29,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader, FileWriter
 from sennit.stores.postgres_index import Question, at_places, file_hits, index_files, lexemes
 from sennit.stores.postgres_session import Connection, one
-from sennit.stores.records import MessageRecord, Owner
+from sennit.stores.records import MessageRecord, Owner, RemovedMessage
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
 from sennit.stores.sql import postgres_words as word_sql
@@ -119,6 +119,32 @@ class PostgresMemory(ABC):
         if not self._has_vectors:
             self._database.change(postgres_vectors.prepare)
             self._has_vectors = True
+
+    def removed(
+        self, owner: Owner | None, session: UUID | None, before: int, limit: int
+    ) -> list[RemovedMessage]:
+        """Messages removed from their last branch before a time, the longest removed first."""
+
+        def read(connection: Connection) -> list[RemovedMessage]:
+            number = None if owner is None else self._owner(connection, owner)
+            return postgres_detached.removed(connection, number, session, before, limit)
+
+        return self._database.read(read)
+
+    def branches_holding(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID]
+    ) -> dict[UUID, str]:
+        """The branch on which each message stands; of several "main", or else the oldest."""
+
+        def read(connection: Connection) -> dict[UUID, str]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                return {}
+            table = postgres_detached.DetachedTable(connection, number, row[0])
+            return table.branches_holding(messages)
+
+        return self._database.read(read)
 
     def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
         """Make changes of files, all or none, and with them that of the commit they come from."""

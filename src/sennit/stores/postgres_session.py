@@ -28,6 +28,7 @@ from sennit.stores.columns import grants_of, names_in, session_in, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.histories import alone, lost_below, needed, unused
 from sennit.stores.postgres_commits import CommitTable
+from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.postgres_runs import JournalWriter
 from sennit.stores.records import (
     AddBranch,
@@ -139,6 +140,7 @@ class SessionWriter:
         self._heads: list[Head] = []
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
+        self._detached = DetachedTable(connection, owner, session)
 
     def apply(self, changes: Sequence[Change]) -> list[Head]:
         """Make the changes; gives the head before each Append."""
@@ -149,13 +151,22 @@ class SessionWriter:
                 case Append():
                     self._append(change)
                 case AddBranch():
+                    old = change.shows_old(self._new, lambda uid: uid)
+                    attaches = old and self._detached.any()
+                    before = self._detached.layout() if attaches else None
                     self._add_branch(change)
+                    if before is not None:
+                        self._detached.changed(change.branch.id, before)
                 case ChangeBranch():
+                    before = self._detached.layout()
                     self._change_branch(change)
+                    self._detached.changed(change.branch.id, before)
                 case RenameBranch():
                     self._rename_branch(change)
                 case RemoveBranch():
+                    before = self._detached.layout()
                     self._remove_branch(change.branch)
+                    self._detached.changed(change.branch, before)
                 case RemoveMessages():
                     self._drop_unused_segments()  # so that they need not be mended
                     self._erase(change.messages)
@@ -173,6 +184,8 @@ class SessionWriter:
                 case TakeLease():
                     self._take(change)
         self._drop_unused_segments()
+        if self._loose:
+            self._detached.detach([self._new[uid] for uid in self._loose], None)
         return self._heads
 
     def _add_messages(self, messages: Sequence[MessageRecord]) -> None:
@@ -224,6 +237,8 @@ class SessionWriter:
         at = None
         if not self._loose.issuperset(change.entries):
             at = self._repeated(change, numbers, segment, length)
+            if at is None and not self._new.keys() >= set(change.entries):
+                self._detached.attach(numbers)
         self._heads.append(Head(change.branch, tail, length if at is None else at, version))
         if at is None and numbers:
             if len(set(numbers)) < len(numbers):
@@ -353,7 +368,10 @@ class SessionWriter:
         return number
 
     def _system(self, uid: UUID | None) -> int | None:
-        return None if uid is None else self._numbers([uid])[0]
+        if uid is None:
+            return None
+        self._loose.discard(uid)
+        return self._numbers([uid])[0]
 
     def _change_branch(self, change: ChangeBranch) -> None:
         branch, new = change.branch, change.segments
@@ -429,6 +447,14 @@ class SessionWriter:
         for statement in sql.FORGET_MESSAGES:
             self._run(statement, (*self._key, numbers))
         self._new = {uid: no for uid, no in self._new.items() if no not in numbers}
+        self._loose.intersection_update(self._new)
+
+    def erase_removed(self, before: int) -> list[UUID]:
+        """Erase the messages that were removed from their last branch before a time."""
+        gone = self._detached.removed(before)
+        self._erase(gone)
+        self._journals.forget_messages(gone)
+        return gone
 
     def _close_gaps(self, segment: int, places: list[int]) -> None:
         named = {

@@ -9,7 +9,7 @@ than frozen dataclasses; they hold nothing that could lead back to them, so no c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -144,6 +144,16 @@ class Found(msgspec.Struct, frozen=True, gc=False):
     score: float
 
 
+class RemovedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that was removed from its last branch, and is in no archive."""
+
+    owner: Owner
+    session: UUID
+    message: UUID
+    since: int
+    """When it was removed."""
+
+
 class DescribeSession(msgspec.Struct, frozen=True, gc=False):
     """Give a session other metadata."""
 
@@ -168,6 +178,13 @@ class AddBranch(msgspec.Struct, frozen=True, gc=False):
 
     branch: BranchRecord
     segment: SegmentRecord
+
+    def shows_old(self, new: Container[Any], key: Callable[[UUID], Any]) -> bool:
+        """Tell whether it shows messages besides new ones, which are known by a key."""
+        shown = [*self.segment.entries, self.branch.system]
+        return self.segment.base is not None or any(
+            uid is not None and key(uid) not in new for uid in shown
+        )
 
 
 class ChangeBranch(msgspec.Struct, frozen=True, gc=False):
@@ -359,6 +376,7 @@ class Whole:
     journals: list[JournalRecord]
     commits: CommitsRecord
     labels: list[LabelRecord]
+    removed: list[RemovedMessage]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,23 @@
-"""Retention: sessions that nobody has changed for long are really deleted.
+"""Retention: what nobody has changed for long, or has removed long ago, is really deleted.
 
-Age counts from the last change. The store looks at that again as a session goes, so that one which
-was used meanwhile stays.
+The age of a session counts from its last change, that of a removed message from when it was removed
+from its last branch. The store looks at that again as they go, so that a session which was used
+meanwhile stays, and so does a message that was put on a branch again.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+import logging
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sennit import clock
+from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.stores.base import Store
 from sennit.stores.records import Owner
+
+_log = logging.getLogger(__name__)
 
 _PAGE = 500
 _LOWEST = UUID(int=0)
@@ -27,3 +33,42 @@ def expire(store: Store, owner: Owner, older_than: datetime) -> list[UUID]:
     if gone:
         store.scrub()
     return gone
+
+
+def checked_retention(given: Any) -> timedelta:
+    """`given`, if it is a time that removed messages can be kept for; raises ValidationError."""
+    if not isinstance(given, timedelta):
+        raise InvalidTypeError(f"retention must be a timedelta, got {shown(given)}.")
+    if given < timedelta():
+        raise ValidationError(f"retention must not be negative, got {shown(given)}.")
+    return given
+
+
+def due(retention: timedelta) -> int:
+    """The time before which messages have to be removed to be erased now."""
+    return clock.now_us() + 1 - int(retention.total_seconds() * 1_000_000)
+
+
+def purge(store: Store, owner: Owner | None, before: int) -> int:
+    """Erase messages that were removed from their last branch before a time; gives how many.
+
+    Of one owner, or of all.
+    """
+    gone = 0
+    while found := store.removed(owner, None, before, _PAGE):
+        homes = dict.fromkeys((one.owner, one.session) for one in found)
+        erased = sum(len(store.erase_removed(*home, before)) for home in homes)
+        if not erased:  # somebody else did it in the same moment
+            break
+        gone += erased
+    if gone:
+        store.scrub()
+    return gone
+
+
+def purge_if_possible(store: Store, owner: Owner | None, before: int) -> None:
+    """Do so, or log why it was not possible: whoever comes next tries again."""
+    try:
+        purge(store, owner, before)
+    except SennitError as error:
+        _log.warning("Removed messages could not be erased: %s", error)

@@ -290,6 +290,15 @@ class SQLiteStore(SQLiteMemory, Closing):
             SessionWriter(self._rows, number, row[0], self._numbers).erase_all()
             return True
 
+    def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
+        """Erase those of a session; gives their ids."""
+        with self._writing() as connection:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
+            if row is None:
+                return []
+            return SessionWriter(self._rows, number, row[0], self._numbers).erase_removed(before)
+
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         """All of a session; raises NotFoundError."""
         with self._reading() as connection, of_one_piece():

@@ -26,6 +26,7 @@ from sennit.stores.commits import (
     no_commit,
 )
 from sennit.stores.sql import sqlite_files as sql
+from sennit.stores.sqlite_detached import DetachedTable
 
 
 class CommitTable:
@@ -34,6 +35,7 @@ class CommitTable:
     def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
         self._run, self._many = connection.execute, connection.executemany
         self._key = (owner, session)
+        self._detached = DetachedTable(connection, owner, session)
         self._last: int | None = None
 
     def all(self) -> CommitsRecord:
@@ -117,6 +119,9 @@ class CommitTable:
             raise covered_already(commit) from None
         if covered < len(rows):
             raise no_message(next(filter(self._is_missing, commit.entries)))
+        if self._detached.any():
+            rows = self._run(sql.NUMBERS_OF_COMMIT, (*self._key, commit.number))
+            self._detached.attach([number for (number,) in rows])
 
     def _is_missing(self, message: UUID) -> bool:
         return self._run(sql.MESSAGE_THERE, (*self._key, message.bytes)).fetchone() is None

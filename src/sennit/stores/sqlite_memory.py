@@ -15,14 +15,16 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores import sqlite_vectors, sqlite_words
+from sennit.stores import sqlite_detached, sqlite_vectors, sqlite_words
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
 from sennit.stores.matrix import Matrix
-from sennit.stores.records import MessageRecord, Owner
+from sennit.stores.records import MessageRecord, Owner, RemovedMessage
+from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql import sqlite_files as file_sql
 from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_detached import DetachedTable
 from sennit.stores.sqlite_files import FileReader, FileWriter
 from sennit.stores.sqlite_snapshot import session_row
 from sennit.stores.vectors import Embedded, Unembedded
@@ -98,6 +100,25 @@ class SQLiteMemory(ABC):
                     return
             with self._writing() as connection:
                 sqlite_words.index_more(connection)
+
+    def removed(
+        self, owner: Owner | None, session: UUID | None, before: int, limit: int
+    ) -> list[RemovedMessage]:
+        """Messages removed from their last branch before a time, the longest removed first."""
+        with self._reading() as connection:
+            number = None if owner is None else self._owner(connection, owner)
+            return sqlite_detached.removed(connection, number, session, before, limit)
+
+    def branches_holding(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID]
+    ) -> dict[UUID, str]:
+        """The branch on which each message stands; of several "main", or else the oldest."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
+            if row is None:
+                return {}
+            return DetachedTable(connection, number, row[0]).branches_holding(messages)
 
     def change_files(self, changes: Sequence[FileChange], end: EndCommit | None = None) -> None:
         """Make changes of files, all or none, and with them that of the commit they come from."""

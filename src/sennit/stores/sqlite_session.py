@@ -51,6 +51,7 @@ from sennit.stores.records import (
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
+from sennit.stores.sqlite_detached import DetachedTable
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_rows import Rows
 from sennit.stores.sqlite_runs import JournalWriter
@@ -99,12 +100,15 @@ class SessionWriter:
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
         self._labels = LabelTable(connection, owner, session)
+        self._detached = DetachedTable(connection, owner, session)
+        self._loose: set[int] = set()  # messages this write has added that stand nowhere yet
 
     def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
         """Make the changes of one write; gives the head before each Append."""
         if not careful and (found := usual(changes)):
             return [self._say(*found)]
         self._new, self._appended, self._heads, self._rewritten = {}, {}, [], False
+        self._loose.clear()
         for change in changes:
             if isinstance(change, AddMessages):
                 for message in change.messages:
@@ -130,6 +134,9 @@ class SessionWriter:
                 self._tails.clear()  # they are about to change
                 self._change(change)
         self._drop_unused_segments()
+        if self._loose:
+            self._rows.write_down()
+            self._detached.detach(self._loose, None)
         return self._heads
 
     def _say(self, message: MessageRecord, branch: UUID) -> Head:
@@ -148,13 +155,24 @@ class SessionWriter:
     ) -> None:
         match change:
             case AddBranch():
+                old = change.shows_old(self._new, lambda uid: uid.int)
+                attaches = old and self._detached.any()
+                before = self._detached.layout() if attaches else None
                 self._add_branch(change)
+                if before is not None:
+                    self._rows.write_down()
+                    self._detached.changed(change.branch.id, before)
             case ChangeBranch():
+                before = self._detached.layout()
                 self._change_branch(change)
+                self._rows.write_down()
+                self._detached.changed(change.branch.id, before)
             case RenameBranch():
                 self._rename_branch(change)
             case RemoveBranch():
+                before = self._detached.layout()
                 self._remove_branch(change.branch)
+                self._detached.changed(change.branch, before)
             case RemoveMessages():
                 self._drop_unused_segments()  # so that they need not be mended
                 for uid in change.messages:
@@ -180,6 +198,7 @@ class SessionWriter:
         key = (self._owner, self._session, message.id.bytes)
         self._rows.messages.append((number, *key, message.created, message.body))
         self._new[message.id.int] = number
+        self._loose.add(number)
 
     def _is_there(self, message: MessageRecord) -> bool:
         found = self._find(message.id)
@@ -219,6 +238,8 @@ class SessionWriter:
             at = self._repeated(change, numbers, tail.segment, length)
         self._heads.append(Head(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
+            if not fresh:
+                self._detached.attach(numbers)
             self._put(tail.segment, length, numbers)
             tail.length += len(numbers)
             self._appended[change.branch.int] = before + numbers
@@ -265,6 +286,7 @@ class SessionWriter:
 
     def _put(self, segment: int, first: int, numbers: list[int]) -> None:
         owner = self._owner
+        self._loose.difference_update(numbers)
         self._rows.entries += [(owner, segment, first + at, no) for at, no in enumerate(numbers)]
 
     def _add_branch(self, change: AddBranch) -> None:
@@ -352,7 +374,11 @@ class SessionWriter:
         return number, self._run(sql.COUNT_ENTRIES, (self._owner, number)).fetchone()[0]
 
     def _system(self, uid: UUID | None) -> int | None:
-        return None if uid is None else self._number(uid)
+        if uid is None:
+            return None
+        number = self._number(uid)
+        self._loose.discard(number)
+        return number
 
     def _change_branch(self, change: ChangeBranch) -> None:
         branch, new = change.branch, change.segments
@@ -415,7 +441,9 @@ class SessionWriter:
         self._run(sql.FORGET_SYSTEM, (*key, number))
         for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
             self._close_gap(segment, place)
-        forget_words(self._rows.connection, number, created, body)
+        if not self._detached.forget(number):
+            forget_words(self._rows.connection, number, created, body)
+        self._loose.discard(number)
         self._commits.forget_message(number)
         self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
@@ -433,11 +461,20 @@ class SessionWriter:
         for (number,) in self._run(sql.MOVE_STARTS, named).fetchall():
             self._run(sql.TOUCH_BRANCHES, (*key, number))
 
+    def erase_removed(self, before: int) -> list[UUID]:
+        """Erase the messages that were removed from their last branch before a time."""
+        gone = self._detached.removed(before)
+        for uid in gone:
+            self._erase(uid)
+        self._journals.forget_messages(gone)
+        return gone
+
     def erase_all(self) -> None:
         """Erase the session with all that is in it."""
         key = (self._owner, self._session)
         for number, _, created, body in self._run(sql.ALL_MESSAGES, key).fetchall():
-            forget_words(self._rows.connection, number, created, body)
+            if not self._detached.forget(number):
+                forget_words(self._rows.connection, number, created, body)
         self._journals.forget_all()
         self._commits.forget_all()
         self._labels.forget_all()

@@ -34,13 +34,14 @@ _BATCH = 500
 
 def is_complete(connection: sqlite3.Connection) -> bool:
     """Tell whether all messages are in the index; files are indexed when they are written."""
-    return not connection.execute(sql.UNINDEXED, (_mark(connection), 1)).fetchone()
+    return bool(connection.execute(sql.IS_COMPLETE, (_mark(connection),)).fetchone()[0])
 
 
 def index_more(connection: sqlite3.Connection) -> None:
     """Write the words of the next messages, inside a transaction."""
     rows = connection.execute(sql.UNINDEXED, (_mark(connection), _BATCH)).fetchall()
-    connection.executemany(sql.ADD_WORDS, [index_words(*row) for row in rows])
+    live = [index_words(*row) for row in rows if row[2] is not None]
+    connection.executemany(sql.ADD_WORDS, live)
     if rows:
         connection.execute(sql.SET_MARK, (rows[-1][0],))
 
@@ -54,6 +55,12 @@ def forget_words(connection: sqlite3.Connection, number: int, created: int, body
     """Take a message out of the index, if it is there."""
     if number <= _mark(connection):
         drop_words(connection, index_words(number, created, body))
+
+
+def add_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
+    """Put a message into the index again, unless the next search does so anyway."""
+    if number <= _mark(connection):
+        connection.execute(sql.ADD_WORDS, index_words(number, created, body))
 
 
 def _mark(connection: sqlite3.Connection) -> int:
@@ -116,8 +123,9 @@ def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int])
             key,
             archive,
             MessageRecord(id_from_bytes(uid), created, body),
+            bool(branched),
         )
-        for no, session, key, archive, uid, created, body in rows
+        for no, session, key, archive, uid, created, body, branched in rows
     )
     return in_order_of(places, found)
 

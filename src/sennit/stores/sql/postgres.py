@@ -414,7 +414,15 @@ DELETE_LABEL: Final = """
 DELETE_LABELS_OF: Final = """
     DELETE FROM sennit.labels WHERE owner = %s AND session = %s AND message = ANY (%s)"""
 # All that hangs on messages, in the order in which it is erased.
-FORGET_MESSAGES: Final = (FORGET_SYSTEM, DELETE_WORDS, DELETE_LABELS_OF, DELETE_MESSAGES)
+DELETE_DETACHED: Final = """
+    DELETE FROM sennit.detached WHERE owner = %s AND session = %s AND message = ANY (%s)"""
+FORGET_MESSAGES: Final = (
+    FORGET_SYSTEM,
+    DELETE_WORDS,
+    DELETE_LABELS_OF,
+    DELETE_DETACHED,
+    DELETE_MESSAGES,
+)
 ERASE_JOURNAL: Final = (
     "DELETE FROM sennit.events WHERE owner = %s AND journal = %s",
     "DELETE FROM sennit.runs WHERE owner = %s AND journal = %s",
@@ -438,6 +446,7 @@ ERASE_SESSION: Final = (
        WHERE s.owner = %s AND s.session = %s AND e.owner = s.owner AND e.segment = s.no""",
     "DELETE FROM sennit.segments WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.words WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.detached WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.messages WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.sessions WHERE owner = %s AND no = %s",
 )

@@ -37,6 +37,7 @@ MOVE_ROWS = (
     "UPDATE sennit.archived SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.uses SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.labels SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.detached SET session = %s WHERE owner = %s AND session = %s",
 )
 
 LOST_SYSTEMS = """
@@ -152,6 +153,28 @@ COUNT_LENGTHS = """
     WHERE length <> (
         SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
 
+STARTS = "SELECT no, base, start FROM sennit.segments"
+ENTRIES = "SELECT segment, pos, message FROM sennit.entries"
+SYSTEMS_AND_ARCHIVED = """
+    SELECT system FROM sennit.branches WHERE system IS NOT NULL
+    UNION ALL SELECT message FROM sennit.archived"""
+DETACHED = """
+    SELECT m.owner, m.session, m.no, EXISTS (
+        SELECT 1 FROM sennit.detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
+    FROM sennit.messages m ORDER BY m.no"""
+ADD_DETACHED = "INSERT INTO sennit.detached (owner, session, message) VALUES (%s, %s, %s)"
+DROP_DETACHED = """
+    DELETE FROM sennit.detached WHERE owner = %s AND session = %s AND message = %s"""
+STRAY_DETACHED = """
+    SELECT 'message ' || message FROM sennit.detached d WHERE NOT EXISTS (
+        SELECT 1 FROM sennit.messages m
+        WHERE m.owner = d.owner AND m.session = d.session AND m.no = d.message)"""
+DROP_STRAY_DETACHED = """
+    DELETE FROM sennit.detached AS d WHERE NOT EXISTS (
+        SELECT 1 FROM sennit.messages m
+        WHERE m.owner = d.owner AND m.session = d.session AND m.no = d.message)"""
+
 STRAY_WORDS = """
     SELECT DISTINCT 'words of message ' || message FROM sennit.words w WHERE NOT EXISTS (
         SELECT FROM sennit.messages m
@@ -160,12 +183,16 @@ DROP_STRAY_WORDS = """
     DELETE FROM sennit.words w WHERE NOT EXISTS (
         SELECT FROM sennit.messages m
         WHERE m.owner = w.owner AND m.session = w.session AND m.no = w.message)"""
-# Messages up to the mark have words, those beyond it have none, and their session says so. A mark
+# Messages up to the mark have words unless they are detached, those beyond it have none, and their
+# session says so. A mark
 # past every number that was ever given would hide those to come.
 WRONGLY_INDEXED = """
     SELECT 'message ' || m.id, m.owner, m.session FROM sennit.messages m
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
-    WHERE (m.no > s.indexed AND NOT s.unindexed) OR (m.no <= s.indexed) <> EXISTS (
+    LEFT JOIN sennit.detached d
+      ON d.owner = m.owner AND d.session = m.session AND d.message = m.no
+    WHERE (m.no > s.indexed AND NOT s.unindexed AND d.message IS NULL)
+       OR (m.no <= s.indexed AND d.message IS NULL) <> EXISTS (
         SELECT FROM sennit.words w
         WHERE w.owner = m.owner AND w.session = m.session AND w.message = m.no)
     UNION ALL

@@ -24,7 +24,7 @@ CREATE TABLE sennit.owners (
 -- on its page and no index is touched. Sessions are paged by the hour of their last change, so that
 -- no more than those of one hour are sorted at a time.
 --
--- The words of a session's messages up to the number `indexed` are written; `unindexed` says that
+-- The words of a session's messages up to the number `indexed` are written, but for detached ones; `unindexed` says that
 -- there may be more. A session's writers follow one another, so its numbers grow in the order of
 -- commits, which numbers of the whole table do not. Only the first append after a search changes
 -- `unindexed`, and with it an index.
@@ -71,6 +71,17 @@ CREATE TABLE sennit.words (
 CREATE INDEX words_message ON sennit.words (owner, session, message);
 CREATE INDEX words_by_message ON sennit.words (owner, message);
 CREATE INDEX words_words ON sennit.words USING gin (words);
+
+-- Messages that stand on no branch, are no branch's system message and in no archive; they have no
+-- words. `since` is when they were removed from their last branch; NULL if they never stood on one.
+CREATE TABLE sennit.detached (
+    owner integer NOT NULL,
+    session bigint NOT NULL,
+    message bigint NOT NULL,
+    since bigint,
+    PRIMARY KEY (owner, session, message)
+);
+CREATE INDEX detached_since ON sennit.detached (since) WHERE since IS NOT NULL;
 
 -- A run of messages on top of the first `start` of the runs below it.
 CREATE TABLE sennit.segments (

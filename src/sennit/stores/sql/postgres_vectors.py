@@ -37,6 +37,9 @@ UNEMBEDDED_MESSAGES: Final = """
       AND NOT EXISTS (
         SELECT FROM sennit.vectors v
         WHERE v.owner = %(owner)s AND v.model = %(model)s AND v.message = m.no)
+      AND NOT EXISTS (
+        SELECT FROM sennit.detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
     ORDER BY m.no LIMIT %(limit)s"""
 UNEMBEDDED_FILES: Final = """
     SELECT -v.no, f.id, v.body FROM sennit.versions v

@@ -20,9 +20,13 @@ UNINDEXED: Final = """
     SELECT m.session, m.no, m.created, m.body
     FROM unnest(%(sessions)s::bigint[], %(marks)s::bigint[]) AS given (session, mark)
     CROSS JOIN LATERAL (
-        SELECT session, no, created, body FROM sennit.messages
-        WHERE owner = %(owner)s AND session = given.session AND no > given.mark
-        ORDER BY no LIMIT %(limit)s
+        SELECT m.session, m.no, m.created, CASE WHEN EXISTS (
+            SELECT FROM sennit.detached d
+            WHERE d.owner = %(owner)s AND d.session = m.session AND d.message = m.no)
+            THEN NULL ELSE m.body END AS body
+        FROM sennit.messages m
+        WHERE m.owner = %(owner)s AND m.session = given.session AND m.no > given.mark
+        ORDER BY m.no LIMIT %(limit)s
     ) m ORDER BY m.session, m.no LIMIT %(limit)s"""
 ADD_WORDS: Final = """
     INSERT INTO sennit.words (owner, session, message, words)
@@ -73,7 +77,8 @@ HITS: Final = """
       ON a.owner = %(owner)s AND a.session = b.session AND a.message = b.no
     ORDER BY b.score DESC, b.no DESC"""
 AT_PLACES: Final = """
-    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body
+    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body, EXISTS (
+        SELECT FROM sennit.branches b WHERE b.owner = s.owner AND b.session = s.no OFFSET 1)
     FROM sennit.words w
     JOIN sennit.messages m ON m.owner = w.owner AND m.session = w.session AND m.no = w.message
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session

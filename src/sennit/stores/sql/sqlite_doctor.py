@@ -28,6 +28,7 @@ MOVE_ROWS = tuple(
         "archived",
         "uses",
         "labels",
+        "detached",
     )
 )
 
@@ -121,13 +122,37 @@ DROP_STRAY_EVENTS = """
         SELECT 1 FROM runs r
         WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
 
+STARTS = "SELECT no, base, start FROM segments"
+ENTRIES = "SELECT segment, pos, message FROM entries"
+SYSTEMS_AND_ARCHIVED = """
+    SELECT system FROM branches WHERE system IS NOT NULL
+    UNION ALL SELECT message FROM archived"""
+DETACHED = """
+    SELECT m.owner, m.session, m.no, EXISTS (
+        SELECT 1 FROM detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
+    FROM messages m ORDER BY m.no"""
+ADD_DETACHED = "INSERT INTO detached (owner, session, message) VALUES (?, ?, ?)"
+DROP_DETACHED = """
+    DELETE FROM detached WHERE owner = ? AND session = ? AND message = ?"""
+STRAY_DETACHED = """
+    SELECT 'message ' || message FROM detached d WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = d.owner AND m.session = d.session AND m.no = d.message)"""
+DROP_STRAY_DETACHED = """
+    DELETE FROM detached AS d WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = d.owner AND m.session = d.session AND m.no = d.message)"""
+
 UNINDEXED = """
     SELECT id, body FROM messages WHERE no <= (SELECT mark FROM indexed)
-      AND no NOT IN (SELECT id FROM words_docsize)"""
+      AND no NOT IN (SELECT id FROM words_docsize)
+      AND no NOT IN (SELECT message FROM detached)"""
 WRONGLY_INDEXED = """
     SELECT 'index row ' || id FROM words_docsize
     WHERE id > (SELECT mark FROM indexed)
        OR (id >= 0 AND id NOT IN (SELECT no FROM messages))
+       OR id IN (SELECT message FROM detached)
        OR (id < 0 AND -id NOT IN (SELECT no FROM versions))
     UNION ALL
     SELECT 'version ' || no FROM versions
@@ -140,7 +165,9 @@ MARKS = """
 DROP_MARKS = "DELETE FROM indexed"
 ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
 EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
-ALL_BODIES = "SELECT no, created, body FROM messages ORDER BY no"
+ALL_BODIES = """
+    SELECT no, created, body FROM messages
+    WHERE no NOT IN (SELECT message FROM detached) ORDER BY no"""
 
 BODIES = "SELECT id, created, body FROM messages ORDER BY no"
 SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sessions"

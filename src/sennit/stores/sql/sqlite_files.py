@@ -102,6 +102,8 @@ ARCHIVED_PAST = """
 ENTRIES_OF_COMMIT = """
     SELECT m.id FROM archived a JOIN messages m ON m.no = a.message
     WHERE a.owner = ? AND a.session = ? AND a.number = ? ORDER BY a.pos"""
+NUMBERS_OF_COMMIT = """
+    SELECT message FROM archived WHERE owner = ? AND session = ? AND number = ?"""
 MESSAGE_BY_ID = """
     SELECT m.created, m.body FROM messages m
     JOIN sessions s ON s.owner = m.owner AND s.no = m.session

@@ -87,12 +87,24 @@ CREATE TABLE leases (
     PRIMARY KEY (owner, session, branch)
 ) STRICT, WITHOUT ROWID;
 
+-- Messages that stand on no branch, are no branch's system message and in no archive; they have no
+-- words in the index. `since` is when they were removed from their last branch; NULL if they never
+-- stood on one.
+CREATE TABLE detached (
+    owner INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    message INTEGER NOT NULL,
+    since INTEGER,
+    PRIMARY KEY (owner, session, message)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX detached_since ON detached (since) WHERE since IS NOT NULL;
+
 -- Words of messages by their number, and of files by the negative of their version's number. Who said
 -- a message and on which day are words of it too. The owner is none: it would be counted in full for
 -- every search.
 CREATE VIRTUAL TABLE words USING fts5 (said, content='', tokenize='porter unicode61');
 
--- All messages up to `mark` are in the index. `erased` counts how often words were taken out since
+-- All messages up to `mark` are in the index, but for detached ones. `erased` counts how often words were taken out since
 -- the index was last merged: until then they stay in its pages.
 CREATE TABLE indexed (mark INTEGER NOT NULL, erased INTEGER NOT NULL DEFAULT 1) STRICT;
 INSERT INTO indexed (mark) VALUES (0);
@@ -240,6 +252,11 @@ BEGIN
     DELETE FROM vectors WHERE place = OLD.no;
     UPDATE series SET erased = erased + 1, messages = min(messages, OLD.no - 1)
     WHERE owner = OLD.owner;
+END;
+CREATE TRIGGER detached_vectors AFTER DELETE ON detached
+WHEN EXISTS (SELECT 1 FROM series WHERE owner = OLD.owner)
+BEGIN
+    UPDATE series SET messages = min(messages, OLD.message - 1) WHERE owner = OLD.owner;
 END;
 CREATE TRIGGER versions_vectors AFTER DELETE ON versions
 WHEN EXISTS (SELECT 1 FROM series WHERE owner = OLD.owner)

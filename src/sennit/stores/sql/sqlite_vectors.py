@@ -9,6 +9,9 @@ UNEMBEDDED_MESSAGES = """
     SELECT m.no, m.id, m.created, m.body FROM messages m
     WHERE m.no > :mark AND m.owner = :owner AND NOT EXISTS (
         SELECT 1 FROM vectors v WHERE v.series = :series AND v.place = m.no)
+      AND NOT EXISTS (
+        SELECT 1 FROM detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
     ORDER BY m.no LIMIT :limit"""
 UNEMBEDDED_FILES = """
     SELECT -v.no, f.id, v.body FROM versions v

@@ -10,7 +10,13 @@ MARK = "SELECT mark FROM indexed"
 SET_MARK = "UPDATE indexed SET mark = ?"
 LOWER_MARK = """
     UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
-UNINDEXED = "SELECT no, created, body FROM messages WHERE no > ? ORDER BY no LIMIT ?"
+IS_COMPLETE = "SELECT coalesce(max(no), 0) <= ? FROM messages"
+UNINDEXED = """
+    SELECT no, created, CASE WHEN EXISTS (
+        SELECT 1 FROM detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
+        THEN NULL ELSE body END
+    FROM messages m WHERE no > ? ORDER BY no LIMIT ?"""
 ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
 ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
@@ -50,10 +56,14 @@ HITS_AMONG = f"""
         ORDER BY bm25(words), words.rowid DESC LIMIT :limit
     ) {_AROUND}"""
 AT_PLACES = """
-    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body FROM json_each(?2) p
+    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body, (
+        SELECT 1 FROM branches b WHERE b.owner = s.owner AND b.session = s.no LIMIT 1 OFFSET 1)
+    FROM json_each(?2) p
     CROSS JOIN messages m ON m.no = p.value CROSS JOIN sessions s ON s.no = m.session
     LEFT JOIN archived a ON a.owner = m.owner AND a.session = m.session AND a.message = m.no
-    WHERE m.owner = ?1 AND s.owner = ?1"""
+    WHERE m.owner = ?1 AND s.owner = ?1 AND NOT EXISTS (
+        SELECT 1 FROM detached d
+        WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)"""
 HAS_FILES = "SELECT 1 FROM files LIMIT 1"
 _WITHIN = """
     v.owner IN (SELECT value FROM json_each(:owners))

@@ -129,9 +129,10 @@ def what_was_deleted_stays_deleted(open_again: Opening) -> None:
 def messages_are_searchable_after_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
         scene = Scene(store)
-        one = scene.say("the parrot sleeps")[0]
+        main = scene.branch()
+        one = scene.append(main.id, "the parrot sleeps")[0]
     with _open(open_again) as store:
-        two = Scene(store, uid=scene.id).say("another parrot")[0]
+        two = Scene(store, uid=scene.id).append(main.id, "another parrot")[0]
         found = store.search(OWNER, "parrot", session=None, limit=5)
         same({hit.message for hit in found}, {one.id, two.id}, "Messages found")
 

@@ -41,6 +41,8 @@ from sennit.testing.conformance.scene import (
 )
 
 _WRITES = 150
+_ALL = 100_000
+_LATE = 2**62  # after all that ever happens
 
 
 @dataclass
@@ -71,6 +73,7 @@ class _Model:
             (self.rename, 2),
             (self.remove_branch, 2),
             (self.erase_hidden, 2),
+            (self.erase_removed, 1),
             (self.erase_any, 1),
             (self.fail, 2),
         ]
@@ -85,6 +88,26 @@ class _Model:
             assert {*self.histories[uid]} <= {*view.messages}, "A history without its messages."
         if loaded:
             same(list(view.messages.values()), list(self.messages.values()), "The messages")
+            self.check_found()
+
+    def check_found(self) -> None:
+        """Fail unless a search finds what stands on a branch, and only that."""
+        store, home = self.scene.store, self.scene.id
+        hits = store.search(self.scene.owner, "message", session=home, limit=_ALL)
+        same({hit.message for hit in hits}, self._shown(), "What is found")
+        gone = store.removed(self.scene.owner, home, _LATE, _ALL)
+        removed = self.messages.keys() - self._shown()
+        same({one.message for one in gone}, removed, "What was removed from its last branch")
+        names = store.branches_holding(self.scene.owner, home, list(self.messages))
+        same(names.keys(), self._shown(), "What stands on a branch")
+        by_name = {record.name: record for record in self.branches.values()}
+        for uid, name in names.items():
+            record = by_name[name]
+            assert uid in (*self.histories[record.id], record.system), "It stands elsewhere."
+
+    def _shown(self) -> set[UUID]:
+        shown = {uid for history in self.histories.values() for uid in history}
+        return shown | {record.system for record in self.branches.values() if record.system}
 
     def append_new(self) -> None:
         made = [self._message() for _ in range(self.random.randint(1, 4))]
@@ -145,9 +168,15 @@ class _Model:
         del self.branches[record.id], self.histories[record.id]
 
     def erase_hidden(self) -> None:
-        shown = {uid for history in self.histories.values() for uid in history}
-        shown |= {record.system for record in self.branches.values() if record.system}
+        shown = self._shown()
         self._erase([uid for uid in self.messages if uid not in shown])
+
+    def erase_removed(self) -> None:
+        removed = sorted(self.messages.keys() - self._shown())
+        erased = self.scene.store.erase_removed(self.scene.owner, self.scene.id, _LATE)
+        same(sorted(erased), removed, "What was erased of what had been removed")
+        for uid in removed:
+            del self.messages[uid]
 
     def erase_any(self) -> None:
         if self.erases:

@@ -187,6 +187,7 @@ class Scene:
     def __init__(self, store: Store, owner: Owner = OWNER, uid: UUID | None = None) -> None:
         self.store, self.owner = store, owner
         self.id = store.create_session(owner, session(uid)).id
+        self._spoken: UUID | None = None
 
     def write(self, *changes: Change) -> list[Head]:
         """Write to the session."""
@@ -215,6 +216,12 @@ class Scene:
         made = messages(*texts)
         self.write(AddMessages(tuple(made)))
         return made
+
+    def speak(self, *texts: str) -> list[MessageRecord]:
+        """Put messages at the end of a branch of their own, which is made when first needed."""
+        if self._spoken is None:
+            self._spoken = self.branch("spoken").id
+        return self.append(self._spoken, *texts)
 
     def branch(self, name: str = "main", *texts: str) -> BranchRecord:
         """A new branch with these messages."""

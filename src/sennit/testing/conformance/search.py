@@ -12,7 +12,7 @@ from sennit.messages.codec import dumps
 from sennit.stores.base import Store
 from sennit.stores.files import PutFile, RemoveFile, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles
-from sennit.stores.records import AddMessages, Found, MessageRecord, RemoveBranch
+from sennit.stores.records import AddMessages, Append, Found, MessageRecord
 from sennit.testing.conformance.scene import (
     NOON,
     OWNER,
@@ -35,13 +35,13 @@ def _found(store: Store, text: str, session: UUID | None = None) -> set[UUID]:
 
 def a_message_is_found_by_a_word(store: Store) -> None:
     scene = Scene(store)
-    parrot, _ = scene.say("the parrot sleeps", "the cat hunts")
+    parrot, _ = scene.speak("the parrot sleeps", "the cat hunts")
     same(_found(store, "parrot"), {parrot.id}, "Messages about a parrot")
 
 
 def a_found_message_names_its_session(store: Store) -> None:
     scene = Scene(store)
-    parrot = scene.say("the parrot sleeps")[0]
+    parrot = scene.speak("the parrot sleeps")[0]
     hit = _search(store, "parrot")[0]
     same((hit.session, hit.message), (scene.id, parrot.id), "Session and message")
 
@@ -50,29 +50,29 @@ def a_message_is_found_right_after_it_was_written(store: Store) -> None:
     scene = Scene(store)
     for n in range(20):
         word = chr(ord("a") + n) * 5
-        one = scene.say(f"parrot {word}")[0]
+        one = scene.speak(f"parrot {word}")[0]
         same(_found(store, word), {one.id}, f"The message written last, of {n + 1}")
 
 
 def a_search_ignores_case(store: Store) -> None:
-    one = Scene(store).say("The PARROT sleeps")[0]
+    one = Scene(store).speak("The PARROT sleeps")[0]
     same(_found(store, "pArRoT"), {one.id}, "Messages about a parrot, whatever its case")
 
 
 def a_search_finds_other_forms_of_a_word(store: Store) -> None:
-    one, many = Scene(store).say("a parrot", "some parrots")
+    one, many = Scene(store).speak("a parrot", "some parrots")
     same(_found(store, "parrot"), {one.id, many.id}, "Messages about a parrot")
     same(_found(store, "parrots"), {one.id, many.id}, "Messages about parrots")
 
 
 def a_search_finds_words_beyond_ascii(store: Store) -> None:
-    russian, greek = Scene(store).say("привет попугай", "καλημέρα παπαγάλε")
+    russian, greek = Scene(store).speak("привет попугай", "καλημέρα παπαγάλε")
     same(_found(store, "попугай"), {russian.id}, "A Russian word")
     same(_found(store, "καλημέρα"), {greek.id}, "A Greek word")
 
 
 def accents_make_no_difference(store: Store) -> None:
-    one, other = Scene(store).say("café naïve résumé Häuser", "İstanbul")
+    one, other = Scene(store).speak("café naïve résumé Häuser", "İstanbul")
     for text in ("cafe", "CAFÉ", "naive", "resume", "Hauser", "häuser"):
         same(_found(store, text), {one.id}, f"Messages found for {text!r}")
     same(_found(store, "istanbul"), {other.id}, "A capital with a dot")
@@ -80,13 +80,13 @@ def accents_make_no_difference(store: Store) -> None:
 
 
 def an_underscore_parts_words(store: Store) -> None:
-    one = Scene(store).say("call bird_song now", "a bird")[0]
+    one = Scene(store).speak("call bird_song now", "a bird")[0]
     same(_found(store, "song"), {one.id}, "A part of a name")
     same(_found(store, "bird_song"), {one.id}, "The whole name")
 
 
 def any_part_of_a_text_without_spaces_is_found(store: Store) -> None:
-    chinese, japanese, thai = Scene(store).say(
+    chinese, japanese, thai = Scene(store).speak(
         "我喜欢打结", "この文章には猫が出てきます", "ฉันชอบนกแก้วที่นี่"
     )
     for text in ("打结", "喜欢", "我", "我喜欢打结"):
@@ -100,37 +100,37 @@ def any_part_of_a_text_without_spaces_is_found(store: Store) -> None:
 
 
 def a_sentence_without_spaces_asks_for_what_is_in_it(store: Store) -> None:
-    knots, _ = Scene(store).say("他每天打结", "今天下雨")
+    knots, _ = Scene(store).speak("他每天打结", "今天下雨")
     same(_found(store, "我喜欢打结吗"), {knots.id}, "Messages that share a word with a sentence")
 
 
 def a_long_text_without_spaces_is_found_by_its_end(store: Store) -> None:
     long = "的人在说话的时候" * 2_000
-    one = Scene(store).say(f"{long}打结", "的人")[0]
+    one = Scene(store).speak(f"{long}打结", "的人")[0]
     same(_found(store, "打结"), {one.id}, "The end of a long text")
 
 
 def a_message_that_holds_more_of_the_words_comes_first(store: Store) -> None:
-    _, both, _ = Scene(store).say("a parrot sleeps", "a parrot with a hat", "the hat is red")
+    _, both, _ = Scene(store).speak("a parrot sleeps", "a parrot with a hat", "the hat is red")
     same(_search(store, "parrot hat")[0].message, both.id, "The first message found")
 
 
 def scores_go_downwards(store: Store) -> None:
-    Scene(store).say("parrot", "parrot hat", "parrot hat shoe", "hat", "nothing of it")
+    Scene(store).speak("parrot", "parrot hat", "parrot hat shoe", "hat", "nothing of it")
     scores = [hit.score for hit in _search(store, "parrot hat shoe")]
     same(scores, sorted(scores, reverse=True), "Scores of the messages found")
 
 
 def a_snippet_shows_the_word(store: Store) -> None:
     text = " ".join(["before"] * 100 + ["parrot"] + ["after"] * 100)
-    Scene(store).say(text)
+    Scene(store).speak(text)
     snippet = _search(store, "parrot")[0].snippet
     assert "parrot" in snippet, f"The snippet does not show the word: {snippet!r}"
     assert len(snippet) < len(text) / 2, f"The snippet is no shorter than it should: {snippet!r}"
 
 
 def a_snippet_is_short_whatever_it_is_cut_from(store: Store) -> None:
-    Scene(store).say(f"{'y' * 20_000} needle {'z' * 20_000}", f"{'的' * 9_000}打结{'的' * 9_000}")
+    Scene(store).speak(f"{'y' * 20_000} needle {'z' * 20_000}", f"{'的' * 9_000}打结{'的' * 9_000}")
     for text in ("needle", "打结"):
         (hit,) = _search(store, text)
         assert text in hit.snippet, f"The snippet does not show the word: {hit.snippet!r}"
@@ -138,18 +138,18 @@ def a_snippet_is_short_whatever_it_is_cut_from(store: Store) -> None:
 
 
 def a_search_for_nothing_finds_nothing(store: Store) -> None:
-    Scene(store).say("the parrot sleeps")
+    Scene(store).speak("the parrot sleeps")
     for text in ("", "   ", "?!", "\n"):
         same(_search(store, text), [], f"Messages found for {text!r}")
 
 
 def a_search_for_an_unsaid_word_finds_nothing(store: Store) -> None:
-    Scene(store).say("the parrot sleeps")
+    Scene(store).speak("the parrot sleeps")
     same(_search(store, "elephant"), [], "Messages about an elephant")
 
 
 def signs_in_a_question_are_only_text(store: Store) -> None:
-    one = Scene(store).say("the parrot sleeps")[0]
+    one = Scene(store).speak("the parrot sleeps")[0]
     signs = ('"parrot', "parrot*", "parrot'; --", "(parrot", "-parrot", "^parrot:", "{parrot}", "%")
     for text in signs[:-1]:
         same(_found(store, text), {one.id}, f"Messages found for {text!r}")
@@ -157,7 +157,7 @@ def signs_in_a_question_are_only_text(store: Store) -> None:
 
 
 def operators_in_a_question_are_only_words(store: Store) -> None:
-    one = Scene(store).say("the parrot sleeps")[0]
+    one = Scene(store).speak("the parrot sleeps")[0]
     for text in ("parrot AND", "OR parrot", "NOT parrot", "NEAR parrot", "said: parrot", "a & b |"):
         found = _found(store, text)
         assert found <= {one.id}, f"Found something odd for {text!r}: {found!r}"
@@ -165,14 +165,14 @@ def operators_in_a_question_are_only_words(store: Store) -> None:
 
 def a_search_can_be_kept_to_one_session(store: Store) -> None:
     here, there = Scene(store), Scene(store)
-    mine, theirs = here.say("my parrot")[0], there.say("their parrot")[0]
+    mine, theirs = here.speak("my parrot")[0], there.speak("their parrot")[0]
     same(_found(store, "parrot", here.id), {mine.id}, "Messages of one session")
     same(_found(store, "parrot"), {mine.id, theirs.id}, "Messages of all sessions")
     empty("Messages of an unknown session", _found(store, "parrot", new_id()))
 
 
 def a_search_keeps_its_limit(store: Store) -> None:
-    Scene(store).say(*(f"parrot {n}" for n in range(20)))
+    Scene(store).speak(*(f"parrot {n}" for n in range(20)))
     same(len(_search(store, "parrot", limit=5)), 5, "Messages with limit=5")
 
 
@@ -184,19 +184,20 @@ def what_was_called_and_answered_is_searched_too(store: Store) -> None:
         }
     )
     scene, call = Scene(store), MessageRecord(new_id(), NOON, body)
-    scene.write(AddMessages((call,)))
+    main = scene.branch()
+    scene.write(AddMessages((call,)), Append(main.id, (call.id,)))
     same(_found(store, "weather"), {call.id}, "The call of a function")
     same(_found(store, "lisbon"), {call.id}, "An argument of a call")
 
 
 def field_names_of_a_record_are_not_searched(store: Store) -> None:
-    Scene(store).say("the parrot sleeps")
+    Scene(store).speak("the parrot sleeps")
     same(_search(store, "instruction content type"), [], "Names of fields")
 
 
 def an_erased_message_is_not_found(store: Store) -> None:
     scene = Scene(store)
-    gone, stays = scene.say("gone parrot", "parrot that stays")
+    gone, stays = scene.speak("gone parrot", "parrot that stays")
     same(len(_search(store, "parrot")), 2, "Messages found before")
     scene.forget(gone)
     same(_found(store, "parrot"), {stays.id}, "Messages found after one was erased")
@@ -205,8 +206,8 @@ def an_erased_message_is_not_found(store: Store) -> None:
 
 def messages_of_a_deleted_session_are_not_found(store: Store) -> None:
     gone, stays = Scene(store), Scene(store)
-    gone.say("gone parrot")
-    kept = stays.say("parrot that stays")[0]
+    gone.speak("gone parrot")
+    kept = stays.speak("parrot that stays")[0]
     same(len(_search(store, "parrot")), 2, "Messages found before")
     store.delete_session(OWNER, gone.id)
     same(_found(store, "parrot"), {kept.id}, "Messages found after a session was deleted")
@@ -214,20 +215,14 @@ def messages_of_a_deleted_session_are_not_found(store: Store) -> None:
 
 def a_message_added_anew_is_found_by_its_new_words(store: Store) -> None:
     scene = Scene(store)
-    old = scene.say("a parrot")[0]
+    main = scene.branch()
+    old = scene.append(main.id, "a parrot")[0]
     _search(store, "parrot")
     scene.forget(old)
     body = dumps({"type": "instruction", "content": {"instruction": "an elephant"}})
-    scene.write(AddMessages((MessageRecord(old.id, NOON, body),)))
+    scene.write(AddMessages((MessageRecord(old.id, NOON, body),)), Append(main.id, (old.id,)))
     same(_found(store, "elephant"), {old.id}, "The new words")
     same(_search(store, "parrot"), [], "The old words")
-
-
-def a_message_stays_searchable_without_its_branch(store: Store) -> None:
-    scene = Scene(store)
-    main = scene.branch("main", "the parrot sleeps")
-    scene.write(RemoveBranch(main.id))
-    same(len(_search(store, "parrot")), 1, "Messages about a parrot")
 
 
 def a_message_on_many_branches_is_found_once(store: Store) -> None:
@@ -240,7 +235,7 @@ def a_message_on_many_branches_is_found_once(store: Store) -> None:
 
 def a_refused_write_leaves_nothing_to_find(store: Store) -> None:
     scene = Scene(store)
-    kept = scene.say("a cat")[0]
+    kept = scene.speak("a cat")[0]
     bad = AddMessages((message("a parrot"), message("a dog", kept.id)))
     raises(ExistsError, lambda: scene.write(bad), "A taken message id")
     same(_search(store, "parrot"), [], "Messages of a refused write")
@@ -248,8 +243,8 @@ def a_refused_write_leaves_nothing_to_find(store: Store) -> None:
 
 def a_hit_names_the_messages_around_it(store: Store) -> None:
     scene = Scene(store)
-    Scene(store).say("elsewhere")
-    said = scene.say("one", "two", "the parrot sleeps", "four", "five", "six")
+    Scene(store).speak("elsewhere")
+    said = scene.speak("one", "two", "the parrot sleeps", "four", "five", "six")
     (hit,) = store.hits(OWNER, Asked(("parrot",)))
     around = store.at_places(OWNER, [*hit.before, *hit.after])
     same(
@@ -261,7 +256,7 @@ def a_hit_names_the_messages_around_it(store: Store) -> None:
 
 def places_lead_to_messages_in_their_order(store: Store) -> None:
     scene = Scene(store)
-    scene.say("a parrot", "a parrot and a parrot")
+    scene.speak("a parrot", "a parrot and a parrot")
     places = [hit.place for hit in store.hits(OWNER, Asked(("parrot",)))]
     for wanted in (places, places[::-1]):
         found = store.at_places(OWNER, wanted)
@@ -270,7 +265,7 @@ def places_lead_to_messages_in_their_order(store: Store) -> None:
 
 
 def a_place_is_nothing_to_someone_else(store: Store) -> None:
-    Scene(store).say("my parrot")
+    Scene(store).speak("my parrot")
     places = [hit.place for hit in store.hits(OWNER, Asked(("parrot",)))]
     same(len(places), 1, "Places of one's own")
     empty("Places of someone else", store.at_places(STRANGER, places))
@@ -278,7 +273,7 @@ def a_place_is_nothing_to_someone_else(store: Store) -> None:
 
 
 def hits_can_be_kept_to_a_time(store: Store) -> None:
-    Scene(store).say("a parrot")
+    Scene(store).speak("a parrot")
     same(len(store.hits(OWNER, Asked(("parrot",), since=NOON, until=NOON + 1))), 1, "Within")
     empty("Too early", store.hits(OWNER, Asked(("parrot",), until=NOON)))
     empty("Too late", store.hits(OWNER, Asked(("parrot",), since=NOON + 1)))
@@ -286,7 +281,7 @@ def hits_can_be_kept_to_a_time(store: Store) -> None:
 
 def an_erased_message_has_no_place(store: Store) -> None:
     scene = Scene(store)
-    gone = scene.say("a parrot")[0]
+    gone = scene.speak("a parrot")[0]
     (hit,) = store.hits(OWNER, Asked(("parrot",)))
     scene.forget(gone)
     empty("An erased message", store.at_places(OWNER, [hit.place]))
