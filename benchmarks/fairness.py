@@ -1,9 +1,11 @@
 """Fairness: how long another tenant waits while one sends the worst that the limits allow.
 
-Each case sends one request of the largest allowed kind, several times, each once the one before is
-answered. Meanwhile another tenant adds one-line messages, one after the other, from another
-process. What counts is the slowest of those writes during one large request, for the large request
-in the middle, as a ratio to the median write on the quiet server.
+Each route gets the largest request it takes, on the largest things that one request can make, a few
+times with a pause after each. Another tenant adds one-line messages all the while, one after the
+other. Server, attacker and writer are three processes. What counts for a route is the slowest of
+the writes during one large request, for the large request in the middle, as a ratio to the median
+write in the pauses around it; the slowest write in a pause is told beside it, as a measure of the
+machine. `python -m benchmarks.fairness run` prints the table.
 """
 
 from __future__ import annotations
@@ -12,78 +14,59 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from threading import Thread
-from time import perf_counter
-from typing import Any
+from threading import Event, Thread
+from time import perf_counter, sleep
 
 import httpx
 
-from benchmarks.harness import Result
-from benchmarks.server import Instant, running
-from sennit.server.app import create_app
-from sennit.server.serving import tune
-from sennit.server.settings import Limits, ServerSettings
+from benchmarks.fairness_cases import LIMITS, Case, Place, worst
+from benchmarks.harness import Result, show
 from sennit.server.tokens import add_token, new_token
 
-ROUNDS = 5
+ROUNDS = 3
+PAUSE = 0.3
 BAR = 5.0
-_MIB = 1024 * 1024
-_LIMITS = Limits(rate=None, byte_rate=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """The worst request to a route."""
+class Measured:
+    """What was seen of one route, in milliseconds."""
 
     name: str
-    method: str
-    path: str
-    body: Any = None
+    took: float
+    quiet: float
+    quiet_slowest: float
+    slowest: float
 
-
-def cases(branch: str, conversation: str) -> list[Case]:
-    """The largest allowed request to each kind of route."""
-    user = {"role": "user", "content": "Hi"}
-    talk = [user, {"role": "assistant", "content": "Hello"}] * (_LIMITS.items // 2)
-    talk = [*talk[: _LIMITS.items - 1], user]
-    text = "word " * (_LIMITS.body_bytes // 5 - 100)
-    values = {"metadata": {"x": [{}] * (_LIMITS.values // 2 - 100)}}
-    parts = [{"type": "text", "text": "word " * 100}] * _LIMITS.parts
-    grep = "/api/files?op=grep&pattern=word&uri=viking://resources"
-    return [
-        Case("parts of a message", "POST", f"{branch}/messages", {"role": "user", "parts": parts}),
-        Case("one text of 8 MiB", "POST", f"{branch}/messages", {"role": "user", "text": text}),
-        Case("metadata of a session", "POST", "/api/sessions", values),
-        Case("messages of a chat", "POST", "/v1/chat/completions", _asks(messages=talk)),
-        Case("items of a response", "POST", "/v1/responses", _asks(input=talk)),
-        Case("items of a conversation", "POST", conversation, {"items": talk}),
-        Case("a file of 8 MiB", "PUT", "/api/files?uri=viking://resources/big.md", {"text": text}),
-        Case("grep", "GET", grep),
-        Case("a page of messages", "GET", f"{branch}/messages?limit=1000"),
-        Case("export", "GET", f"{branch.partition('/branches')[0]}/export"),
-        Case("find", "GET", f"/api/find?limit=100&q={'word+other+' * 800}"),
-    ]
-
-
-def _asks(**more: Any) -> dict[str, Any]:
-    return {"model": "instant", "metadata": {"memory": "false"}, **more}
+    @property
+    def result(self) -> Result:
+        """A line of the table of all benchmarks."""
+        name = f"a write beside {self.name} ({self.took:,.0f} ms)"
+        return Result(name, self.slowest, self.quiet, "quiet median", "ms", bar=BAR)
 
 
 def run() -> Iterator[Result]:
-    """Each kind of large request, and the write of another tenant beside it."""
-    tune()
+    """Each route, and the write of another tenant beside it."""
+    yield from (one.result for one in measured())
+
+
+def measured(only: str = "") -> Iterator[Measured]:
+    """Measure every route whose name holds `only`."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.json"
-        clients = [_token(tokens, name) for name in ("large", "small")]
-        settings = ServerSettings(
-            url=Path(folder) / "s.db", port=0, models=(Instant(),), tokens=tokens, limits=_LIMITS
-        )
-        with running(create_app(settings), settings) as port:
-            yield from _measured(port, *clients)
+        large, small = (_token(tokens, name) for name in ("large", "small"))
+        with _child("serve", folder) as server:
+            assert server.stdout is not None
+            url = server.stdout.readline().strip()
+            with httpx.Client(base_url=url, headers=large, trust_env=False, timeout=600) as client:
+                place = Place.made(client)
+                cases = [one for one in worst(place) if only in one.name]
+                yield from _beside(url, small["authorization"], client, cases)
 
 
 def _token(tokens: Path, tenant: str) -> dict[str, str]:
@@ -92,100 +75,101 @@ def _token(tokens: Path, tenant: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def _measured(port: int, large: dict[str, str], small: dict[str, str]) -> Iterator[Result]:
-    url = f"http://127.0.0.1:{port}"
-    with (
-        httpx.Client(base_url=url, headers=large, trust_env=False, timeout=120) as asker,
-        httpx.Client(base_url=url, headers=small, trust_env=False) as other,
-    ):
-        writes = Writes(port, f"{_branch(other)}/messages", small["authorization"])
-        quiet = median(seconds for _, seconds in writes.during(2.0))
-        branch = _branch(asker)
-        conversation = asker.post("/v1/conversations", json={}).json()["id"]
-        for case in cases(branch, f"/v1/conversations/{conversation}/items"):
-            slowest, took = writes.beside(asker, case)
-            name = f"a write beside {case.name} ({took * 1e3:,.0f} ms)"
-            yield Result(name, slowest * 1e3, quiet * 1e3, "quiet median", "ms", bar=BAR)
-
-
-def _branch(client: httpx.Client) -> str:
-    session = client.post("/api/sessions", json={"system": "Be brief."}).json()["id"]
-    return f"/api/sessions/{session}/branches/main"
-
-
-class Writes:
-    """One-line writes of a tenant, one after the other, from another process."""
-
-    def __init__(self, port: int, path: str, token: str) -> None:
-        self._work = {"port": port, "path": path, "token": token}
-
-    def during(self, seconds: float) -> list[tuple[float, float]]:
-        """When each began and how long it took, on the clock of perf_counter."""
-        return self._told(self._start(), seconds)
-
-    def beside(self, client: httpx.Client, case: Case) -> tuple[float, float]:
-        """The slowest write during the large request in the middle, and how long that took."""
-        body = None if case.body is None else json.dumps(case.body).encode()
+def _beside(url: str, token: str, client: httpx.Client, cases: list[Case]) -> Iterator[Measured]:
+    for case in cases:
         spans: list[tuple[float, float]] = []
-        client.get("/api/me")
-
-        def ask() -> None:
-            headers = {"content-type": "application/json"}
-            for _ in range(ROUNDS):
-                began = perf_counter()
-                answer = client.request(case.method, case.path, content=body, headers=headers)
-                if answer.status_code >= 400:
-                    raise AssertionError(f"{case.name}: {answer.text[:300]}")
-                spans.append((began, perf_counter()))
-
-        process = self._start()
-        asking = Thread(target=ask)
-        asking.start()
-        asking.join()
-        writes = self._told(process, 0.0)
-        if len(spans) < ROUNDS:
-            raise AssertionError(f"{case.name} was refused.")
-        slowest = [
-            max((took for at, took in writes if at < end and at + took > began), default=0.0)
-            for began, end in spans
-        ]
-        return median(slowest), median(end - began for began, end in spans)
-
-    def _start(self) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.fairness"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parent.parent,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(self._work) + "\n")
-        process.stdin.flush()
-        process.stdout.readline()  # it has begun to write
-        return process
-
-    def _told(self, process: subprocess.Popen[str], seconds: float) -> list[tuple[float, float]]:
-        told, _ = process.communicate(f"{seconds}\n")
-        return [(at, took) for at, took in json.loads(told)]
-
-
-def _write() -> None:
-    """Write until the parent says for how much longer; the clock is the same in all processes."""
-    work = json.loads(sys.stdin.readline())
-    until: list[float] = []
-    Thread(target=lambda: until.append(perf_counter() + float(sys.stdin.readline()))).start()
-    found: list[tuple[float, float]] = []
-    with httpx.Client(
-        base_url=f"http://127.0.0.1:{work['port']}",
-        headers={"authorization": work["token"]},
-        trust_env=False,
-        timeout=120,
-    ) as client:
-        while not until or perf_counter() < until[0]:
+        with _child("write", url, token) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()  # it has begun to write
             began = perf_counter()
-            answer = client.post(work["path"], json={"role": "user", "text": "Hello"})
+            for _ in range(ROUNDS):
+                sleep(PAUSE)
+                spans.append(_sent(client, case))
+            sleep(PAUSE)
+            told, _ = writer.communicate("\n")
+        writes = [(at, took) for at, took in json.loads(told) if at > began]
+        yield _told(case, spans, writes)
+
+
+def _sent(client: httpx.Client, case: Case) -> tuple[float, float]:
+    made = case.path if case.before is None else case.before()
+    path, body = (made, case.body) if isinstance(made, str) else made
+    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    sleep(PAUSE)
+    began = perf_counter()
+    answer = client.request(case.method, path, content=body, headers=headers)
+    ended = perf_counter()
+    if answer.status_code >= 400 and answer.status_code not in case.refused:
+        raise AssertionError(f"{case.name}: {answer.status_code} {answer.text[:300]}")
+    return began, ended
+
+
+def _told(
+    case: Case, spans: list[tuple[float, float]], writes: list[tuple[float, float]]
+) -> Measured:
+    def during(began: float, ended: float) -> list[float]:
+        return [took for at, took in writes if at < ended and at + took > began]
+
+    pauses = [(began - PAUSE, began) for began, _ in spans]
+    quiet = [took for pause in pauses for took in during(*pause)]
+    return Measured(
+        case.name,
+        median(ended - began for began, ended in spans) * 1e3,
+        median(quiet) * 1e3,
+        median(max(during(*pause), default=0.0) for pause in pauses) * 1e3,
+        median(max(during(*span), default=0.0) for span in spans) * 1e3,
+    )
+
+
+@contextmanager
+def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process of this module; the clock is the same in all of them."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.fairness", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _serve(folder: str) -> None:
+    from benchmarks.server import Instant, running
+    from sennit.server.app import create_app
+    from sennit.server.serving import tune
+    from sennit.server.settings import ServerSettings
+
+    tune()
+    settings = ServerSettings(
+        url=Path(folder) / "s.db",
+        port=0,
+        models=(Instant(),),
+        tokens=Path(folder) / "tokens.json",
+        limits=LIMITS,
+    )
+    with running(create_app(settings), settings) as port:
+        print(f"http://127.0.0.1:{port}", flush=True)
+        Event().wait()
+
+
+def _write(url: str, token: str) -> None:
+    """Write until told to stop, and say when each write began and how long it took."""
+    ended = Event()
+    Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
+    found: list[tuple[float, float]] = []
+    headers = {"authorization": token}
+    with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=600) as client:
+        session = client.post("/api/sessions", json={}).json()["id"]
+        path = f"/api/sessions/{session}/branches/main/messages"
+        client.post(f"/api/sessions/{session}/branches", json={"name": "main"})
+        while not ended.is_set():
+            began = perf_counter()
+            answer = client.post(path, json={"role": "user", "text": "Hello"})
             found.append((began, perf_counter() - began))
             answer.raise_for_status()
             if len(found) == 10:
@@ -193,14 +177,20 @@ def _write() -> None:
     print(json.dumps(found[10:]))
 
 
-if __name__ == "__main__":
-    if sys.stdin.isatty() or "run" in sys.argv:
-        from benchmarks.harness import show
+def _print_table(only: str = "") -> None:
+    print("| route | took | quiet median | quiet slowest | slowest | ratio | to quiet slowest | |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    for one in measured(only):
+        line = (one.took, one.quiet, one.quiet_slowest, one.slowest)
+        told = " | ".join(f"{value:,.1f} ms" for value in line)
+        ratios = f"{one.result.ratio:.1f} × | {one.slowest / one.quiet_slowest:.1f} ×"
+        print(f"| {one.name} | {told} | {ratios} | {one.result.verdict} |", flush=True)
 
-        results: list[Result] = []
-        for result in run():
-            results.append(result)
-            print(f"  {result.name}: {result.ours:.1f} ms, {result.ratio:.1f} ×", file=sys.stderr)
-        print(show(results))
+
+_ROLES: dict[str, Callable[..., None]] = {"serve": _serve, "write": _write, "run": _print_table}
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        _ROLES[sys.argv[1]](*sys.argv[2:])
     else:
-        _write()
+        print(show(list(run())))

@@ -33,7 +33,8 @@ _SHOWN = 100
 def shown(value: object) -> str:
     """`repr(value)`, cut short, for an error message; never fails, whatever the value."""
     try:
-        text = repr(value)
+        # The repr of a long text is longer still, and nearly all of it would be thrown away.
+        text = repr(value[: _SHOWN + 1] if type(value) in (str, bytes) else value)  # pyright: ignore
     except Exception as error:  # a repr may do anything; the error to report is another one
         return f"<{type(value).__name__} that cannot be shown: {type(error).__name__}>"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({type(value).__name__})"

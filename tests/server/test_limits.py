@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.fairness_cases import Place, worst
 from sennit import ValidationError, clock
+from sennit.server.app import endpoints
 from sennit.server.settings import Limits, limits_named
 from sennit.server.tokens import SCOPES, add_token, new_token, revoke_token
 from tests.serving import Gate, Running, Talker, new_branch, serving
@@ -404,3 +406,10 @@ def test_no_answer_may_be_embedded_elsewhere(plain: Running) -> None:
         found = plain.get(path).headers.get_list("cross-origin-resource-policy")
         assert found == ["same-origin"], path
     assert plain.delete(session).status_code == 204
+
+
+def test_the_benchmark_of_fairness_has_a_case_for_every_route() -> None:
+    nobody: Any = None
+    place = Place(nobody, "s", "m", "conv_", "i", "r", "c", "viking://user/x.md")
+    cases = {one.name.partition(",")[0] for one in worst(place)}
+    assert cases == {f"{one.method} {one.path}" for one in endpoints()} | {"POST /mcp"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import to_thread
+from functools import partial
 from uuid import UUID
 
 from sennit.api.session import Session
@@ -59,7 +60,11 @@ async def create_branch(call: Call) -> BranchShape:
     system = None
     if given.system is not None:
         system = Message(SystemContent(system_message=given.system))
-    made = await session.acreate_branch(given.name, system=system)
+    if call.is_large:
+        make = partial(session.create_branch, given.name, system=system)
+        made = await call.server.work.run(call.caller, make)
+    else:
+        made = await session.acreate_branch(given.name, system=system)
     return await to_thread(branch_shape, made)
 
 

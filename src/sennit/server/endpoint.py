@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 _T = TypeVar("_T")
 _A = TypeVarTuple("_A")
-_FEW = 64
+FEW = 64
 SMALL = 65_536
 """Bytes of a body up to which it is decoded on the event loop."""
 
@@ -59,9 +59,15 @@ class Call:
     http: HttpScope
     receive: Receive
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the body is too large to be worked on by the event loop."""
+        told = self.header("content-length")
+        return told is None or not told.isdigit() or int(told) > SMALL
+
     async def build(self, size: int, work: Callable[[*_A], _T], *args: *_A) -> _T:
         """Do work on that many things: at once if they are few, else in a thread."""
-        if size <= _FEW:
+        if size <= FEW:
             return work(*args)
         return await self.server.work.run(self.caller, work, *args)
 

@@ -15,7 +15,7 @@ from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
 from sennit.server.branches import ONE
-from sennit.server.endpoint import Ask, Call, Endpoint, Shape, within
+from sennit.server.endpoint import FEW, Ask, Call, Endpoint, Shape, within
 from sennit.server.shapes import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
@@ -117,12 +117,20 @@ async def add_message(call: Call) -> Added:
     seen = call.caller.seen_branch(*where)
     if seen is not None:
         with suppress(NotFoundError):  # it was removed; another one may go by that name by now
-            return await _said(seen, given.role, parts)
-    return await _said(await call.caller.branch(*where), given.role, parts)
+            return await _said(call, seen, parts)
+    return await _said(call, await call.caller.branch(*where), parts)
 
 
-async def _said(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
-    group = await branch.session.aadd_message(role, parts, branches=branch)
+async def _said(call: Call, branch: Branch, parts: list[Any]) -> Added:
+    given: NewMessage = call.body
+    if call.is_large or len(parts) > FEW:
+        return await call.server.work.run(call.caller, _said_now, branch, given.role, parts)
+    group = await branch.session.aadd_message(given.role, parts, branches=branch)
+    return _shown(branch, group.messages)
+
+
+def _said_now(branch: Branch, role: Literal["user", "assistant"], parts: list[Any]) -> Added:
+    group = branch.session.add_message(role, parts, branches=branch)
     return _shown(branch, group.messages)
 
 

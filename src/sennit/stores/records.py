@@ -118,7 +118,8 @@ def _checked_name(given: Any, what: str, longest: int) -> str:
     name = text(given, what)
     if not name:
         raise ValidationError(f"{what} must not be empty; name one.")
-    if (size := len(name.encode())) > longest:
+    size = len(name) if len(name) > longest else len(name.encode())
+    if size > longest:
         raise ValidationError(
             f"{what} may have {longest} bytes, got {size}: {shown(name)}; shorten it."
         )
