@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -278,3 +279,23 @@ def test_a_user_sees_what_they_would_see_alone(data: st.DataObject) -> None:
 def test_a_user_sees_what_they_would_see_alone_on_disk(store: Store, data: st.DataObject) -> None:
     # How results are ranked differs between kinds of stores; which there are does not.
     _lockstep(store, data, exact=False)
+
+
+def test_undoing_a_commit_of_an_imported_archive_leaves_the_writers_memories(
+    store: Store, tmp_path: Path
+) -> None:
+    """Whoever imports an archive has commits with the ids of whoever wrote it."""
+    ada, bob = (Client(store, tenant="acme", user=name, agent="helper") for name in ("ada", "bob"))
+    talk(ada.session("chat"), *CASE)
+    task = ada.session("chat").commit().task_id or ""
+    ada.export(tmp_path / "chat.zip")
+    bob.import_(tmp_path / "chat.zip")
+    before = memories(ada)
+    assert before
+    for call in (
+        lambda: bob.undo_commit(task),
+        lambda: bob.forget(session="chat"),
+        lambda: bob.forget(user="bob"),
+    ):
+        _done(lambda _, call=call: call(), bob)
+        assert memories(ada) == before
