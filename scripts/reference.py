@@ -40,7 +40,8 @@ def page() -> str:
 
 def _module(name: str, about: str) -> str:
     module = import_module(name)
-    names = sorted(module.__all__, key=str.lower)
+    # A star import leaves `open` out, so as not to hide the builtin.
+    names = sorted({*module.__all__, *({"open"} & vars(module).keys())}, key=str.lower)
     _listed.update(one for one in map(partial(getattr, module), names) if isinstance(one, type))
     return f"\n## {name}\n\n{about}\n" + "".join(_entry(one, getattr(module, one)) for one in names)
 
@@ -48,7 +49,7 @@ def _module(name: str, about: str) -> str:
 def _entry(name: str, thing: Any) -> str:
     if isinstance(thing, type):
         return f"\n### {name}{_bases(thing)}\n\n{_said(thing)}{_class(name, thing)}"
-    if callable(thing):
+    if inspect.isroutine(thing):
         return f"\n### {name}\n\n```text\n{name}{_signature(thing)}\n```\n\n{_said(thing)}"
     return f"\n### {name}\n\n{_value(thing)}\n"
 

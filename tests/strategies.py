@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from inspect import isfunction, ismethod
 from itertools import count
 from math import nan
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
@@ -24,14 +25,17 @@ from sennit import (
     ContextPart,
     ImagePart,
     InstructionContent,
+    MaybeUnset,
     Message,
     MessageContent,
     MessageRole,
+    OpaqueContent,
     SystemContent,
     TextPart,
     ToolPart,
     Unset,
 )
+from sennit.messages.kinds import CONTENT_KINDS
 
 
 class Analysis(BaseModel):
@@ -51,6 +55,31 @@ class Search(BaseModel):
 
     query: str
     max_results: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptContent(MessageContent):
+    """A content that a program defines itself."""
+
+    kind: ClassVar[str] = "tests.receipt"
+    role: ClassVar[MessageRole] = MessageRole.USER
+
+    title: str
+    lines: list[Any] = field(default_factory=list[Any])
+    paid: MaybeUnset[bool] = Unset
+
+    @property
+    def rendered(self) -> str:
+        return "\n".join([f"Receipt: {self.title}", *map(repr, self.lines)])
+
+
+@dataclass(slots=True)
+class RemarkContent(MessageContent):
+    """Another, in the form of the documents, by the assistant."""
+
+    role: ClassVar[MessageRole] = MessageRole.ASSISTANT
+
+    remark: MaybeUnset[Any] = Unset
 
 
 MODELS: dict[str, type[BaseModel]] = {"Analysis": Analysis, "Tree": Tree, "Search": Search}
@@ -143,8 +172,21 @@ action_requests = st.builds(ActionRequestContent, _maybe(texts), _maybe(json_dic
 action_responses = st.builds(
     ActionResponseContent, _maybe(texts), _maybe(json_values), _maybe(texts)
 )
+own_contents = st.builds(
+    ReceiptContent, texts, st.lists(json_values, max_size=3), _maybe(st.booleans())
+) | st.builds(RemarkContent, _maybe(json_values))
+kind_names = st.sampled_from(
+    ["invoice", "os.system", "__class__", "../../etc/passwd", "<script>", "a b", "É", "opaque", " "]
+) | words.filter(lambda name: name not in CONTENT_KINDS)
+opaque_contents = st.builds(OpaqueContent, kind_names, json_dicts, st.sampled_from(MessageRole))
 contents: st.SearchStrategy[MessageContent] = st.one_of(
-    systems, instructions, assistant_responses, action_requests, action_responses
+    systems,
+    instructions,
+    assistant_responses,
+    action_requests,
+    action_responses,
+    own_contents,
+    opaque_contents,
 )
 messages = st.builds(
     Message,

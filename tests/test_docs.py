@@ -43,7 +43,7 @@ def test_the_examples_of_a_page_run_as_written(
         if language == "python":
             out = StringIO()
             with redirect_stdout(out):
-                exec(compile(text, str(page), "exec"), names)
+                exec(compile(text, str(page), "exec", dont_inherit=True), names)
             printed = out.getvalue()
         elif language == "text" and before == "prints":
             assert printed == text

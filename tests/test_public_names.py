@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import subprocess
@@ -16,10 +17,10 @@ from sennit import errors
 PROMISED = {
     *{"Session", "Branch", "Message", "MessageContent", "MessageRole", "SenderRecipient"},
     *{"SystemContent", "InstructionContent", "AssistantResponseContent"},
-    *{"ActionRequestContent", "ActionResponseContent"},
-    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client", "open"},
+    *{"ActionRequestContent", "ActionResponseContent", "OpaqueContent"},
+    *{"TextPart", "ContextPart", "ToolPart", "ImagePart", "MessageGroup", "Client"},
     *{"Pile", "Progression", "Flow", "Element", "iModel"},
-    *{"prepare_messages_for_chat", "to_model_messages", "Unset", "models_pull"},
+    *{"prepare_messages_for_chat", "to_model_messages", "Unset", "MaybeUnset", "models_pull"},
     *{"ServiceRegistry", "Tool", "ToolContext"},
     *{"OperationRegistry", "Operation", "OperationContext", "IPU"},
     *{"ConversationSession", "ConversationObserver", "Request", "Return", "Notice", "Metrics"},
@@ -55,6 +56,12 @@ def test_a_star_import_gives_the_public_names_and_no_more() -> None:
     given: dict[str, object] = {}
     exec("from sennit import *", given)
     assert given.keys() - {"__builtins__"} == PROMISED
+
+
+def test_a_star_import_hides_no_builtin_and_open_has_its_place_all_the_same() -> None:
+    assert PROMISED & set(dir(builtins)) == set()
+    with sennit.open() as client:
+        assert isinstance(client, sennit.Client)
 
 
 def test_the_package_says_that_it_is_typed() -> None:

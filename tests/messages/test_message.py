@@ -263,7 +263,11 @@ def test_a_clone_has_a_new_id_and_remembers_the_first() -> None:
     assert clone.id != message.id
     assert clone.content is message.content
     assert (clone.sender, clone.recipient) == ("alice", "bob")
-    assert clone.metadata == {"a": [1], "clone_from": str(message.id)}
+    assert clone.metadata == {
+        "a": [1],
+        "clone_from": str(message.id),
+        "original_created_at": message.to_dict()["created_at"],
+    }
     assert message.metadata == {"a": [1]}
     assert message.clone(sender="user").sender is MessageRole.USER
     assert clone.clone().metadata["clone_from"] == str(clone.id)

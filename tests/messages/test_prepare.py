@@ -71,7 +71,7 @@ def result(said: Any, request_id: Any = Unset) -> ActionResponseContent:
     return ActionResponseContent(request_id, said)
 
 
-def kept_strings(history: list[Message]) -> list[str]:
+def kept_strings(history: list[Message], results: str = "fields") -> list[str]:
     """Every string that a prompt must hold: all but later system messages and old schemas."""
     kept: list[str] = []
     led = False
@@ -88,7 +88,8 @@ def kept_strings(history: list[Message]) -> list[str]:
         elif isinstance(content, ActionRequestContent):
             kept += strings_in([content.function, content.arguments])
         elif isinstance(content, ActionResponseContent):
-            kept += strings_in([content.request_id, content.result, content.error])
+            said = [content.request_id, content.result, content.error]
+            kept += strings_in(said) if results == "fields" else [content.rendered]
     return [said for said in kept if said]
 
 
@@ -102,7 +103,7 @@ def test_nothing_said_is_lost(history: list[Message]) -> None:
 def test_nothing_is_lost_exactly_as_it_was_said(history: list[Message]) -> None:
     records = [content.to_dict() for content in prepare_messages_for_chat(history)]
     told = list(strings_in(records))
-    for said in kept_strings(history):
+    for said in kept_strings(history, results="rendered"):
         assert any(said in held for held in told)
 
 
@@ -219,8 +220,8 @@ def test_results_go_into_the_context_of_the_next_instruction() -> None:
         "y",
         [
             "own",
-            {"success": True, "request_id": "r", "result": {"data": 42}},
-            {"success": True, "result": None},
+            "success: true\nrequest_id: r\nresult:\n  data: 42",
+            "success: true\nresult: null",
         ],
     )
     assert chat(*history)[1]["content"] == (
@@ -231,14 +232,14 @@ def test_results_go_into_the_context_of_the_next_instruction() -> None:
 
 def test_a_failed_tool_is_told_as_failed() -> None:
     [told] = prepared(ActionResponseContent("r", result="half", error="boom"), ask("x"))
-    assert told.context == [{"success": False, "request_id": "r", "error": "boom"}]
+    assert told.context == ["success: false\nrequest_id: r\nerror: boom"]
 
 
 def test_results_go_into_the_new_instruction() -> None:
     newest = ask("y")
     assert prepared(ask("x"), result(1), newest=newest) == [
         ask("x"),
-        ask("y", [{"success": True, "result": 1}]),
+        ask("y", ["success: true\nresult: 1"]),
     ]
     assert newest == ask("y")
 
@@ -246,7 +247,7 @@ def test_results_go_into_the_new_instruction() -> None:
 def test_trailing_results_become_a_user_message_of_their_own() -> None:
     assert prepared(ask("x"), result(1), result(2)) == [
         ask("x"),
-        ask(context=[{"success": True, "result": 1}, {"success": True, "result": 2}]),
+        ask(context=["success: true\nresult: 1", "success: true\nresult: 2"]),
     ]
     assert chat(result("done"))[0]["role"] == "user"
     assert "done" in chat(result("done"))[0]["content"]
@@ -257,7 +258,7 @@ def test_results_before_an_answer_wait_for_the_next_instruction() -> None:
     assert prepared(*history) == [
         ask("x"),
         say("Hm."),
-        ask("y", [{"success": True, "result": 1}]),
+        ask("y", ["success: true\nresult: 1"]),
     ]
 
 

@@ -20,10 +20,8 @@ from sennit.learning.exchanges import leaves
 from sennit.learning.formats import Chat, Conversation, LeftOut, Row, tools_in
 from sennit.learning.labels import Label, average, labels_from
 from sennit.messages.bodies import kept_chat
-from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
-from sennit.messages.native import asked_message
-from sennit.messages.prepare import as_history
+from sennit.messages.native import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
 from sennit.sessions.keeper import segments_from
@@ -81,7 +79,7 @@ def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) ->
     found: list[list[Label]] = []
     for record in said:
         content = Message.kept(record.id, record.created, record.body).content
-        if isinstance(content, InstructionContent) and asked_message(as_history(content)):
+        if content.from_user and asked_message(as_told(content)):
             found.append([])
         elif found:
             found[-1] += known.get(record.id, ())

@@ -16,9 +16,7 @@ from typing import Protocol, TypeVar
 from uuid import UUID
 
 from sennit.messages.content import (
-    ActionRequestContent,
-    AssistantResponseContent,
-    InstructionContent,
+    MessageRole,
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -158,7 +156,7 @@ def _instruction_at_or_before(branch: Branch, position: int) -> int:
 
 
 def _asks(message: Message) -> bool:
-    return isinstance(message.content, InstructionContent) and not message.content.empty
+    return message.content.from_user and not message.content.empty
 
 
 def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
@@ -170,7 +168,7 @@ def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
             if begin is not None and answered:
                 yield begin, index
             begin, answered = index, False
-        elif isinstance(message.content, (AssistantResponseContent, ActionRequestContent)):
+        elif message.role is MessageRole.ASSISTANT:
             answered = True
     if begin is not None and answered:
         yield begin, len(said)

@@ -23,8 +23,11 @@ from sennit.messages.content import (
     ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
+    MessageRole,
+    SystemContent,
 )
 from sennit.messages.message import Message
+from sennit.messages.opaque import OpaqueContent
 from sennit.messages.unset import Unset
 
 Speaker: TypeAlias = Literal["user", "assistant"]
@@ -98,14 +101,20 @@ def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversat
             continue
         content = message.content
         match content:
-            case InstructionContent() if content.instruction:
-                said += _uttered(message, "user", content.instruction, known)
-            case AssistantResponseContent() if content.assistant_response:
-                said += _uttered(message, "assistant", content.assistant_response, known)
+            case InstructionContent():
+                said += _uttered(message, "user", content.words, known)
+            case AssistantResponseContent():
+                said += _uttered(message, "assistant", content.words, known)
             case ActionRequestContent():
                 calls[content.call_id or str(message.id)] = (message, content)
             case ActionResponseContent() if call := calls.pop(content.request_id or "", None):
                 said.append(_tool_use(*call, message, content))
+            case SystemContent() | ActionResponseContent() | OpaqueContent():
+                pass
+            case _ if content.from_assistant:
+                said += _uttered(message, "assistant", content.words, known)
+            case _ if message.role is MessageRole.USER:
+                said += _uttered(message, "user", content.words, known)
             case _:
                 pass
     return Conversation(tuple(said))

@@ -1,20 +1,32 @@
-"""What all contents have in common: checked when made, frozen, stored and read back alike.
+"""The base class of all contents: checked when made, frozen, stored and read back alike.
 
 Each kind says which fields it has and what checks them (`checks`); everything else follows from
-that. The kinds register in CONTENT_KINDS, by the name they go by in stored messages.
+that. For a kind that a program defines itself, the fields of its dataclass say so. All kinds
+register in CONTENT_KINDS, by the name they go by in stored messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy, deepcopy
-from dataclasses import FrozenInstanceError, dataclass
+from dataclasses import fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages.codec import dumps
 from sennit.messages.fields import Check
+from sennit.messages.kinds import (
+    BUILT_IN,
+    CONTENT_KINDS,
+    complete,
+    declare,
+    default_of,
+    freeze,
+    is_set,
+    refuse_change,
+)
+from sennit.messages.render import blocks_text, fields_text
 from sennit.messages.unset import Unset
 
 if TYPE_CHECKING:
@@ -36,23 +48,40 @@ class MessageRole(str, Enum):  # noqa: UP042 (a StrEnum would print as its bare 
     TOOL = "tool"
     UNSET = "unset"
 
+    @classmethod
+    def allowed(cls) -> tuple[str, ...]:
+        """Return the roles that a content can have, as text."""
+        return tuple(role.value for role in cls)
 
-@dataclass(frozen=True)
+
 class MessageContent:
-    """What a message says; one of the five kinds."""
+    """The content of a message: one of the five kinds, or one that a program defines.
+
+    A dataclass that subclasses this is a kind of its own, stored under its `kind`.
+    """
 
     # The rendered text, once made, where it cannot change. Not a field: it is no part of the value.
     __slots__ = ("_cached",)
 
     role: ClassVar[MessageRole] = MessageRole.UNSET
     kind: ClassVar[str] = ""
-    """The name this kind goes by in stored messages."""
+    """The name this kind goes by in stored messages; by default made of the class's name."""
+    _registered: ClassVar[bool] = True
+    """Whether stored messages of that name become instances of this class."""
     checks: ClassVar[dict[str, Check]] = {}
     """The fields of this kind, each with what checks and copies its value."""
     _words: ClassVar[str | None] = None
     """The field that holds what is said in words."""
+    _spoken: ClassVar[bool] = True
+    """Whether this is said in words; calls and their results are not."""
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        declare(cls, MessageContent)
 
     def __new__(cls, *_values: Any, **named: Any) -> Self:
+        if "checks" not in cls.__dict__:
+            complete(cls, MessageContent)
         # Before the generated constructor complains: an error of ours that lists the fields.
         if unknown := named.keys() - cls.checks.keys():
             raise _unknown_fields(cls, unknown)
@@ -65,6 +94,25 @@ class MessageContent:
                 _set(self, name, check(value, name))
         self._check_together()
 
+    def __setattr__(self, name: str, value: object) -> None:
+        # The constructor of a dataclass that is not declared frozen sets each of its fields once.
+        if name not in getattr(self, "__dataclass_fields__", ()) or is_set(self, name):
+            refuse_change(self, name)
+        _set(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        refuse_change(self, name)
+
+    def __getstate__(self) -> list[Any]:
+        return [getattr(self, field.name) for field in fields(cast("Any", self))]
+
+    def __setstate__(self, state: list[Any]) -> None:
+        for field, value in zip(fields(cast("Any", self)), state, strict=True):
+            _set(self, field.name, value)
+
+    def __hash__(self) -> int:
+        return hash((type(self), *(_hashable(getattr(self, name)) for name in self.checks)))
+
     def _check_together(self) -> None:
         """Check what no field can check alone."""
 
@@ -75,8 +123,10 @@ class MessageContent:
 
     @property
     def rendered(self) -> Rendered:
-        """The content as text, or as blocks when it holds images."""
-        raise InvalidTypeError("MessageContent has nothing to say; use one of the five kinds.")
+        """The content as text, or as blocks when it holds images; by default its fields as YAML."""
+        if type(self) is MessageContent:
+            raise InvalidTypeError("MessageContent has nothing to say; use one of the five kinds.")
+        return fields_text(self.record())
 
     @property
     def chat_msg(self) -> dict[str, Any]:
@@ -84,9 +134,25 @@ class MessageContent:
         return {"role": self.role.value, "content": self.rendered}
 
     @property
+    def chat_role(self) -> str:
+        """The role in a prompt: that of the content, or "user" where no chat API knows that one."""
+        role = self.role
+        return "user" if role in (MessageRole.TOOL, MessageRole.UNSET) else role.value
+
+    @property
+    def from_user(self) -> bool:
+        """True for words that a model reads as the user's."""
+        return self._spoken and self.chat_role == "user"
+
+    @property
+    def from_assistant(self) -> bool:
+        """True for words of the assistant, which answer what was said before."""
+        return self._spoken and self.role is MessageRole.ASSISTANT
+
+    @property
     def empty(self) -> bool:
-        """Whether it says nothing, so that prompts leave it out; calls and results always do."""
-        return False
+        """True if it says nothing, so that prompts leave it out; calls and results always do."""
+        return self._spoken and not blocks_text(self.rendered).strip()
 
     def to_dict(self) -> dict[str, Any]:
         """The fields that are set, as plain data of the caller's own."""
@@ -111,7 +177,9 @@ class MessageContent:
         for given, what in ((data, "fields"), (models or {}, "models")):
             if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise InvalidTypeError(f"{what} must be a dict by name, got {shown(given)}.")
-        kind = cls if cls.checks else _kind_of(data)
+        kind = _kind_of(data) if cls is MessageContent else cls
+        if "checks" not in kind.__dict__:
+            complete(kind, MessageContent)
         if unknown := data.keys() - kind.checks.keys():
             raise _unknown_fields(kind, unknown)
         return cast("Self", kind(**kind._revived(dict(data), models or {})))
@@ -148,7 +216,7 @@ class MessageContent:
         copy_containers: Literal["none", "shallow", "deep"] = "none",
         **updates: Any,
     ) -> Self:
-        """A new content with some fields changed; None unsets one.
+        """A new content with some fields changed; None resets one to its default.
 
         What is not updated is shared with this content, or copied as `copy_containers` says.
         Raises InvalidTypeError (a TypeError) for an unknown field.
@@ -167,7 +235,8 @@ class MessageContent:
             elif (value := updates[name]) is not None and value is not Unset:
                 values[name] = check(value, name)
             else:
-                values[name] = Unset
+                default = default_of(type(self), name)
+                values[name] = default if default is Unset else check(default, name)
         updated = self.replaced(**values)
         updated._check_together()
         return updated
@@ -176,7 +245,7 @@ class MessageContent:
     def words(self) -> str:
         """What is said in words, bare; for a call or a result, all of it."""
         if self._words is None:
-            return str(self.rendered)
+            return blocks_text(self.rendered)
         return getattr(self, self._words) or ""
 
     def says_the_same(self, other: MessageContent) -> bool:
@@ -197,6 +266,16 @@ class MessageContent:
         for name, value in values.items():
             _set(made, name, value)
         return made
+
+
+def _hashable(value: Any) -> Any:
+    """Return what a hash of this value is made of; equal values give the same."""
+    if type(value) is dict:
+        pairs = cast("dict[str, Any]", value).items()
+        return frozenset((name, _hashable(item)) for name, item in pairs)
+    if type(value) is list:
+        return tuple(map(_hashable, cast("list[Any]", value)))
+    return value if isinstance(value, Hashable) else type(value)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _same(value: Any) -> Any:
@@ -230,39 +309,27 @@ _SHAPES: dict[str, type] = {
 _COPIES: dict[str, Callable[[Any], Any]] = {"none": _same, "shallow": _shallow, "deep": _deep}
 
 
-CONTENT_KINDS: dict[str, type[MessageContent]] = {}
-"""All kinds of content, by name."""
-
 _K = TypeVar("_K", bound=MessageContent)
 
 
 def register(kind: type[_K]) -> type[_K]:
-    """Make a class one of the kinds, and truly frozen."""
-    # What dataclasses generate for this fails on names that are no fields (in Python 3.11).
-    setattr(kind, "__setattr__", _refuse_change)  # noqa: B010 (type checkers protect it)
-    setattr(kind, "__delattr__", _refuse_change)  # noqa: B010
-    CONTENT_KINDS[kind.kind] = kind
+    """Make a class one of the five kinds, and truly frozen."""
+    freeze(kind)
+    BUILT_IN.add(kind.kind)
     return kind
 
 
-def _refuse_change(self: MessageContent, name: str, *_value: object) -> None:
-    raise FrozenInstanceError(
-        f"{type(self).__name__} never changes; use with_updates({name}=...) to get another one."
-    )
-
-
 def _kind_of(data: Mapping[str, Any]) -> type[MessageContent]:
-    """The one kind all these fields belong to; an empty dict is an empty instruction."""
+    """Return the one of the five kinds that has all these fields; without any, an instruction."""
     if not data:
         return CONTENT_KINDS["instruction"]
-    for kind in CONTENT_KINDS.values():
+    kinds = [kind for name, kind in CONTENT_KINDS.items() if name in BUILT_IN]
+    for kind in kinds:
         if data.keys() <= kind.checks.keys():
             return kind
-    fields = "; ".join(
-        f"{kind.__name__}: {', '.join(kind.checks)}" for kind in CONTENT_KINDS.values()
-    )
+    known = "; ".join(f"{kind.__name__}: {', '.join(kind.checks)}" for kind in kinds)
     raise InvalidTypeError(
-        f"The fields {sorted(map(str, data))} belong to no single kind of content ({fields})."
+        f"The fields {sorted(map(str, data))} belong to no single kind of content ({known})."
     )
 
 

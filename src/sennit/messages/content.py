@@ -277,6 +277,7 @@ class ActionRequestContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.ASSISTANT
     kind: ClassVar[str] = "action_request"
+    _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
         "function": fields.words,
         "arguments": fields.arguments,
@@ -311,6 +312,7 @@ class ActionResponseContent(MessageContent):
 
     role: ClassVar[MessageRole] = MessageRole.TOOL
     kind: ClassVar[str] = "action_response"
+    _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
         "request_id": fields.words,
         "result": plain,

@@ -20,6 +20,8 @@ from sennit.errors import CodecError, InvalidTypeError, shown
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
+from sennit.messages.kinds import BUILT_IN
+from sennit.messages.opaque import content_of, stored_type
 from sennit.messages.plain import plain_dict, text
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ SenderRecipient: TypeAlias = MessageRole | str | UUID
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 ABOUT = "about"
 """Under this name in its metadata, a message that only carries data says what it is."""
-_KEYS = frozenset({"id", "created_at", "type", "content", "sender", "recipient", "metadata"})
+_KEYS = frozenset(
+    {"id", "created_at", "type", "role", "content", "sender", "recipient", "metadata"}
+)
 _IN_BODY = frozenset({"_content", "_sender", "_recipient", "_metadata"})
-_CONTENTS = frozenset(CONTENT_KINDS.values())
+_BUILT_IN = {name: CONTENT_KINDS[name] for name in BUILT_IN}
 _ROLES = {role.value: role for role in MessageRole}
 
 
@@ -43,6 +47,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
     """What a store keeps of a message but for its id and time."""
 
     type: str
+    role: str | None = None
     content: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     sender: str | None = None
     recipient: str | None = None
@@ -55,8 +60,8 @@ _read_body = reader(_Body)
 class Message(Element):
     """One content with an id, a time, and optionally a sender, a recipient and metadata.
 
-    `content` is one of the five contents, or a dict whose keys belong to exactly one of them.
-    Raises InvalidTypeError or ValidationError for anything else.
+    `content` is one of the five contents, one of a type of your own, or a dict whose keys belong to
+    exactly one of the five. Raises InvalidTypeError or ValidationError for anything else.
     """
 
     __slots__ = ("_body", "_content", "_recipient", "_sender")
@@ -86,7 +91,7 @@ class Message(Element):
             metadata=None if metadata is None else plain_dict(metadata, "metadata"),
         )
         self._body = b""
-        if isinstance(content, MessageContent) and type(content) in _CONTENTS:
+        if isinstance(content, MessageContent) and type(content) is not MessageContent:
             self._content = content
         else:
             self._content = _content_from(content)
@@ -137,14 +142,18 @@ class Message(Element):
         return parts_of(self)
 
     def clone(self, sender: SenderRecipient | None = None) -> Message:
-        """A copy under a new id; its metadata records `clone_from`."""
+        """A copy under a new id; its metadata records `clone_from` and `original_created_at`."""
         from sennit.messages.parts import regrouped  # parts are built on messages
 
         return Message(
             self._content,
             sender=self._sender if sender is None else sender,
             recipient=self._recipient,
-            metadata={**regrouped(self.metadata), "clone_from": str(self.id)},
+            metadata={
+                **regrouped(self.metadata),
+                "clone_from": str(self.id),
+                "original_created_at": clock.to_iso(self.created_us),
+            },
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -171,7 +180,12 @@ class Message(Element):
                 f"The content of a stored message is a dict, got {shown(data['content'])}."
             )
         return cls(
-            _kind(data["type"]).from_dict(cast("Mapping[str, Any]", data["content"]), models),
+            content_of(
+                data["type"],
+                cast("Mapping[str, Any]", data["content"]),
+                data.get("role"),
+                models,
+            ),
             sender=data.get("sender"),
             recipient=data.get("recipient"),
             id=text(data["id"], "id"),
@@ -199,7 +213,7 @@ class Message(Element):
     def just_said(
         cls, content: MessageContent, sender: SenderRecipient | None, created: int
     ) -> Message:
-        """A new message of a content that is one of the five, made at these microseconds."""
+        """A new message of a content, made at these microseconds."""
         message = object.__new__(cls)
         message._id, message._created, message._metadata = new_id(), created, NO_METADATA
         message._body, message._content, message._recipient = b"", content, None
@@ -228,7 +242,11 @@ class Message(Element):
             raise AttributeError(f"Message has no attribute {name!r}.")
         # Not by way of a new message: a long history is read at once, and this is most of its cost.
         record = _read_body(self._body)
-        content = _kind(record.type).restored(record.content)
+        kind = _BUILT_IN.get(record.type)
+        if kind is None or record.role is not None:
+            content = content_of(record.type, record.content, record.role)
+        else:
+            content = kind.restored(record.content)
         sender = None if record.sender is None else party(record.sender, "sender")
         recipient = None if record.recipient is None else party(record.recipient, "recipient")
         noted = record.metadata
@@ -251,7 +269,8 @@ class Message(Element):
         }
 
     def _said(self, fields: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
-        record: dict[str, Any] = {"type": self._content.kind, "content": fields}
+        record: dict[str, Any] = stored_type(self._content)
+        record["content"] = fields
         if self._sender is not None:
             record["sender"] = _written(self._sender)
         if self._recipient is not None:
@@ -265,18 +284,12 @@ class Message(Element):
         return f"Message({self.role.value}, {said[:40]!r}, id={self._id})"
 
 
-def _kind(name: object) -> type[MessageContent]:
-    kind = CONTENT_KINDS.get(name) if isinstance(name, str) else None
-    if kind is None:
-        raise CodecError(f"Unknown content type {shown(name)}; known are {sorted(CONTENT_KINDS)}.")
-    return kind
-
-
 def _content_from(content: Any) -> MessageContent:
     if isinstance(content, Mapping):
         return MessageContent.from_dict(cast("Mapping[str, Any]", content))
     raise InvalidTypeError(
-        f"content must be one of the five contents or a dict of its fields, got {shown(content)}. "
+        f"content must be one of the five contents, one of a type of your own, or a dict of the "
+        f"fields of one of the five, got {shown(content)}. "
         f"For plain text use InstructionContent(instruction=...)."
     )
 

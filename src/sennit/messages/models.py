@@ -30,6 +30,9 @@ class ModelSchema:
         object.__setattr__(self, "name", text(self.name, "schema name"))
         object.__setattr__(self, "schema", plain_dict(self.schema, "schema"))
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 if TYPE_CHECKING:
     Model: TypeAlias = type[BaseModel] | ModelSchema

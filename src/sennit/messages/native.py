@@ -21,7 +21,6 @@ from sennit.messages.codec import dumps
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
-    AssistantResponseContent,
     InstructionContent,
     MessageContent,
     SystemContent,
@@ -163,21 +162,24 @@ def _unanswered(turns: list[Turn]) -> Turn | None:
     for turn in reversed(turns):
         if isinstance(turn.said[0], InstructionContent):
             return turn
-        if not turn.calls and any(isinstance(one, AssistantResponseContent) for one in turn.said):
+        if not turn.calls and any(one.from_assistant for one in turn.said):
             return None
     return None
 
 
 def _other(content: MessageContent, newest: bool) -> list[dict[str, Any]]:
-    if isinstance(content, InstructionContent) and not newest:
-        content = as_history(content)
-    return asked_message(content)
+    return asked_message(content if newest else as_told(content))
+
+
+def as_told(content: MessageContent) -> MessageContent:
+    """Return a content as prompts show it once it is history."""
+    return as_history(content) if isinstance(content, InstructionContent) else content
 
 
 def asked_message(content: MessageContent) -> list[dict[str, Any]]:
     """A system message or an instruction; one that says nothing is left out."""
     said = _instruction(content) if isinstance(content, InstructionContent) else content.rendered
-    return [{"role": content.role.value, "content": said}] if says(said) else []
+    return [{"role": content.chat_role, "content": said}] if says(said) else []
 
 
 def says(said: str | list[dict[str, Any]]) -> bool:
@@ -193,11 +195,7 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
 
 
 def _assistant(turn: Turn) -> list[dict[str, Any]]:
-    texts = [
-        content.assistant_response or ""
-        for content in turn.said
-        if isinstance(content, AssistantResponseContent)
-    ]
+    texts = [content.words for content in turn.said if content.from_assistant]
     if not turn.calls:
         return speaking(texts, [], [])
     contents = turn.contents

@@ -284,6 +284,10 @@ def parts_of(message: Message) -> list[Part]:
             said.append(_tool_part(content))
         case ActionResponseContent():
             said.append(ToolPart("", {}, content.result, content.error, content.request_id or None))
+        case SystemContent() | AssistantResponseContent():
+            pass
+        case _ if not content.empty:
+            said.append(TextPart(content.words))
         case _:
             pass
     return said + contexts_of(message)
@@ -334,6 +338,9 @@ def _mark(message: Message) -> tuple[str, GroupRole, int]:
             return f"msg_{message.id}", "user", 0
         case AssistantResponseContent() | ActionRequestContent():
             return f"msg_{message.id}", "assistant", 0
+        case MessageContent() as own if not isinstance(own, ActionResponseContent):
+            role = "assistant" if own.from_assistant else "user"
+            return f"msg_{message.id}", role, 0
         case _:
             raise ValidationError(f"Message {message.id} was not stored as part of a group.")
 

@@ -22,7 +22,7 @@ from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import (
-    CONTENT_KINDS,
+    ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
@@ -32,7 +32,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.fold import read
 from sennit.messages.message import Message
-from sennit.messages.render import action_response_fields, context_item, text_with_results
+from sennit.messages.render import context_item, text_with_results
 from sennit.messages.unset import Unset
 
 Messages: TypeAlias = Pile[Message] | Iterable[Message]
@@ -42,7 +42,6 @@ NewInstruction: TypeAlias = Message | InstructionContent
 _T = TypeVar("_T")
 _NOTHING = InstructionContent()
 _content = attrgetter("content")
-_ROLES = {kind: kind.role.value for kind in CONTENT_KINDS.values()}
 
 
 @overload
@@ -158,12 +157,12 @@ class _Fold:
         self._first: int | None = None
         # The tool results that instructions have picked up, by where these stand, and the two
         # together, as far as asked for.
-        self._picked: dict[int, list[dict[str, Any]]] = {}
+        self._picked: dict[int, list[str]] = {}
         self._merged: dict[int, InstructionContent] = {}
         # The newest instruction as it was given, as long as nothing has answered it.
         self._newest: tuple[int, InstructionContent] | None = None
         # Tool results that no instruction has picked up, and how they read, as far as asked for.
-        self._results: list[dict[str, Any]] = []
+        self._results: list[str] = []
         self._lines: list[str] = []
         # Assistant texts that touch; the first of them is the last in _out.
         self._run: list[AssistantResponseContent] = []
@@ -180,12 +179,16 @@ class _Fold:
                     self._run.append(content)
                     self._newest = None
             elif isinstance(content, ActionResponseContent):
-                self._results.append(action_response_fields(content))
+                self._results.append(content.rendered)
             elif isinstance(content, SystemContent):
                 if self._system is None and self._first is None and not content.empty:
                     self._system = content
-            else:
+            elif isinstance(content, ActionRequestContent) or not content.empty:
                 self._close_run()
+                if content.from_assistant:
+                    self._newest = None
+                if not isinstance(content.rendered, str):
+                    self._pictured.append(len(self._out))
                 self._out.append(content)
 
     def _instruct(self, content: InstructionContent) -> None:
@@ -230,13 +233,13 @@ class _Fold:
         changed |= {at: self._with_picked(at) for at in self._pictured if at not in changed}
         self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
-            {"role": _ROLES[type(content)], "content": said}
+            {"role": content.chat_role, "content": said}
             for content, said in zip(self._out, self._texts, strict=False)
         ]
         if self._run:
             chat.append({})  # the run is still open: it is among what changed
         for at, content in changed.items():
-            chat[at] = content.chat_msg
+            chat[at] = _told(content)
         return [*_chat(lead), *self._solid(chat, changed), *_chat(tail)]
 
     def _render(self, stop: int) -> None:
@@ -302,10 +305,14 @@ class _Fold:
 
 
 def _chat(contents: list[MessageContent]) -> list[dict[str, Any]]:
-    return [content.chat_msg for content in contents]
+    return [_told(content) for content in contents]
 
 
-def _with_results(content: InstructionContent, results: list[dict[str, Any]]) -> InstructionContent:
+def _told(content: MessageContent) -> dict[str, Any]:
+    return {"role": content.chat_role, "content": content.rendered}
+
+
+def _with_results(content: InstructionContent, results: list[str]) -> InstructionContent:
     if not results:
         return content
     return content.replaced(context=[*(content.context or ()), *results])

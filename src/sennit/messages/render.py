@@ -48,7 +48,7 @@ def instruction_text(content: InstructionContent) -> str:
     return "\n\n".join(sections)
 
 
-def text_with_results(content: InstructionContent, results: list[dict[str, Any]]) -> str:
+def text_with_results(content: InstructionContent, results: list[str]) -> str:
     """How an instruction of the past reads with tool results behind its context."""
     lines = ["Context:"]
     if content.context:
@@ -72,13 +72,20 @@ def action_request_text(content: ActionRequestContent) -> str:
     return _yaml({"function": content.function or "", "arguments": content.arguments or {}})
 
 
+def fields_text(fields: dict[str, Any]) -> str:
+    """Return any fields as YAML."""
+    return _yaml(fields) if fields else ""
+
+
+def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
+    """Return the text of a rendered content; of blocks, the texts, and the addresses of images."""
+    if isinstance(rendered, str):
+        return rendered
+    return "\n".join(str(block.get("text") or block.get("image_url") or "") for block in rendered)
+
+
 def action_response_text(content: ActionResponseContent) -> str:
-    """`success:`, then the result or the error, as YAML."""
-    return _yaml(action_response_fields(content))
-
-
-def action_response_fields(content: ActionResponseContent) -> dict[str, Any]:
-    """What a tool result says: success, request_id if set, result or error."""
+    """`success:`, request_id if set, then the result or the error, as YAML."""
     fields: dict[str, Any] = {"success": content.success}
     if content.request_id is not Unset:
         fields["request_id"] = content.request_id
@@ -86,7 +93,7 @@ def action_response_fields(content: ActionResponseContent) -> dict[str, Any]:
         fields["error"] = content.error
     elif content.result is not Unset:
         fields["result"] = content.result
-    return fields
+    return _yaml(fields)
 
 
 def context_item(item: Any) -> str:

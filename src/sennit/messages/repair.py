@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
-    AssistantResponseContent,
     MessageContent,
 )
 from sennit.messages.message import Message
@@ -119,7 +118,7 @@ def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], li
             if turns and turns[-1].calls:
                 turns[-1].open = False
             continue
-        speaks = isinstance(content, (AssistantResponseContent, ActionRequestContent))
+        speaks = content.from_assistant or isinstance(content, ActionRequestContent)
         if speaks and turns and turns[-1].open:
             turns[-1].said.append(content)
         else:

@@ -21,8 +21,8 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
-    AssistantResponseContent,
     InstructionContent,
+    MessageContent,
     SystemContent,
 )
 from sennit.messages.fold import read
@@ -60,8 +60,8 @@ class Trail:
             content = message.content
             if isinstance(content, SystemContent):
                 continue
-            if isinstance(content, AssistantResponseContent):
-                self._texts.append(content.assistant_response or "")
+            if content.from_assistant:
+                self._texts.append(content.words)
             elif isinstance(content, ActionRequestContent):
                 self._calls.append(_call(message, content))
             else:
@@ -92,10 +92,11 @@ class Trail:
         return blake2b(before + dumps(said), digest_size=_SIZE).digest()
 
 
-def _said(content: object) -> list[object]:
+def _said(content: MessageContent) -> list[object]:
     if isinstance(content, InstructionContent):
         return ["user", (content.instruction or "").strip(), list(content.images or ())]
-    assert isinstance(content, ActionResponseContent)
+    if not isinstance(content, ActionResponseContent):
+        return [content.chat_role, content.words.strip(), []]
     return ["tool", content.request_id or "", tool_text(content).strip()]
 
 

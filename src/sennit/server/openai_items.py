@@ -311,6 +311,10 @@ def items_of(message: Message) -> Iterator[dict[str, Any]]:
         yield _input_item(message, "user", _input_parts(content))
     elif isinstance(content, SystemContent):
         yield _input_item(message, "system", [_input_text(content.system_message or "")])
+    elif content.from_assistant and not content.empty:
+        yield text_item(message.id.hex, content.words)
+    elif not content.empty:
+        yield _input_item(message, content.chat_role, [_input_text(content.words)])
 
 
 def _input_item(message: Message, role: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -315,8 +315,7 @@ def answer_at(messages: Iterable[Message]) -> Answer:
 
 
 def _words(content: MessageContent) -> str:
-    said = content.assistant_response if isinstance(content, AssistantResponseContent) else ""
-    return said or ""
+    return content.words if content.from_assistant else ""
 
 
 def system_message(said: str, notes: Mapping[str, Any] | None = None) -> Message:

@@ -16,6 +16,7 @@ from sennit.messages.content import (
     AssistantResponseContent,
     InstructionContent,
     MessageRole,
+    SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
@@ -25,7 +26,7 @@ from sennit.sessions.runs import BranchRuns
 from sennit.turns.joining import is_under_way
 from sennit.turns.pending import waiting
 
-Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "record"]
+Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "custom", "record"]
 
 _KINDS: Mapping[str, Kind] = {
     "system": "system",
@@ -103,6 +104,8 @@ class MessageShape(Shape):
     result: ToolResultShape | UnsetType = UNSET
     images: list[str] | UnsetType = UNSET
     context: list[Any] | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    """The name of a content that a program defined itself."""
 
 
 def fields_of(shape: Shape) -> dict[str, Any]:
@@ -167,13 +170,15 @@ def message_shape(
             text, more["call"] = "", _call(message, content)
         case ActionResponseContent():
             text, more["result"] = "", _result(content)
-        case _:
+        case SystemContent():
             pass
+        case _:
+            more["type"] = content.kind
     return MessageShape(
         id=message.id,
         index=index,
         role=message.role.value,
-        kind=_KINDS[content.kind],
+        kind=_KINDS.get(content.kind, "custom"),
         text=text,
         sender=_named(message.sender),
         created_at=clock.to_iso(message.created_us),

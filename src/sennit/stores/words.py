@@ -117,7 +117,9 @@ def _said(message: dict[str, Any]) -> str:
     if not isinstance(content, dict):
         return ""
     content = cast("dict[str, Any]", content)
-    return "\n".join(piece for name in _SAID for piece in _texts(content.get(name)))
+    # A content that a program defined itself is stored with its role: all its fields are words.
+    names = content if "role" in message else _SAID
+    return "\n".join(piece for name in names for piece in _texts(content.get(name)))
 
 
 def _speaker(message: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from sennit.errors import AccessError, ValidationError, shown
-from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.current import Current, running_loop
@@ -139,8 +138,7 @@ class Driver:
         """Whether the next run begins with a greeting."""
         wanted = self._greets if resume is None else resume.notes.get("greets", False)
         return wanted and not any(
-            isinstance(message.content, AssistantResponseContent)
-            for message in self._request.latest()
+            message.content.from_assistant for message in self._request.latest()
         )
 
     def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:

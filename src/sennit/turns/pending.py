@@ -10,7 +10,6 @@ from sennit.errors import NotFoundError, shown
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
-    InstructionContent,
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -42,7 +41,7 @@ def pending(branch: Branch) -> list[Message]:
         elif isinstance(content, ActionRequestContent):
             if not answered & {content.call_id or "", str(message.id)}:
                 asked.append(message)
-        elif isinstance(content, InstructionContent) and not content.empty:
+        elif content.from_user and not content.empty:
             break
     return asked[::-1]
 

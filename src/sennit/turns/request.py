@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.content import (
-    AssistantResponseContent,
-    InstructionContent,
-    SystemContent,
+    MessageRole,
 )
 from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema
@@ -173,7 +171,7 @@ class Request:
     def newest_instruction(self) -> Message | None:
         """The last thing the user said."""
         for message in self.latest():
-            if isinstance(message.content, InstructionContent) and not message.content.empty:
+            if message.content.from_user and not message.content.empty:
                 return message
         return None
 
@@ -181,7 +179,7 @@ class Request:
         """Whether something was said that no text of the assistant has followed."""
         for message in self.latest():
             if not message.content.empty and SPECIAL not in message.metadata:
-                return not isinstance(message.content, AssistantResponseContent | SystemContent)
+                return not (message.content.from_assistant or message.role is MessageRole.SYSTEM)
         return False
 
     def pending(self) -> list[Message]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sennit.errors import ModelError
-from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.turns.aside import Conduct, perform
@@ -88,8 +87,7 @@ def _halfway(messages: Sequence[Message]) -> int | None:
     ends = [
         at
         for at in range(1, len(messages))
-        if isinstance(messages[at].content, InstructionContent)
-        and unfinished_from(messages[:at]) == at
+        if messages[at].content.from_user and unfinished_from(messages[:at]) == at
     ]
     return min(ends, key=lambda at: abs(2 * at - len(messages)), default=None)
 

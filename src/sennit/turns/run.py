@@ -163,7 +163,7 @@ class Run:
         if self._said and not left.drafts:
             # A greeting may be all there was to say; any other text is an answer.
             said = [one.content for one in self._said if SPECIAL not in one.metadata]
-            answered = not said or isinstance(said[-1], AssistantResponseContent)
+            answered = not said or said[-1].from_assistant
             progress.answered = answered and not self.request.unanswered()
         for message in self._said:
             self._count_repeats(message)
@@ -473,7 +473,7 @@ class Run:
 
 def _still_open(pending: list[Message], said: Sequence[Message]) -> list[Message]:
     """The calls that lack a result also after what is said; a new instruction passes them by."""
-    if not pending or any(isinstance(one.content, InstructionContent) for one in said):
+    if not pending or any(one.content.from_user for one in said):
         return []
     contents = (one.content for one in said)
     answered = {one.request_id for one in contents if isinstance(one, ActionResponseContent)}

@@ -14,8 +14,6 @@ from uuid import UUID
 from sennit.containers.progression import Progression
 from sennit.errors import NothingToAskError
 from sennit.messages.content import (
-    AssistantResponseContent,
-    InstructionContent,
     MessageContent,
     SystemContent,
 )
@@ -122,9 +120,7 @@ def unfinished_from(messages: Sequence[Message]) -> int:
         content = messages[at].content
         if content.empty or SPECIAL in messages[at].metadata:
             continue
-        if isinstance(content, AssistantResponseContent) and (
-            following is None or isinstance(following, InstructionContent)
-        ):
+        if content.from_assistant and (following is None or following.from_user):
             return at + 1
         following = content
     return 0

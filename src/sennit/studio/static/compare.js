@@ -49,7 +49,7 @@ function Shared({ diff }) {
   return html`<div class="shared">
     <p><${Icon} name="branch" /> ${diff.common ? html`They share ${many(diff.common, 'message')}` : 'They share no message'}${
       diff.same_system === false && ', but not the system message'}.</p>
-    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? 'Tool'}:</b> ${line(told(diff.ancestor), 160)}</blockquote>`}
+    ${diff.ancestor && html`<blockquote><b>${WHO[diff.ancestor.kind] ?? diff.ancestor.type ?? 'Tool'}:</b> ${line(told(diff.ancestor), 160)}</blockquote>`}
   </div>`;
 }
 
@@ -74,5 +74,5 @@ function Side({ session, branch, messages }) {
 function Entry({ message, tool }) {
   if (message.call) return html`<div class="entry"><${ToolCall} message=${message} /></div>`;
   if (message.result) return html`<div class="entry"><${ToolResult} message=${message} tool=${tool} /></div>`;
-  return html`<div class="entry ${message.kind}"><b class="who">${WHO[message.kind]}</b><${Markdown} text=${message.text} /></div>`;
+  return html`<div class="entry ${message.kind}"><b class="who">${WHO[message.kind] ?? message.type}</b><${Markdown} text=${message.text} /></div>`;
 }

@@ -8,13 +8,14 @@ import { fully, line, many, when } from './words.js';
 
 const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
+const who = ({ kind, type }) => (kind === 'custom' ? line(type, 40) : WHO[kind]);
 
 /** `deeds`: what the chat can do with a message: edit, retry, fork, copy, judge, seen, turn, decide. */
 export function MessageRow({ message, selected, editing, deeds, moving, score, tool, state, told }) {
   if (!message) return html`<div class="message loading" aria-busy="true"><div class="ghost"></div></div>`;
   const kind = message.kind;
   return html`<article class=${classes('message', kind, selected && 'selected', message.draft && 'draft', message.steered && 'steered', message.sending && 'sending', message.interrupted && 'interrupted')} data-message=${message.id}
-      aria-label=${WHO[kind]} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
+      aria-label=${who(message)} aria-current=${selected ? 'true' : undefined} onClick=${() => deeds.select(message)}>
     ${kind === 'call' && html`<${ToolCall} message=${message} state=${state} decide=${deeds.decide} />`}
     ${kind === 'result' && html`<${ToolResult} message=${message} tool=${tool} />`}
     ${kind !== 'call' && kind !== 'result' && html`<${Said} message=${message} editing=${editing} deeds=${deeds} moving=${moving} score=${score} told=${told} />`}
@@ -23,7 +24,7 @@ export function MessageRow({ message, selected, editing, deeds, moving, score, t
 
 function Said({ message, editing, deeds, moving, score, told }) {
   const placed = !message.draft && !message.steered && !message.sending && !message.interrupted;
-  const sender = message.kind === 'instruction' && !['user', 'USER', null, undefined].includes(message.sender) ? message.sender : WHO[message.kind];
+  const sender = message.kind === 'instruction' && !['user', 'USER', null, undefined].includes(message.sender) ? message.sender : who(message);
   return html`
     <header class="message-head">
       <span class="who">${sender}</span>
