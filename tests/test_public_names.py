@@ -60,7 +60,7 @@ def test_a_star_import_gives_the_public_names_and_no_more() -> None:
 
 def test_a_star_import_hides_no_builtin_and_open_has_its_place_all_the_same() -> None:
     assert PROMISED & set(dir(builtins)) == set()
-    with sennit.open() as client:
+    with sennit.open(":memory:") as client:
         assert isinstance(client, sennit.Client)
 
 
