@@ -39,6 +39,7 @@ from sennit.errors import (
     ServiceError,
     StoreError,
     ToolError,
+    UsageError,
     ValidationError,
 )
 from sennit.messages.content import (
@@ -193,6 +194,7 @@ __all__ = [
     "ToolStarted",
     "TurnStarted",
     "Unset",
+    "UsageError",
     "ValidationError",
     "Warned",
     "greeting",

@@ -9,6 +9,7 @@
     ├── OutOfRangeError (IndexError)      a position past either end
     ├── ExistsError (ValueError)          that id or name is taken by something else
     ├── AccessError (PermissionError)     the branch was not granted it
+    ├── UsageError (RuntimeError)         called where it cannot work, such as in an event loop
     ├── MissingExtraError (ImportError)   an optional package is not installed: install the extra
     ├── ServiceError                      who was asked could not answer
     │   ├── ModelError                    a model or its provider failed: see its `kind`
@@ -78,6 +79,10 @@ class ExistsError(SennitError, ValueError):
 
 class AccessError(SennitError, PermissionError):
     """The branch was not granted what was asked for."""
+
+
+class UsageError(SennitError, RuntimeError):
+    """Something was called where it cannot work; the message names what to call instead."""
 
 
 class MissingExtraError(SennitError, ImportError):

@@ -65,10 +65,12 @@ class Terminal:
 
 
 @contextmanager
-def terminal(arguments: list[str], folder: Path, **env: str) -> Generator[Terminal]:
-    """A program on a terminal of its own, 100 columns wide."""
+def terminal(
+    arguments: list[str], folder: Path, columns: int = 200, **env: str
+) -> Generator[Terminal]:
+    """A program on a terminal of its own."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdin=slave,
@@ -87,7 +89,7 @@ def terminal(arguments: list[str], folder: Path, **env: str) -> Generator[Termin
         os.close(master)
 
 
-_NOT_THEIRS = ("SENNIT_URL", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
+_NOT_THEIRS = ("COLUMNS", "LINES", "SENNIT_URL", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 
 
 def environment(folder: Path, **more: str) -> dict[str, Any]:

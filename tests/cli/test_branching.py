@@ -102,3 +102,23 @@ def test_what_is_not_there_is_said_in_one_line(store: str, arguments: list[str],
     assert ran.exit_code == 1
     assert why in ran.stderr
     assert ran.stderr.count("\n") == 1
+
+
+def test_a_diff_indents_every_line_of_a_message(store: str) -> None:
+    run(store, "fork", "rope", "--at", "1", "--name", "b")
+    with sennit.open(store) as client:
+        session = client.session("rope")
+        session.add_message("assistant", "One:\n\ntwo", branches="b")
+    shown = run(store, "diff", "rope", "main", "b").stdout
+    assert "  assistant: One:\n\n  two\n" in shown
+
+
+def test_show_fork_and_tree_have_the_same_numbers_also_with_a_system_message(store: str) -> None:
+    with sennit.open(store) as client:
+        session = client.session("rope")
+        session.set_branch_system("main", Message(SystemContent(system_message="Be brief.")))
+    lines = run(store, "show", "rope").stdout.splitlines()
+    assert lines[:3] == ["1 system: Be brief.", "2 user: Name a knot.", "3 assistant: A bowline."]
+    run(store, "fork", "rope", "--at", "3", "--name", "b")
+    assert run(store, "show", "rope", "--branch", "b").stdout.splitlines() == lines[:3]
+    assert "b (3 messages, forked after 3)" in run(store, "tree", "rope").stdout

@@ -119,7 +119,7 @@ def test_editing_without_a_text_puts_the_old_one_into_the_line() -> None:
     desk = Desk(["1", "2"])
     desk.type("first")
     desk.type("second")
-    assert desk.step("/edit") == Prompt("/edit 2 second")
+    assert desk.step("/edit") == Prompt("/edit 3 second")
     assert desk.step("/edit 1") == Prompt("/edit 1 first")
 
 
@@ -127,7 +127,7 @@ def test_a_number_that_no_message_has_is_one_line() -> None:
     desk = Desk(["1"])
     assert "not said anything" in desk.type("/edit x")
     desk.type("first")
-    assert "/history numbers them" in desk.type("/edit 7 x")
+    assert "/history shows their numbers" in desk.type("/edit 7 x")
     assert desk.branch == "main"
 
 
@@ -202,13 +202,35 @@ def test_without_tools_the_option_is_named() -> None:
     assert "--tool" in Desk([]).type("/tools")
 
 
-def test_history_numbers_what_one_said() -> None:
+def test_history_has_the_numbers_that_show_fork_and_tree_have() -> None:
     desk = Desk(["one\ntwo"])
     assert "Nothing has been said yet." in desk.type("/history")
     desk.type("/system Be brief.")
     desk.type("Count")
-    assert desk.type("/history").splitlines()[-3:] == ["1› Count", "one", "two"]
-    assert "system: Be brief." in desk.type("/history")
+    assert desk.type("/history").splitlines()[-3:] == ["2› Count", "3  one", "two"]
+    assert "1  system: Be brief." in desk.type("/history")
+    assert desk.step("/edit 2") == Prompt("/edit 2 Count")
+    assert "Message 3 is not one of yours" in desk.type("/edit 3 x")
+
+
+@pytest.mark.parametrize("typed", ["/quit", "/QUIT", "/exit", "/Exit"])
+def test_quit_has_two_names_in_any_case(typed: str) -> None:
+    assert Desk([]).step(typed) == Quit()
+
+
+def test_model_says_who_answers_and_how_to_take_another() -> None:
+    shown = Desk([]).type("/model")
+    assert shown.startswith("scripted\n")
+    assert "sennit chat --session chat --model NAME" in " ".join(shown.split())
+
+
+def test_answers_and_notes_are_broken_between_words() -> None:
+    text = "A bowline makes a loop that does not slip. " * 6
+    desk = Desk([text])
+    shown = desk.type("Knots?")
+    assert " ".join(shown.split()) == text.strip()
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert all(len(line) <= 80 for line in desk.type("/model").splitlines())
 
 
 def test_quit_quits() -> None:

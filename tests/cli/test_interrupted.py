@@ -68,6 +68,7 @@ def test_words_that_were_shown_are_shown_again_and_resume_gives_the_answer_anew(
 def test_a_message_instead_of_resume_keeps_the_words(tmp_path: Path) -> None:
     killed_while_it_speaks(tmp_path)
     with terminal(program(tmp_path, "Sure."), tmp_path) as chat:
+        chat.expect("leaves it as it is.")
         chat.expect("›")
         chat.type("Go on\r")
         assert "Once" not in chat.expect("Sure.")

@@ -59,7 +59,7 @@ def test_a_commit_says_what_was_remembered_how_and_from_what(store: str) -> None
     assert ran.stdout.startswith("committed: 2 created, by rules (archive_001)\n")
     assert "  - I live in Lisbon.\n" in ran.stdout
     assert f"in first: “{SAID}”" in ran.stdout
-    assert run("commit", "first").stdout.startswith("Nothing new has been said")
+    assert run("commit", "first").stdout.startswith("Nothing to commit")
 
 
 def test_a_commit_that_failed_says_so_and_can_be_tried_again(
@@ -191,6 +191,7 @@ def test_what_cannot_be_done_is_one_line(
 def test_files_are_listed_drawn_read_and_searched(committed: dict[str, Any]) -> None:
     del committed
     assert run("fs", "ls", "viking://user/memories").stdout.endswith("  profile.md\n")
+    assert run("fs", "ls").stdout.startswith("session/\n")  # no column where nothing has a size
     assert told("fs", "ls", "viking://user/memories")[-1]["uri"] == PROFILE
     assert "profile.md" in run("fs", "tree", "viking://user").stdout
     near = told("fs", "tree", "viking://user", "--depth", "1")
@@ -250,7 +251,7 @@ def test_in_a_pipe_too_a_new_session_recognises_who_speaks(tmp_path: Path) -> No
 def test_the_chat_shows_nothing_where_nothing_is_remembered() -> None:
     desk = Desk([])
     assert "Nothing is remembered yet" in desk.type("/memory")
-    assert "Nothing new has been said" in desk.type("/commit")
+    assert "Nothing to commit" in desk.type("/commit")
 
 
 def test_a_commit_in_the_chat_is_of_the_branch_one_is_on() -> None:

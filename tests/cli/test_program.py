@@ -65,7 +65,7 @@ def test_sessions_are_listed(store: str) -> None:
 
 def test_a_branch_is_shown(store: str) -> None:
     main = run("show", "rope", "--branch", "main", "--store", store)
-    assert main.stdout == "user: Name a knot\nassistant: A bowline.\n"
+    assert main.stdout == "1 user: Name a knot\n2 assistant: A bowline.\n"
     idea = told("show", "rope", "--branch", "idea", "--store", store)
     assert [one["type"] for one in idea["messages"]] == ["instruction"]
 
@@ -230,7 +230,7 @@ def test_without_the_engine_the_exact_command_is_told(
 def test_without_the_extra_the_exact_command_is_told(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None; from sennit.cli import main; main()"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert "pip install 'sennit[cli]'" in ran.stderr
     assert ran.stderr.count("\n") == 1
 
@@ -412,3 +412,21 @@ def test_a_label_that_makes_no_sense_says_why_and_is_not_kept(
     assert ran.exit_code == 1
     assert expected in ran.stderr
     assert told("label", "rope", "--store", store) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "told"),
+    [
+        ("x.txt", ["--format", "openai"], "ends in .jsonl or .parquet"),
+        ("x", ["--format", "openai"], "ends in .jsonl or .parquet"),
+        ("x.txt", [], "ends in .zip, or a folder"),
+        ("x.jsonl", [], "name a --format"),
+    ],
+)
+def test_export_refuses_endings_that_it_does_not_write(
+    store: str, tmp_path: Path, path: str, options: list[str], told: str
+) -> None:
+    ran = run("export", str(tmp_path / path), *options, "--store", store)
+    assert ran.exit_code == 1
+    assert told in ran.stderr
+    assert not (tmp_path / path).exists()

@@ -56,7 +56,7 @@ def test_after_a_stop_the_talk_goes_on_and_a_second_start_continues_it(tmp_path:
         quit_(chat)
     with terminal(program(tmp_path, "Later."), tmp_path) as chat:
         chat.expect("chat (idea, 4 messages)")
-        chat.expect("2› Go on\nSure.")
+        chat.expect("3› Go on\n4  Sure.")
         chat.say("And now", "Later.")
         quit_(chat)
     assert said(tmp_path, "idea")[-2:] == ["Instruction: And now", "Later."]
@@ -96,7 +96,7 @@ def test_alt_enter_starts_a_new_line_and_tab_completes_commands(tmp_path: Path) 
         chat.expect("Fine.")
         chat.expect("›")
         chat.type(f"/hist{TAB}\r")
-        chat.expect("1› one\ntwo\nFine.")
+        chat.expect("1› one\ntwo\n2  Fine.")
         quit_(chat)
     assert said(tmp_path, "main")[0] == "Instruction: one\ntwo"
 
@@ -105,6 +105,10 @@ def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.expect("›")
         chat.type(f"half a tho{CTRL_C}")
+        chat.expect("› ")
+        chat.type(f"more{CTRL_C}")  # clearing a line twice is not quitting
+        chat.expect("› ")
+        chat.type(CTRL_C)
         chat.expect("Ctrl-C again")
         chat.expect("›")
         chat.type(CTRL_C)
@@ -254,7 +258,7 @@ def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_i
         chat.say("My name is Ada and I live in Lisbon.", "Nice to meet you.")
         chat.say("/commit", "committed: 2 created, by rules (archive_001)")
         chat.expect("My name is Ada.")
-        chat.say("/commit", "Nothing new has been said since the last commit.")
+        chat.say("/commit", "Nothing to commit: nothing new has been said.")
         chat.say("/memory", "viking://user/memories/profile.md")
         chat.expect("I live in Lisbon.")
         chat.expect("← user, 2")
@@ -288,3 +292,11 @@ def test_a_commit_that_takes_long_is_left_to_the_background_and_ends_before_the_
     with sennit.open(tmp_path / "chat.db") as client:
         assert [one.text for one in client.memory.all()] == ["# Profile\n\n- My name is Ada.\n"]
         assert len(client.session("chat").current()) == 2
+
+
+def test_a_narrow_terminal_breaks_lines_between_words(tmp_path: Path) -> None:
+    story = "Once upon a time a rope was longer than the ship it held."
+    with terminal(program(tmp_path, story), tmp_path, columns=40) as chat:
+        chat.expect("commands. Ctrl-C stops\nan answer, Ctrl-D quits.\n")
+        chat.say("Tell me", "Once upon a time a rope was longer than\nthe ship it held.")
+        quit_(chat)

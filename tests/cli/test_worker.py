@@ -105,3 +105,4 @@ def test_a_file_has_no_workers_and_the_error_says_who_does_it(tmp_path: Path) ->
     ran = CliRunner().invoke(app, ["worker", "--store", str(tmp_path / "some.db")])
     assert ran.exit_code == 1
     assert "finish_commits()" in ran.stderr
+    assert "Working" not in ran.stderr

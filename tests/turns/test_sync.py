@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sennit import ValidationError
+from sennit import UsageError
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
 from tests.talking import PLAIN, Talk
@@ -56,10 +56,10 @@ def test_inside_a_loop_the_async_door_is_named() -> None:
 
     async def work() -> None:
         conversation = talk.conversation()
-        with pytest.raises(ValidationError, match="await run_to_stable_result"):
+        with pytest.raises(UsageError, match="await run_to_stable_result"):
             conversation.run()
         with (
-            pytest.raises(ValidationError, match="async with stream"),
+            pytest.raises(UsageError, match="async with stream"),
             conversation.stream_sync(),
         ):
             pass

@@ -21,13 +21,15 @@ def work(
     *,
     model: Callable[[], Model] | None = None,
     told: Callable[[CommitResult], object] = lambda _: None,
+    begun: Callable[[], object] = lambda: None,
 ) -> None:
     """Finish commits of a PostgreSQL store, of all its users, until SIGTERM or SIGINT.
 
     `url` is as for `sennit.open`. Any number of programs may do so at once, on any machines;
     `serving` says how. `model` makes a model that thinks, else rules do. `told` is told what became
-    of each commit, in the thread that did it. Raises StoreError, and ValidationError for a store
-    whose commits are finished by the programs that make them.
+    of each commit, in the thread that did it; `begun` is called as it begins.
+    Raises StoreError, and ValidationError for a store whose commits are finished by the programs
+    that make them.
     """
     from sennit.memory.served import Finisher
     from sennit.stores.queue import ServedStore, Serving
@@ -39,6 +41,7 @@ def work(
                 "Workers serve a PostgreSQL store; what is committed to any other is finished by "
                 "the program that commits, or by the next one: client.finish_commits()."
             )
+        begun()
         store.serve(Finisher(store, model, told), serving or Serving())
     finally:
         store.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -47,13 +48,13 @@ def diff(
         return
     typer.echo(f"{clean(sides[0][0])} and {clean(sides[1][0])} share {_messages(found.common)}.")
     if found.ancestor is not None:
-        typer.echo(f"  {found.ancestor.role.value}: {said(found.ancestor)}")
+        _print(found.ancestor)
     if not found.same_system:
         typer.echo("Their system messages differ.")
     for branch, since in sides:
         typer.echo(f"{clean(branch)} has {_messages(len(since))} since{':' if since else '.'}")
         for message in since:
-            typer.echo(f"  {message.role.value}: {said(message)}")
+            _print(message)
 
 
 def fork(
@@ -71,7 +72,7 @@ def fork(
 ) -> None:
     """Fork a branch, to try another way.
 
-    The fork shares what was said and copies nothing. Messages count from 1, as show lists them.
+    The fork shares what was said and copies nothing. Messages have the numbers that show prints.
     """
     with existing(store) as client:
         session = session_named(client, name)
@@ -130,6 +131,11 @@ def _place(branch: Branch, at: str) -> int | str:
         there = _messages(len(branch))
         raise ValidationError(f"--at counts from 1, and {branch.name!r} has {there}; got {at}.")
     return number - 1
+
+
+def _print(message: Message) -> None:
+    """Print a message, all of its lines indented."""
+    typer.echo(indent(f"{message.role.value}: {said(message)}", "  "))
 
 
 def _messages(number: int) -> str:

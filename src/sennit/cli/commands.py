@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from shlex import quote
 from typing import TypeAlias
 
 from sennit.cli.memory import memory_lines
@@ -65,6 +66,7 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {}
+_ALIASES = {"/exit": "/quit"}
 
 
 def _command(usage: str, told: str) -> Callable[[_Run], _Run]:
@@ -91,11 +93,12 @@ def take(talk: Talk, screen: Screen, line: str) -> Next:
 
 
 def _obey(talk: Talk, screen: Screen, text: str) -> Next:
-    name, _, rest = text.partition(" ")
-    command = COMMANDS.get(name)
+    typed, _, rest = text.partition(" ")
+    name = typed.lower()
+    command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
         screen.error(
-            f"There is no command {name}.{nearest(name, list(COMMANDS))} /help lists them; to say "
+            f"There is no command {typed}.{nearest(name, list(COMMANDS))} /help lists them; to say "
             f"it to the model, begin with two slashes."
         )
         return Prompt()
@@ -150,14 +153,14 @@ def _tree(talk: Talk, screen: Screen, _rest: str) -> None:
     screen.note(f"You are on {talk.branch.name}.")
 
 
-@_command("/edit [N] [TEXT]", "say your last, or N-th, message differently, on a fork")
+@_command("/edit [N] [TEXT]", "say your last message, or number N, differently, on a fork")
 def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
     first, _, more = rest.partition(" ")
     numbered = first.isascii() and first.isdigit()
     number, text = (int(first), more.strip()) if numbered else (None, rest)
     if not text:
         old = talk.question(number)
-        return Prompt(f"/edit {number or len(talk.questions)} {said(old)}")
+        return Prompt(f"/edit {talk.number(old)} {said(old)}")
     _warn_of_repetition(talk, screen, talk.question(number))
     screen.note(f"Now on {talk.edit(number, text).name}.")
     return Answer()
@@ -210,6 +213,13 @@ def _forget(talk: Talk, screen: Screen, _rest: str) -> None:
     screen.note(f"Erased {counted(talk.forget(), 'message')}, and what was learnt from them.")
 
 
+@_command("/model", "show which model answers, and how to take another")
+def _model(talk: Talk, screen: Screen, _rest: str) -> None:
+    again = f"sennit chat --session {quote(talk.session.key or '')} --model NAME"
+    screen.line(talk.partner.model.name)
+    screen.note(f"To go on with another: /quit, then {again}, such as openai:gpt-5.")
+
+
 @_command("/tools", "list the tools the model may call")
 def _tools(talk: Talk, screen: Screen, _rest: str) -> None:
     for tool in talk.partner.tools:
@@ -260,11 +270,9 @@ def _system(talk: Talk, screen: Screen, rest: str) -> None:
         screen.note("There is no system message. Set one: /system TEXT")
 
 
-@_command("/history", "show the whole branch, your messages numbered")
+@_command("/history", "show the whole branch, its messages numbered")
 def _history(talk: Talk, screen: Screen, _rest: str) -> None:
-    number = 0
-    for message in talk.branch.messages:
-        number += message.role is MessageRole.USER
+    for number, message in enumerate(talk.branch.messages, 1):
         _show(screen, message, number)
     if not len(talk.branch):
         screen.note("Nothing has been said yet.")
@@ -279,9 +287,9 @@ def recall(talk: Talk, screen: Screen) -> None:
     """Show the last exchange of the branch, to go on from."""
     asked = talk.questions
     if asked:
-        since = talk.branch.index(asked[-1])
-        for message in talk.branch.messages[since:]:
-            _show(screen, message, len(asked))
+        first = talk.number(asked[-1])
+        for number, message in enumerate(talk.branch.messages[first - 1 :], first):
+            _show(screen, message, number)
     show_interruption(talk, screen)
 
 
@@ -301,6 +309,6 @@ def _show(screen: Screen, message: Message, number: int) -> None:
         case MessageRole.USER:
             screen.line(f"{number}› {said(message)}", "bold")
         case MessageRole.SYSTEM:
-            screen.note(f"system: {said(message)}")
+            screen.note(f"{number}  system: {said(message)}")
         case _:
-            screen.line(said(message))
+            screen.line(f"{number}  {said(message)}")

@@ -34,9 +34,10 @@ def ls(uri: FolderArgument = _TOP, store: StoreOption = None, as_json: JsonOptio
     if as_json:
         print_json([_plain(one) for one in found])
         return
-    for one in found:
-        size = "" if one.is_folder else f"{one.size:,}"
-        typer.echo(f"{size:>9}  {clean(one.name)}{'/' if one.is_folder else ''}")
+    sizes = ["" if one.is_folder else f"{one.size:,}  " for one in found]
+    width = max(map(len, sizes), default=0)
+    for size, one in zip(sizes, found, strict=True):
+        typer.echo(f"{size:>{width}}{clean(one.name)}{'/' if one.is_folder else ''}")
 
 
 @app.command("tree")

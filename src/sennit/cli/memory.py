@@ -195,7 +195,7 @@ def forget(
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
     """What became of a commit, honestly, and what it has written with what that rests on."""
     if not result["archived"]:
-        yield "Nothing new has been said since the last commit."
+        yield "Nothing to commit: nothing new has been said."
         return
     numbers = ", ".join(f"{n} {did}" for did, n in result["counts"].items() if n)
     thought = f", by {result['method']}" if result["method"] else ""

@@ -31,7 +31,12 @@ _COLUMNS = (
 
 
 def export(
-    path: Annotated[Path, typer.Argument(help="A new file (.zip, .jsonl, .parquet) or folder.")],
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A new file (.zip; .jsonl or .parquet with --format), or a new folder."
+        ),
+    ],
     sessions: Annotated[
         list[str] | None, typer.Argument(metavar="[SESSION]...", help="By default all.")
     ] = None,
@@ -57,6 +62,11 @@ def export(
         if format == ARCHIVE:
             if min_score is not None or strict or by or split:
                 raise ValidationError("An archive holds all; name a --format to choose answers.")
+            if path.suffix.lower() not in ("", ".zip"):
+                raise ValidationError(
+                    f"An archive is a file that ends in .zip, or a folder; got {str(path)!r}. To "
+                    f"write data to train on, name a --format."
+                )
             archived = client.export(path, named, progress)
             files, counts = {"all": archived.path}, {"all": archived.messages}
             told, what, left_out = archived.sessions, "message", None

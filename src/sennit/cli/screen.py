@@ -2,7 +2,8 @@
 
 Text is written as it arrives and never drawn over, so nothing flickers, whatever was said can be
 scrolled back to, and a copy of the screen is a transcript. Markdown stays as the model wrote it:
-half a table or half a code block cannot be drawn without drawing it again.
+half a table or half a code block cannot be drawn without drawing it again. Lines are broken between
+words, at the width that the terminal has as they are written.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.status import Status
 from rich.text import Text
 
 from sennit.cli.words import call_card, clean, result_card, said
+from sennit.cli.wrapping import WordWrap, wrapped
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -41,13 +43,15 @@ class Screen:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._line_open = False
+        self._wrap = WordWrap()
         self._style = ""
         self._shown: set[UUID] = set()
 
     def line(self, text: str, style: str = "") -> None:
         """A line of its own; what a model or a store says in it is made safe."""
         self._close_line()
-        self._console.print(Text(clean(text), style=style), soft_wrap=True)
+        lines = wrapped(clean(text), self._console.width)
+        self._console.print(Text(lines, style=style), soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Something beside the conversation."""
@@ -70,7 +74,7 @@ class Screen:
             case ReasoningAdded():
                 self._add(event.message_id, event.text, "dim italic")
             case DraftDropped():
-                self.note("(that does not count)")
+                self.note("(the words above do not count)")
             case MessageCompleted() if event.message.id not in self._shown:
                 self._whole(event.message)
             case ToolCalled() | ToolFinished():
@@ -90,8 +94,7 @@ class Screen:
         self._style = style
         self._shown.add(message)
         safe = clean(text)
-        self._console.out(safe, style=style or None, end="", highlight=False)
-        self._console.file.flush()
+        self._write(self._wrap.add(safe, self._console.width))
         self._line_open = not safe.endswith("\n")
 
     def _whole(self, message: Message) -> None:
@@ -127,5 +130,9 @@ class Screen:
 
     def _close_line(self) -> None:
         if self._line_open:
-            self._console.out("", highlight=False)
+            self._write(f"{self._wrap.end()}\n")
             self._line_open = False
+
+    def _write(self, text: str) -> None:
+        self._console.out(text, style=self._style or None, end="", highlight=False)
+        self._console.file.flush()

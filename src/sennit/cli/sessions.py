@@ -75,7 +75,7 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the messages of a branch."""
+    """Print the messages of a branch, with their numbers."""
     with existing(store) as client:
         session = session_named(client, name)
         found = branch_named(session, branch) if branch else latest_branch(session)
@@ -86,8 +86,8 @@ def show(
         return
     total = counted(len(messages), "message")
     typer.echo(f"{clean(name)} · {clean(where or 'no branch')} · {total}", err=True)
-    for message in messages:
-        typer.echo(f"{message.role.value}: {said(message)}")
+    for number, message in enumerate(messages, 1):
+        typer.echo(f"{number:>{len(str(len(messages)))}} {message.role.value}: {said(message)}")
 
 
 def tree(name: SessionArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:

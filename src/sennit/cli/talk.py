@@ -16,7 +16,6 @@ from uuid import UUID
 from sennit.api.session import Session
 from sennit.cli.interrupted import Interrupted, called, interrupted, started, started_before
 from sennit.cli.opening import branch_named, latest_branch
-from sennit.cli.words import counted
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
 from sennit.memory.context import MemoryContext
 from sennit.memory.result import CommitResult
@@ -196,19 +195,26 @@ class Talk:
         return self.branch
 
     def edit(self, number: int | None, text: str) -> Branch:
-        """Go to a fork on which a question, the last or the n-th from 1, says `text` instead."""
+        """Go to a fork on which a question, the last or that number, says `text` instead."""
         self.branch = self.branch.edit(self.question(number), text)
         return self.branch
 
     def question(self, number: int | None = None) -> Message:
-        """The last question, or the n-th, counted from 1; raises OutOfRangeError."""
+        """Return the last question, or that of a number; raises OutOfRangeError for any other."""
         asked = self.questions
         if not asked:
             raise NotFoundError("You have not said anything on this branch yet.")
-        if number is not None and not 1 <= number <= len(asked):
-            there = f"You have said {counted(len(asked), 'thing')} on this branch"
-            raise OutOfRangeError(f"{there}, not {number}; /history numbers them.")
-        return asked[-1 if number is None else number - 1]
+        if number is None:
+            return asked[-1]
+        numbered = {self.number(one): one for one in asked}
+        if number not in numbered:
+            told = f"Message {number} is not one of yours on this branch"
+            raise OutOfRangeError(f"{told}; /history shows their numbers.")
+        return numbered[number]
+
+    def number(self, message: Message) -> int:
+        """Return the number of a message: its place on the branch, counted from 1."""
+        return self.branch.index(message) + 1
 
     def retry(self) -> bool:
         """Make room for another answer to the last question; tells whether that took a fork.

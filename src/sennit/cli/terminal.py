@@ -156,17 +156,19 @@ class Lines:
         )
 
     async def next(self, screen: Screen, fill: str = "") -> str | None:
-        """The next line; None for the end: Ctrl-D, or Ctrl-C twice."""
+        """The next line; None for the end: Ctrl-D, or Ctrl-C twice on an empty line."""
         while True:
             try:
                 line = await self._session.prompt_async(default=fill)
             except EOFError:
                 return None
             except KeyboardInterrupt:
-                if self._interrupted:
+                fill, cleared = "", bool(self._session.default_buffer.text)
+                if self._interrupted and not cleared:
                     return None
-                self._interrupted, fill = True, ""
-                screen.note("(Ctrl-C again, or Ctrl-D, quits)")
+                self._interrupted = not cleared
+                if not cleared:
+                    screen.note("(Ctrl-C again, or Ctrl-D, quits)")
             else:
                 self._interrupted = False
                 return line

@@ -39,12 +39,14 @@ def worker(
     """Finish what was committed in the background; for PostgreSQL stores, of all users."""
     _log_to_stderr()
     done = _Done(as_json=as_json)
-    typer.echo(f"Working, {concurrency} at a time; SIGTERM or Ctrl-C ends it.", err=True)
     work(
         store,
         Serving(concurrency=concurrency, drain=drain),
         model=None if model is None else partial(iModel, model),
         told=done,
+        begun=lambda: typer.echo(
+            f"Working, {concurrency} at a time; SIGTERM or Ctrl-C ends it.", err=True
+        ),
     )
     typer.echo(f"Done: {counted(done.count, 'commit')}.", err=True)
 

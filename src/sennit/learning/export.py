@@ -104,10 +104,10 @@ def export(
     options: ExportOptions,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write sessions as training data: Parquet if `path` ends so, else lines of JSON.
+    """Write sessions as training data: lines of JSON (.jsonl) or Parquet, as `path` ends.
 
     Each is read when its turn comes. If there is nothing to write, the log says why. Raises
-    ExistsError if a file is there already.
+    ExistsError if a file is there already, ValidationError for any other ending.
     """
     paths = _paths(path, options)
     format = format_named(options.format)

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol, Self
 
 import msgspec
 
-from sennit.errors import MissingExtraError
+from sennit.errors import MissingExtraError, ValidationError
 from sennit.learning.formats import Format, Row
 from sennit.messages.codec import dumps
 from sennit.stores.whole import whole
@@ -22,6 +22,10 @@ from sennit.stores.whole import whole
 _BATCH = 1000
 _encoded = msgspec.json.Encoder().encode  # `dumps` is for what a store keeps, and bounds it
 _ENDS_A_LINE = {one.encode(): b"\\u%04x" % ord(one) for one in "\x85\u2028\u2029"}
+
+PARQUET = ".parquet"
+ENDINGS = (".jsonl", PARQUET)
+"""What the name of a training file may end with."""
 
 
 class RowWriter(Protocol):
@@ -35,9 +39,12 @@ class RowWriter(Protocol):
 
 
 def writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
-    """What writes a new file, by its ending; it is complete when the stack is left."""
+    """Open a new file by its ending; it is complete when the stack is left."""
     part = stack.enter_context(whole(path))
-    if path.suffix == ".parquet":
+    if path.suffix.lower() not in ENDINGS:
+        told = f"A file to train on ends in {' or '.join(ENDINGS)}"
+        raise ValidationError(f"{told}, got {str(path)!r}.")
+    if path.suffix.lower() == PARQUET:
         return stack.enter_context(_Parquet(part, format.columns))
     return _JsonLines(stack.enter_context(part.open("wb", buffering=1 << 20)))
 

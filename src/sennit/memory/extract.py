@@ -7,6 +7,7 @@ never taken. Problems that were solved and tools that were learnt become the age
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from sennit.memory.cases import cases
@@ -22,6 +23,14 @@ from sennit.stores.words import STOP_WORDS
 
 _UNDATED = frozenset({"birthday", "age"})
 """Facts in which a date says what, not since when."""
+
+# A line of a program rather than of prose: signs that sentences do not have, or a statement.
+_CODE_LINE = re.compile(
+    r"^.*(?:[{}=]|\w\(|\w\[|\)\s*:|;\s*$).*$"
+    r"|^(?: {4}|\t).*$"
+    r"|^\s*(?:(?:def|class|import|from|return|else|try|finally|pass)\b|@\w|#|//).*$",
+    re.MULTILINE,
+)
 
 
 def extract_by_rules(conversation: Conversation) -> Extraction:
@@ -65,13 +74,19 @@ def slug_of(fact: Fact, when: Period) -> str:
 def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
     orders = sum(is_order(one.text) for one in users)
     if orders:
-        yield f"{orders} messages tell the memory what to do; nothing was taken from them."
+        told = "1 message tells" if orders == 1 else f"{orders} messages tell"
+        yield f"{told} the memory what to do; nothing was taken from {_them(orders)}."
     foreign = sum(_is_foreign(one.text) for one in users)
     if foreign:
-        yield f"{foreign} messages seem not to be in English, the only language that rules know."
+        seem = "1 message seems" if foreign == 1 else f"{foreign} messages seem"
+        yield f"{seem} not to be in English, the only language that the rules know."
+
+
+def _them(count: int) -> str:
+    return "it" if count == 1 else "them"
 
 
 def _is_foreign(text: str) -> bool:
-    said = words(text[:2000])
+    said = words(_CODE_LINE.sub("", text[:2000]))
     english = sum(map(STOP_WORDS.__contains__, said))
     return len(said) > 4 and english * 8 < len(said)

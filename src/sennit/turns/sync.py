@@ -13,7 +13,7 @@ from queue import Queue
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sennit.errors import ValidationError
+from sennit.errors import UsageError
 
 if TYPE_CHECKING:
     from sennit.turns.watch import Watch
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 def run_now(work: Coroutine[Any, Any, _T], door: str) -> _T:
-    """Run to the end; raises ValidationError inside a running event loop, naming the async door."""
+    """Run to the end; raises UsageError inside a running event loop, naming the async door."""
     _refuse_a_loop(door, work)
     return asyncio.run(work)
 
@@ -78,4 +78,4 @@ def _refuse_a_loop(door: str, work: Coroutine[Any, Any, Any] | None) -> None:
         return
     if work is not None:
         work.close()
-    raise ValidationError(f"An event loop is running here; use {door} instead.")
+    raise UsageError(f"An event loop is running here; use {door} instead.")

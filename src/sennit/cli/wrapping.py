@@ -1,0 +1,66 @@
+"""Word wrap for text that arrives in pieces.
+
+A word is written as soon as it is sure to stay on its line. One that begins near the edge is held
+back until it is known whether it fits; so nothing that was written is ever drawn again.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len
+
+_TOKENS = re.compile(r"\n|[^\S\n]+|\S+")
+_LONG = 24  # columns that hold nearly every word
+
+
+class WordWrap:
+    """Breaks lines between words; a word that is longer than a line is left to the terminal."""
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._gap = ""  # blanks that are written once a word follows on the same line
+        self._held = ""  # a word that may have to go to the next line
+        self._in_word = False  # whether the last word is written and may go on
+
+    def add(self, text: str, width: int) -> str:
+        """Take the next piece; return what can be written now."""
+        return "".join(self._token(one, width) for one in _TOKENS.findall(text))
+
+    def end(self) -> str:
+        """Return what was held back, at the end of the text, and begin anew."""
+        rest = self._gap + self._held
+        self._column, self._gap, self._held, self._in_word = 0, "", "", False
+        return rest
+
+    def _token(self, token: str, width: int) -> str:
+        if token == "\n":
+            return f"{self.end()}\n"
+        if token.isspace():
+            word = self._write_held()
+            self._gap += token
+            self._in_word = False
+            return word
+        if self._in_word:
+            self._column += cell_len(token)
+            return token
+        self._held += token
+        start = self._column + cell_len(self._gap)
+        if start + cell_len(self._held) > width and self._column:
+            self._column, self._gap = 0, ""
+            return f"\n{self._write_held(going_on=True)}"
+        return self._write_held(going_on=True) if start + _LONG <= width else ""
+
+    def _write_held(self, *, going_on: bool = False) -> str:
+        if not self._held:
+            return ""
+        written = self._gap + self._held
+        self._column += cell_len(written)
+        self._gap, self._held, self._in_word = "", "", going_on
+        return written
+
+
+def wrapped(text: str, width: int) -> str:
+    """Return a whole text with its lines broken between words."""
+    wrap = WordWrap()
+    return wrap.add(text, width) + wrap.end()
