@@ -35,6 +35,7 @@ from sennit.stores.postgres import PostgresStore
 from sennit.stores.postgres_database import Database, Line
 from sennit.stores.postgres_usual import appending as as_appending
 from sennit.stores.records import (
+    LONGEST_OWNER,
     AddBranch,
     AddEvents,
     AddMessages,
@@ -782,7 +783,9 @@ def test_a_schema_of_another_program_is_refused_and_left_alone(
 
 def test_the_longest_names_of_owners_are_kept(emptied: str) -> None:
     rare = Random(1)  # what repeats itself would be compressed before it is indexed
-    tenant, user, agent = ("".join(rare.choices(string.printable, k=1000)) for _ in range(3))
+    tenant, user, agent = (
+        "".join(rare.choices(string.printable, k=LONGEST_OWNER)) for _ in range(3)
+    )
     with sennit.open(emptied, tenant=tenant, user=user, agent=agent) as client:
         client.session("chat").add_message("user", "hi")
         client.fs.write("viking://agent/skills/knots.md", "Tie them.")
