@@ -1,8 +1,12 @@
 # The server and the worker, in one image: `docker build -t sennit .`
-# compose.yaml runs both beside PostgreSQL; docs/deploy.md says how.
+# compose.yaml runs both beside PostgreSQL; docs/deploy.md says how, and how to name images by digest.
+ARG PYTHON_IMAGE=python:3.13.9-slim-trixie
+ARG UV_IMAGE=ghcr.io/astral-sh/uv:0.9.5
 
-FROM python:3.13-slim AS build
-COPY --from=ghcr.io/astral-sh/uv:0.9 /uv /usr/local/bin/uv
+FROM ${UV_IMAGE} AS uv
+
+FROM ${PYTHON_IMAGE} AS build
+COPY --from=uv /uv /usr/local/bin/uv
 WORKDIR /src
 ENV UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_PROJECT_ENVIRONMENT=/opt/sennit UV_PYTHON_DOWNLOADS=never
 # What others wrote changes seldom: a layer of its own, so that a change of ours is built in seconds.
@@ -13,7 +17,7 @@ COPY src src
 RUN uv sync --frozen --no-default-groups --no-editable \
     --extra cli --extra mcp --extra models --extra postgres --extra server
 
-FROM python:3.13-slim
+FROM ${PYTHON_IMAGE}
 RUN useradd --create-home --uid 10001 sennit && install -d -o sennit -m 0700 /data
 COPY --from=build /opt/sennit /opt/sennit
 ENV PATH=/opt/sennit/bin:$PATH PYTHONUNBUFFERED=1 SENNIT_URL=/data/sennit.db

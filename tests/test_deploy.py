@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from pathlib import Path
@@ -52,3 +53,44 @@ def test_the_image_serves_by_default() -> None:
 
 def test_the_token_in_the_instructions_can_be_made_like_that() -> None:
     assert {"--user", "--tokens"} <= options_of("token create")
+
+
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_container_is_confined_and_limited(service: str) -> None:
+    found = SERVICES[service]
+    assert found["cap_drop"] == ["ALL"]
+    assert "cap_add" not in found
+    assert "no-new-privileges:true" in found["security_opt"]
+    assert found["mem_limit"]
+    assert found["pids_limit"]
+    assert found["ulimits"]["nofile"]["hard"]
+
+
+def test_keys_of_providers_are_in_the_server_alone() -> None:
+    holders = {name for name, one in SERVICES.items() if "_API_KEY" in str(one["environment"])}
+    assert holders == {"server"}
+    assert not any(one.startswith("--model") for one in SERVICES["worker"]["command"])
+
+
+def test_images_are_named_by_an_exact_version_or_digest() -> None:
+    named = [*re.findall(r"^ARG \w+_IMAGE=(\S+)$", DOCKERFILE, re.MULTILINE)]
+    named += [
+        one["image"].partition(":-")[2].rstrip("}") for one in SERVICES.values() if "image" in one
+    ]
+    assert len(named) == 3
+    assert all(re.search(r"@sha256:[0-9a-f]{64}$|:\d+\.\d+\.\d+", one) for one in named), named
+    assert all(
+        one.startswith(("${", "uv")) for one in re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE)
+    )
+
+
+def test_the_cache_that_security_speaks_of_can_be_turned_off_like_that() -> None:
+    import dspy
+    from dspy.clients.cache import Cache
+
+    taken = inspect.signature(dspy.configure_cache).parameters
+    assert {"enable_disk_cache", "restrict_pickle"} <= taken.keys()
+    assert {"enable_disk_cache", "restrict_pickle"} <= inspect.signature(Cache).parameters.keys()
