@@ -59,32 +59,38 @@ COMMON_THING = r"(?:the(?! (?-i:[A-Z]))|an?|this|that|these|those|my|your|it|ano
 """How a thing begins that has no name of its own."""
 
 
+_LITERALS = re.compile(r"(?<!\\)[A-Za-z']+")
+"""The words of a pattern."""
+
+
 class Rules:
     """A table of rules, tried in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._rules: list[tuple[re.Pattern[str], Maker]] = []
+        self._rules: list[tuple[re.Pattern[str], Words, Maker]] = []
         self.patterns: list[str] = []
         """All of them, in order."""
 
     def add(self, *patterns: str) -> Callable[[Maker], Maker]:
         """Add a function that makes a fact of a plain clause which one of the patterns begins."""
         compiled = re.compile("|".join(patterns), re.IGNORECASE)
+        literal = content(" ".join(_LITERALS.findall(" ".join(patterns))))
         self.patterns += patterns
 
         def added(maker: Maker) -> Maker:
-            self._rules.append((compiled, maker))
+            self._rules.append((compiled, literal, maker))
             return maker
 
         return added
 
     def fact(self, clause: Plain) -> Fact | None:
         """What the first rule makes of a clause that makes anything of it."""
-        for pattern, maker in self._rules:
+        for pattern, literal, maker in self._rules:
             found = pattern.match(clause.text)
             fact = found and maker(found, clause)
             if found and fact:
-                return replace(fact, frame=content(_outside_groups(found)))
+                # What a wildcard matched is said, also where no group captured it.
+                return replace(fact, frame=content(_outside_groups(found)) & literal)
         return None
 
 
