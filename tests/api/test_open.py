@@ -48,6 +48,7 @@ def test_sennit_url_sets_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_tilde_is_the_users_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "home").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("SENNIT_URL", "~/by_default.db")
     monkeypatch.chdir(tmp_path)

@@ -665,7 +665,7 @@ def test_a_server_that_stays_away_is_a_clear_error_and_the_store_goes_on(
         ("", "cannot be reached|refuses|has no such"),
         (f"postgresql://ada:{SECRET}@127.0.0.1:1/db", "cannot be reached"),
         (f"postgresql://ada@127.0.0.1:1/db?password={SECRET}", "cannot be reached"),
-        (f"postgresql://ada:{SECRET}@127.0.0.1:port/db", "cannot be reached"),
+        (f"postgresql://ada:{SECRET}@127.0.0.1:port/db", "cannot be read"),
         (f"postgresql://ada:{SECRET}@no-such-host.invalid/db", "cannot be reached"),
         (f"host=/nowhere user=ada password={SECRET} dbname=db", "cannot be reached"),
     ],

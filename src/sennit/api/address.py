@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sennit import settings
 from sennit.errors import InvalidTypeError, ValidationError, shown
-from sennit.stores.paths import local_path
+from sennit.stores.addresses import is_database
+from sennit.stores.paths import local_path, make_private_folder
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
@@ -33,25 +34,29 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
         from sennit.stores.postgres import PostgresStore
 
         return PostgresStore(address)
+    if _PARAMETER.search(address):
+        raise ValidationError(  # without the address, as it may hold a password
+            "An address made of parameters such as 'dbname=…' is not understood here; give "
+            "PostgreSQL's as 'postgresql://user:password@host:5432/database'."
+        )
     file = file_at(address)
     if file is None:
         raise ValidationError(
             f"{_kind(address)} is no store known here; give the path of a file, "
             f"'postgresql://…' or ':memory:'."
         )
-    if _PARAMETER.search(address):
-        raise ValidationError(  # without the address, as it may hold a password
-            "An address made of parameters such as 'dbname=…' is not understood here; give "
-            "PostgreSQL's as 'postgresql://user:password@host:5432/database'."
-        )
     from sennit.stores.sqlite import SQLiteStore
 
+    if file.parent == settings.data_folder():
+        make_private_folder(file.parent)
     return SQLiteStore(file, durability=durability)
 
 
 def file_at(address: str) -> Path | None:
     """The file that an address names, in one's home where it begins with "~"; None for no file."""
     if not address or address == ":memory:" or "://" in address or address.startswith("file:"):
+        return None
+    if is_database(address) or _PARAMETER.search(address):
         return None
     return local_path(address)
 
@@ -70,4 +75,6 @@ def _address(given: object) -> str:
 
 def _kind(address: str) -> str:
     """The kind of an address; the rest may hold a password."""
-    return repr(f"{address.partition('://')[0]}://…" if "://" in address else address)
+    if "://" in address or is_database(address):
+        return repr(f"{address.partition(':')[0]}:…")
+    return repr(address)

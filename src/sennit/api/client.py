@@ -270,6 +270,15 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)
 
+    def doctor_notes(self) -> list[str]:
+        """Tell what is worth knowing of the store and is no damage, in sentences.
+
+        Such as messages that stand on no branch, and a version of SQLite with a known bug.
+        """
+        from sennit.stores import doctor
+
+        return doctor.notes(self._store)
+
     def expire(self, older_than: datetime) -> int:
         """Delete the sessions that were last changed before then; gives how many."""
         from sennit.stores.retention import expire
@@ -355,6 +364,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
+    adoctor_notes = async_twin(doctor_notes)
     adelete_session = async_twin(delete_session)
     aexpire = async_twin(expire)
     apurge = async_twin(purge)

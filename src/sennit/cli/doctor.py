@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -18,6 +17,7 @@ from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
 from sennit.cli.words import clean
 from sennit.errors import SennitError
+from sennit.stores.addresses import shown_address
 
 if TYPE_CHECKING:
     from sennit.stores.doctor import Finding
@@ -42,6 +42,7 @@ class _Examined:
     said: str
     sound: bool = True
     findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def doctor(
@@ -57,12 +58,13 @@ def doctor(
         "python": sys.version.split()[0],
         "extras": ", ".join(extra for extra, module in _EXTRAS.items() if find_spec(module)),
         "local model": _local_model(),
-        "store": f"{_shown(address)} ({examined.said})",
+        "store": f"{shown_address(address)} ({examined.said})",
     }
     if as_json:
-        print_json(report | {"findings": [asdict(one) for one in examined.findings]})
+        found = [asdict(one) for one in examined.findings]
+        print_json(report | {"notes": examined.notes, "findings": found})
     else:
-        _print(report, examined.findings)
+        _print(report, examined)
     if not examined.sound:
         raise typer.Exit(1)
 
@@ -75,14 +77,15 @@ def _examine(address: str, *, repair: bool) -> _Examined:
     try:
         with open_client(address) as client:
             findings = tuple(client.doctor(repair=repair))
+            notes = tuple(client.doctor_notes())
     except SennitError as error:
         return _Examined(str(error), sound=False)
     if not findings:
-        return _Examined("sound")
+        return _Examined("sound", notes=notes)
     if repair and all(one.mendable for one in findings):
-        return _Examined("mended", findings=findings)
+        return _Examined("mended", findings=findings, notes=notes)
     way = "restore a backup" if repair else "sennit doctor --repair mends what can be mended"
-    return _Examined(f"damaged; {way}", sound=False, findings=findings)
+    return _Examined(f"damaged; {way}", sound=False, findings=findings, notes=notes)
 
 
 def _local_model() -> str:
@@ -92,17 +95,11 @@ def _local_model() -> str:
         return str(error)
 
 
-def _shown(address: str) -> str:
-    """An address without the user and password in it."""
-    if "://" not in address:
-        return address
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"
-
-
-def _print(report: dict[str, str], findings: tuple[Finding, ...]) -> None:
+def _print(report: dict[str, str], examined: _Examined) -> None:
     for name, value in report.items():
         typer.echo(f"{name:<12} {clean(value)}")
-    for one in findings:
+    for note in examined.notes:
+        typer.echo(f"{'note':<12} {clean(note)}")
+    for one in examined.findings:
         mended = "" if one.mendable else " (cannot be mended)"
         typer.echo(f"- {clean(one.said)} {one.count}×: {clean(', '.join(one.rows))}{mended}")

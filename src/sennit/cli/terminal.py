@@ -8,7 +8,6 @@ into its words but waits for the next prompt.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -33,6 +32,7 @@ from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
 from sennit.cli.words import call_text, clean
 from sennit.errors import SennitError
+from sennit.stores.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
 
 _NO_TOOL = (
@@ -242,8 +242,8 @@ def _history() -> History:
     """What was typed before, in a file that only its owner can read; if there can be one."""
     file = settings.data_folder() / "chat_history"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
+        make_private_folder(file.parent)
+        create_private(file)
     except OSError:
         return InMemoryHistory()
     return FileHistory(str(file))

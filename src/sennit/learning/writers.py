@@ -17,6 +17,7 @@ import msgspec
 from sennit.errors import MissingExtraError, ValidationError
 from sennit.learning.formats import Format, Row
 from sennit.messages.codec import dumps
+from sennit.stores.paths import create_private
 from sennit.stores.whole import whole
 
 _BATCH = 1000
@@ -41,6 +42,7 @@ class RowWriter(Protocol):
 def writer(path: Path, format: Format, stack: ExitStack) -> RowWriter:
     """Open a new file by its ending; it is complete when the stack is left."""
     part = stack.enter_context(whole(path))
+    create_private(part)
     if path.suffix.lower() not in ENDINGS:
         told = f"A file to train on ends in {' or '.join(ENDINGS)}"
         raise ValidationError(f"{told}, got {str(path)!r}.")

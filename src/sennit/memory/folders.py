@@ -28,6 +28,7 @@ from sennit.memory.stored_tree import MAX_TEXT, StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
 from sennit.stores.files import PutFile
+from sennit.stores.paths import make_private_folder, private_opener
 from sennit.stores.whole import whole
 
 _FENCE = "---"
@@ -56,21 +57,28 @@ def export_folder(
     skipped = 0 if uri == SCHEME else len(Uri.parse(uri).names) + 1
     count = 0
     with whole(path) as part:
-        part.mkdir()
+        make_private_folder(part)
         for entry, say in files:
             names = entry.uri[len(SCHEME) :].split("/")[skipped:]
             place = part.joinpath(*names)
             if entry.is_folder:
-                place.mkdir(parents=True, exist_ok=True)
+                _make_folders(part, place)
                 continue
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(part, place.parent)
             kept = entry.version > 0 and entry.name.endswith(".md")
             head = front_matter(told(entry.uri)) if kept else ""
-            place.write_text(head + say(), encoding="utf-8", newline="")
+            with open(place, "w", encoding="utf-8", newline="", opener=private_opener) as file:
+                file.write(head + say())
             count += 1
             if progress is not None:
                 progress(count)
     return count
+
+
+def _make_folders(top: Path, folder: Path) -> None:
+    """Create the folders from `top` down to `folder`."""
+    for name in [*reversed(folder.relative_to(top).parents), folder.relative_to(top)]:
+        make_private_folder(top / name)
 
 
 def front_matter(memory: Remembered) -> str:

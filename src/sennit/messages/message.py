@@ -16,7 +16,7 @@ import msgspec
 
 from sennit import clock
 from sennit.containers.element import NO_METADATA, Element, read_only
-from sennit.errors import CodecError, InvalidTypeError, shown
+from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError, shown
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
@@ -225,7 +225,7 @@ class Message(Element):
         """The message a store kept: its id, microseconds, and the JSON of its `to_record`.
 
         The body is read when someone looks at it, so a long session opens fast; one that is not
-        sound raises CodecError then.
+        sound raises StoreError then.
         """
         message = object.__new__(cls)
         message._id, message._created, message._body = id, created, body
@@ -240,6 +240,16 @@ class Message(Element):
         # Only asked for what is not there: the rest of a kept message, until it is read.
         if name not in _IN_BODY:
             raise AttributeError(f"Message has no attribute {name!r}.")
+        try:
+            self._read_rest()
+        except (SennitError, TypeError, ValueError, LookupError, AttributeError) as error:
+            raise StoreError(
+                f"Message {self._id} cannot be read: it is damaged in the store. Run "
+                f"`sennit doctor`, and restore a backup."
+            ) from error
+        return object.__getattribute__(self, name)
+
+    def _read_rest(self) -> None:
         # Not by way of a new message: a long history is read at once, and this is most of its cost.
         record = _read_body(self._body)
         kind = _BUILT_IN.get(record.type)
@@ -254,7 +264,6 @@ class Message(Element):
         self._content, self._sender, self._recipient = content, sender, recipient
         self._metadata = metadata
         self._body = b""
-        return object.__getattribute__(self, name)
 
     def __getstate__(self) -> Any:
         if self._body:

@@ -27,6 +27,7 @@ except ImportError:  # there is none on Windows
 
 from sennit import clock, settings
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
+from sennit.stores.paths import make_private_folder
 from sennit.stores.records import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
@@ -118,7 +119,7 @@ def read_tokens(path: Path) -> dict[str, Token]:
 
 def write_tokens(path: Path, tokens: Iterable[Token]) -> None:
     """Replace the file by one with these lines, whole or not at all; nobody else may read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_folder(path.parent)
     fresh = path.with_name(f".{path.name}.{token_hex(4)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

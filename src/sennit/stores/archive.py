@@ -30,6 +30,7 @@ import msgspec
 from sennit import clock
 from sennit.errors import ArchiveError, SennitError, shown
 from sennit.messages.codec import MAX_BYTES, dumps, loads
+from sennit.stores.paths import create_private, make_private_folder, private_opener
 from sennit.stores.whole import whole
 
 FORMAT = "sennit-archive"
@@ -152,10 +153,11 @@ def writing(path: Path) -> Generator[ArchiveWriter]:
     """
     with whole(path) as part:
         if path.suffix.lower() != ".zip":
-            part.mkdir()
+            make_private_folder(part)
             yield ArchiveWriter(_FolderSink(part))
             return
-        with zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as packed:
+        create_private(part)
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as packed:
             yield ArchiveWriter(_ZipSink(packed))
             total = sum(one.file_size for one in packed.infolist())
         if _is_trap(total, part.stat().st_size):
@@ -175,8 +177,8 @@ class _FolderSink:
 
     def create(self, name: str) -> IO[bytes]:
         path = self._path / name
-        path.parent.mkdir(exist_ok=True)
-        return path.open("xb")
+        make_private_folder(path.parent)
+        return open(path, "xb", opener=private_opener)
 
 
 class _ZipSink:

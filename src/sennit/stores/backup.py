@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from sennit.errors import StoreError
-from sennit.stores.base import Store, of_one_piece
+from sennit.stores.base import Store, damaged_message, of_one_piece
+from sennit.stores.checksums import DAMAGED
 from sennit.stores.files import KeptFile
 from sennit.stores.portable import additions, needed_segments
 from sennit.stores.records import PutLabels, Whole
@@ -72,6 +73,9 @@ def _written(sessions: Sessions, files: Files, path: Path) -> None:
 
 def _put(copy: SQLiteStore, whole: Whole) -> None:
     owner, found = whole.owner, whole.snapshot
+    for message in found.messages:
+        if message.body == DAMAGED:
+            raise damaged_message(message.id)
     ordered = replace(found, segments=needed_segments(found))
     copy.create_session(owner, found.session)
     changes = additions(ordered, None)

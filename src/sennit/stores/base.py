@@ -204,8 +204,21 @@ def of_one_piece() -> Generator[None]:
 def damaged(how: str) -> StoreError:
     """The error for rows that do not fit together."""
     return StoreError(
-        f"The store is damaged: {how}. Mend it with client.doctor(repair=True), or restore a "
-        f"backup."
+        f"The store is damaged: {how}. Run `sennit doctor`, and restore a backup or mend it with "
+        f"client.doctor(repair=True)."
+    )
+
+
+def damaged_history(segment: UUID) -> StoreError:
+    """The error for entries of a segment that do not match their running checksum."""
+    return damaged(f"the entries of segment {segment} do not match their checksum")
+
+
+def damaged_message(message: UUID) -> StoreError:
+    """The error for a message that is not what was written."""
+    return StoreError(
+        f"Message {message} is damaged in the store: it is not what was written. Run "
+        f"`sennit doctor`, and restore a backup."
     )
 
 

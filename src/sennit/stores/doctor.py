@@ -66,6 +66,22 @@ def repair(store: Store) -> list[Finding]:
     return _visit(store, mend=True)
 
 
+def notes(store: Store) -> list[str]:
+    """Tell what is worth knowing of a store and is no damage, in sentences."""
+    from sennit.stores.sqlite import SQLiteStore
+
+    if isinstance(store, SQLiteStore):
+        from sennit.stores.doctor_sqlite import FilePatient
+
+        return FilePatient.noted(store)
+    try:
+        from sennit.stores.doctor_postgres import DatabasePatient
+        from sennit.stores.postgres import PostgresStore
+    except ImportError:
+        return []
+    return DatabasePatient.noted(store) if isinstance(store, PostgresStore) else []
+
+
 def _visit(store: Store, *, mend: bool) -> list[Finding]:
     from sennit.stores.doctor_sqlite import FilePatient
     from sennit.stores.memory import MemoryStore
@@ -120,8 +136,24 @@ class Patient(ABC):
         """Change something."""
 
     @abstractmethod
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
-        """The id, time and body of every message, one by one."""
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
+        """The id, time, body and checksum of every message, one by one."""
+
+    @abstractmethod
+    def key_of(self, uid: UUID) -> object:
+        """An id as its column holds it."""
+
+    @abstractmethod
+    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
+        """The owner, segment, position, message id and checksum of every entry, in order."""
+
+    @abstractmethod
+    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+        """The running checksum of an entry; that before the first is None."""
+
+    @abstractmethod
+    def roll_again(self, owner: int, segment: int) -> None:
+        """Compute the checksums of a segment's entries anew."""
 
     @abstractmethod
     def add_session(self, home: Home) -> int:
@@ -153,7 +185,9 @@ class Patient(ABC):
 
     def checks(self) -> Iterable[Check]:
         """All checks, in the order in which they are made."""
-        return _CHECKS
+        from sennit.stores.doctor_checksums import CHECKS
+
+        return (*_CHECKS, *CHECKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +214,15 @@ def _found(patient: Patient, *, mend: bool) -> Iterator[Finding]:
         yield finding(check.kind, check.said, rows, mendable=check.mend is not None)
         if mend and check.mend is not None:
             check.mend(patient)
+
+
+def loose_messages(patient: Patient) -> list[str]:
+    """Tell of messages on no branch: they are kept, and neither searched nor recalled."""
+    rows = [str(row[0]) for row in patient.ask(patient.sql.LOOSE_MESSAGES)]
+    if not rows:
+        return []
+    named = ", ".join(rows[:_SHOWN]) + (", …" if len(rows) > _SHOWN else "")
+    return [f"Messages that stand on no branch (no damage): {len(rows)} ({named})."]
 
 
 def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
@@ -326,7 +369,7 @@ def _mend_detached(patient: Patient) -> None:
 
 
 def _unreadable(patient: Patient) -> Iterator[str]:
-    for uid, created, body in patient.bodies():
+    for uid, created, body, _ in patient.bodies():
         if not is_readable(uid, created, body):
             yield f"message {uid}"
 

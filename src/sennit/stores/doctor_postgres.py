@@ -17,7 +17,17 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.ids import new_id
-from sennit.stores.doctor import Check, Finding, Home, Patient, asking, findings, telling
+from sennit.stores.checksums import DATABASE_START, database_checksum
+from sennit.stores.doctor import (
+    Check,
+    Finding,
+    Home,
+    Patient,
+    asking,
+    findings,
+    loose_messages,
+    telling,
+)
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.postgres_session import Connection, one
 from sennit.stores.sql import postgres as store_sql
@@ -50,6 +60,11 @@ class DatabasePatient(Patient):
 
         return store._database.change(treat) if mend else store._database.read(look)
 
+    @classmethod
+    def noted(cls, store: PostgresStore) -> list[str]:
+        """Tell of messages that stand on no branch."""
+        return store._database.read(lambda connection: loose_messages(cls(connection)))
+
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
         """All rows."""
         return self._connection.execute(question.encode(), values).fetchall()
@@ -58,11 +73,37 @@ class DatabasePatient(Patient):
         """Change something."""
         self._connection.execute(statement.encode(), values)
 
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
-        """The id, time and body of every message, one by one."""
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
+        """The id, time, body and checksum of every message, one by one."""
         with self._connection.cursor("bodies", binary=True) as cursor:
             cursor.itersize = _PAGE
             yield from cursor.execute(sql.BODIES)
+
+    def key_of(self, uid: UUID) -> object:
+        """An id as its column holds it."""
+        return uid
+
+    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
+        """The owner, segment, position, message id and checksum of every entry, in order."""
+        with self._connection.cursor("entries", binary=True) as cursor:
+            cursor.itersize = _PAGE
+            for owner, segment, place, uid, checksum in cursor.execute(sql.ENTRY_CHECKSUMS):
+                yield owner, segment, place, uid.bytes, checksum
+
+    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+        """The running checksum of an entry; that before the first is None."""
+        return database_checksum(DATABASE_START if before is None else before, position, uid)
+
+    def roll_again(self, owner: int, segment: int) -> None:
+        """Compute the checksums of a segment's entries anew."""
+        for (session,) in self.ask(sql.SEGMENT_SESSION, owner, segment):
+            self._rolled((owner, session), segment)
+
+    def _rolled(self, home: Home, segment: int) -> None:
+        owner, session = home
+        named = {"owner": owner, "session": session, "segment": segment, "first": 0}
+        self._connection.execute(store_sql.ROLL_AGAIN, named)
+        self.tell(store_sql.SET_TAIL_CHECKSUM, owner, session, segment)
 
     def add_session(self, home: Home) -> int:
         """A new session for the rows that lost this one; gives its number."""
@@ -85,7 +126,8 @@ class DatabasePatient(Patient):
         """Replace a segment's entries."""
         owner, _ = home
         self.tell(store_sql.DELETE_ENTRIES, owner, [segment])
-        self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages)
+        self.tell(store_sql.ADD_ENTRIES, owner, segment, 0, messages, [b""] * len(messages))
+        self._rolled(home, segment)
 
     def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
         """Drop segments and their entries."""

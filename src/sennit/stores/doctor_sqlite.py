@@ -18,14 +18,29 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.ids import id_from_bytes, new_id
-from sennit.stores.doctor import Check, Finding, Home, Patient, finding, findings, is_readable
+from sennit.stores.checksums import START, entry_checksum
+from sennit.stores.doctor import (
+    Check,
+    Finding,
+    Home,
+    Patient,
+    asking,
+    finding,
+    findings,
+    is_readable,
+    loose_messages,
+)
+from sennit.stores.doctor_checksums import CHANGED_ROWS
 from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
 from sennit.stores.sql.sqlite_words import ADD_WORDS, ALL_FILES
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import connect, translated
 from sennit.stores.sqlite_files import file_words
+from sennit.stores.sqlite_rows import roll_again
 from sennit.stores.sqlite_words import index_words
+
+_SOUND_VERSION = (3, 51, 3)
 
 
 class FilePatient(Patient):
@@ -44,6 +59,12 @@ class FilePatient(Patient):
         return [damage] if damage else findings(cls._opened(store, mend=mend), mend=mend)
 
     @classmethod
+    def noted(cls, store: SQLiteStore) -> list[str]:
+        """Tell the version of SQLite, and of messages that stand on no branch."""
+        with cls._opened(store, mend=False) as patient:
+            return [_version_note(), *loose_messages(patient)]
+
+    @classmethod
     @contextmanager
     def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[FilePatient]:
         with store._writing() if mend else store._reading() as connection:
@@ -57,10 +78,26 @@ class FilePatient(Patient):
         """Change something."""
         self._connection.execute(statement, values)
 
-    def bodies(self) -> Iterator[tuple[UUID, int, bytes]]:
-        """The id, time and body of every message, one by one."""
-        for uid, created, body in self._connection.execute(sql.BODIES):
-            yield id_from_bytes(uid), created, body
+    def bodies(self) -> Iterator[tuple[UUID, int, bytes, int]]:
+        """The id, time, body and checksum of every message, one by one."""
+        for uid, *row in self._connection.execute(sql.BODIES):
+            yield (id_from_bytes(uid), *row)
+
+    def key_of(self, uid: UUID) -> object:
+        """An id as its column holds it."""
+        return uid.bytes
+
+    def entries(self) -> Iterator[tuple[int, int, int, bytes, Any]]:
+        """The owner, segment, position, message id and checksum of every entry, in order."""
+        yield from self._connection.execute(sql.ENTRY_CHECKSUMS)
+
+    def rolled(self, before: Any, position: int, uid: bytes) -> Any:
+        """The running checksum of an entry; that before the first is None."""
+        return entry_checksum(START if before is None else before, position, uid)
+
+    def roll_again(self, owner: int, segment: int) -> None:
+        """Compute the checksums of a segment's entries anew."""
+        roll_again(self._connection, owner, segment, 0)
 
     def add_session(self, home: Home) -> int:
         """A new session for the rows that lost this one; gives its number."""
@@ -84,8 +121,9 @@ class FilePatient(Patient):
         """Replace a segment's entries."""
         owner, _ = home
         self.tell(store_sql.DELETE_ENTRIES, owner, segment)
-        rows = [(owner, segment, place, message) for place, message in enumerate(messages)]
+        rows = [(owner, segment, place, message, 0) for place, message in enumerate(messages)]
         self._connection.executemany(store_sql.ADD_ENTRY, rows)
+        roll_again(self._connection, owner, segment, 0)
 
     def drop_segments(self, segments: list[tuple[Home, int]]) -> None:
         """Drop segments and their entries."""
@@ -126,6 +164,22 @@ class FilePatient(Patient):
             lambda _: self.tell("REINDEX"),
         )
         yield from super().checks()
+        yield Check("rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._take_rows_as_they_are)
+
+    def _take_rows_as_they_are(self, _: Patient) -> None:
+        for statement in sql.SET_ROW_CHECKSUMS:
+            self.tell(statement)
+
+
+def _version_note() -> str:
+    told = f"SQLite {sqlite3.sqlite_version}"
+    if sqlite3.sqlite_version_info >= _SOUND_VERSION:
+        return f"{told}."
+    return (
+        f"{told}: versions before 3.51.3 can damage a file when several programs write to it at "
+        f"the same moment (the WAL-reset bug). It is rare; use a Python with a newer SQLite, and "
+        f"make backups."
+    )
 
 
 def _damage(file: SQLiteStore) -> Finding | None:

@@ -29,6 +29,8 @@ from sennit.messages.message import Message, party
 from sennit.messages.plain import plain_dict, text
 from sennit.stores import commit_lines
 from sennit.stores.archive import MAX_LINE, Count, Moment
+from sennit.stores.base import damaged_message
+from sennit.stores.checksums import DAMAGED
 from sennit.stores.commit_lines import CommitLine, CommitReader, UseLine
 from sennit.stores.commits import CommitsRecord
 from sennit.stores.keys import session_id
@@ -127,6 +129,8 @@ def _told(
     one = snapshot.session
     yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
     for message in snapshot.messages:
+        if message.body == DAMAGED:
+            raise damaged_message(message.id)
         yield _MessageLine(message.id, message.created, loads(message.body))
     for segment in snapshot.segments:
         entries = list(segment.entries)

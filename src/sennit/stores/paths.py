@@ -1,4 +1,4 @@
-"""Paths as people give them, made ready for the disk.
+"""Paths as people give them, made ready for the disk; and new files that nobody else may read.
 
 Whatever is read from or written to a path that a caller named passes through here first, so that a
 "~" means the same everywhere and what no disk can name is refused by name, not by a system's error.
@@ -11,6 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
+
+
+def private_opener(path: str, flags: int) -> int:
+    """Open a file that, if it is new, only its owner may read and write; an `opener` for open()."""
+    return os.open(path, flags, 0o600)
+
+
+def create_private(path: Path) -> None:
+    """Create an empty file that only its owner may read and write; one that is there is left."""
+    if not path.exists():
+        os.close(private_opener(str(path), os.O_RDWR | os.O_CREAT))
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its owner may enter; one that is there is left as it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def local_path(given: str | os.PathLike[str]) -> Path:

@@ -35,14 +35,8 @@ from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_line import Line, Refused
 from sennit.stores.postgres_memory import PostgresMemory
 from sennit.stores.postgres_runs import JournalReader, journals, lease_clock
-from sennit.stores.postgres_session import (
-    Connection,
-    SessionReader,
-    SessionWriter,
-    labels,
-    one,
-    session_from,
-)
+from sennit.stores.postgres_session import Connection, SessionWriter, one
+from sennit.stores.postgres_snapshot import SessionReader, labels, session_from
 from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
 from sennit.stores.queue import Handler, Job, Serving
 from sennit.stores.records import (

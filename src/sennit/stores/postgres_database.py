@@ -18,6 +18,7 @@ from uuid import uuid4
 
 from sennit.errors import SennitError, StoreError, ValidationError
 from sennit.stores import forks
+from sennit.stores.addresses import secrets_in, shown_address, without_secrets
 from sennit.stores.base import other_version
 from sennit.stores.postgres_driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres_line import Line
@@ -54,6 +55,7 @@ class Database:
         """
         if pool_size < 1:
             raise ValidationError(f"pool_size must be at least 1, got {pool_size}.")
+        self._secrets = secrets_in(url)
         self.name = _shown(url)
         self._closed = False
         self._forked = False
@@ -73,7 +75,7 @@ class Database:
                 open=True,
             )
         except _OF_DRIVER as error:
-            raise self._told(error) from error
+            raise self._told(error) from self._cause(error)
         forks.watch(self)
 
     def disown(self) -> list[object]:
@@ -105,7 +107,12 @@ class Database:
         try:
             return self._run(work)
         except _OF_DRIVER as error:
-            raise self._told(error) from error
+            raise self._told(error) from self._cause(error)
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """Return what was raised, unless it tells the password."""
+        told = str(error)
+        return error if without_secrets(told, self._secrets) == told else None
 
     def _run(self, work: Callable[[Line], _T]) -> _T:
         losses, clashes = 0, 0
@@ -131,9 +138,10 @@ class Database:
     def _told(self, error: Exception) -> SennitError:
         """What the driver raised, as an error of ours that says what to look at."""
         if isinstance(error, _OF_VALUES):
-            return ValidationError(f"PostgreSQL cannot keep such a value ({error}).")
+            told = without_secrets(str(error), self._secrets)
+            return ValidationError(f"PostgreSQL cannot keep such a value ({told}).")
         self.refuse_if_closed()
-        said = str(error).strip().partition("\n")[0]
+        said = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
         return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
 
     def read(self, work: Callable[[Line], _T]) -> _T:
@@ -176,12 +184,11 @@ def _shown(url: str) -> str:
     """The address without what is secret in it; raises StoreError if it is none."""
     try:
         parts = conninfo_to_dict(url)
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         # What the driver says of it would show the address, and with it the password.
-        raise StoreError(
-            "The address of the PostgreSQL store cannot be read; it should look like "
-            "postgresql://user:password@host:5432/database, with signs in the password escaped."
-        ) from None
+        raise StoreError("The address of the PostgreSQL store cannot be read.") from None
+    if "://" in url:
+        return shown_address(url)
     user = f"{parts['user']}@" if "user" in parts else ""
     port = f":{parts['port']}" if "port" in parts else ""
     return f"postgresql://{user}{parts.get('host', '')}{port}/{parts.get('dbname', '')}"

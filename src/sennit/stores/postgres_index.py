@@ -16,8 +16,9 @@ from sennit.stores import words
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed, in_order_of, part_of
 from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_session import Connection, one
+from sennit.stores.postgres_snapshot import message_in
 from sennit.stores.postgres_words import PIECE, add_words, owner_mark
-from sennit.stores.records import MessageRecord, Owner
+from sennit.stores.records import Owner
 from sennit.stores.sql import postgres_words as sql
 
 _SESSIONS = 100
@@ -103,8 +104,8 @@ def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list
     named = {"owner": owner, "places": list(places)}
     rows = connection.execute(sql.AT_PLACES, named, binary=True)
     found = (
-        Placed(no, session, key, archive, MessageRecord(uid, created, body), branched)
-        for no, session, key, archive, uid, created, body, branched in rows
+        Placed(no, session, key, archive, message_in(row), branched)
+        for no, session, key, archive, branched, *row in rows
     )
     return in_order_of(places, found)
 

@@ -29,6 +29,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader, FileWriter
 from sennit.stores.postgres_index import Question, at_places, file_hits, index_files, lexemes
 from sennit.stores.postgres_session import Connection, one
+from sennit.stores.postgres_snapshot import message_in
 from sennit.stores.records import MessageRecord, Owner, RemovedMessage
 from sennit.stores.sql import postgres as sql
 from sennit.stores.sql import postgres_files as file_sql
@@ -261,7 +262,7 @@ class PostgresMemory(ABC):
         def read(connection: Connection) -> list[MessageRecord]:
             values = (self._owner(connection, owner), session, wanted, wanted)
             rows = connection.execute(file_sql.MESSAGES_BY_ID, values, binary=True).fetchall()
-            return [MessageRecord(*row) for row in rows]
+            return [message_in(row) for row in rows]
 
         return self._database.read(read)
 

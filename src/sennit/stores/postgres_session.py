@@ -1,4 +1,4 @@
-"""One session in PostgreSQL: reading it in a snapshot, changing it behind its lock.
+"""One session in PostgreSQL, changed behind its lock.
 
 The store opens connections and transactions; what happens inside one, for one session of one owner,
 happens here. Nothing is kept between two. Work is done for many rows at once: each statement costs
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import ExistsError
-from sennit.messages.codec import loads
 from sennit.stores.base import (
     branch_taken,
     changed_meanwhile,
@@ -24,9 +23,10 @@ from sennit.stores.base import (
     no_segment,
     other_content,
 )
-from sennit.stores.columns import grants_of, names_in, session_in, text_of
+from sennit.stores.checksums import DATABASE_START, database_checksums, message_checksum
+from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
-from sennit.stores.histories import alone, lost_below, needed, unused
+from sennit.stores.histories import alone, lost_below, unused
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.postgres_runs import JournalWriter
@@ -35,12 +35,10 @@ from sennit.stores.records import (
     AddEvents,
     AddMessages,
     Append,
-    BranchRecord,
     Change,
     ChangeBranch,
     DescribeSession,
     Head,
-    LabelRecord,
     MessageRecord,
     PutLabels,
     PutRun,
@@ -48,8 +46,6 @@ from sennit.stores.records import (
     RemoveMessages,
     RenameBranch,
     SegmentRecord,
-    SessionRecord,
-    Snapshot,
     TakeLease,
 )
 from sennit.stores.sql import postgres as sql
@@ -58,72 +54,6 @@ if TYPE_CHECKING:
     import psycopg
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
-
-
-class SessionReader:
-    """Reads one session inside one snapshot."""
-
-    def __init__(self, connection: Connection, owner: int, row: Any) -> None:
-        self._connection = connection
-        self._key = (owner, row[0])
-        self._session = session_from(row)
-
-    def _rows(self, statement: Any, values: Any) -> list[tuple[Any, ...]]:
-        # Binary, as bodies would otherwise come as twice as many hexadecimal digits.
-        return self._connection.execute(statement, values, binary=True).fetchall()
-
-    def all(self) -> Snapshot:
-        """Everything."""
-        ids: dict[int, UUID] = {}
-        messages: list[MessageRecord] = []
-        for number, uid, created, body in self._rows(sql.ALL_MESSAGES, self._key):
-            ids[number] = uid
-            messages.append(MessageRecord(uid, created, body))
-        entries: dict[int, list[UUID]] = {}
-        for segment, message in self._rows(sql.ALL_ENTRIES, self._key):
-            entries.setdefault(segment, []).append(ids[message])
-        rows = self._rows(sql.ALL_SEGMENTS, self._key)
-        names = {row[0]: row[1] for row in rows}
-        segments = [
-            SegmentRecord(uid, names.get(base), start, tuple(entries.get(no, ())))
-            for no, uid, base, start in rows
-        ]
-        branches = [
-            _branch(row, ids.get(row[3])) for row in self._rows(sql.ALL_BRANCHES, self._key)
-        ]
-        return Snapshot(self._session, messages, segments, branches)
-
-    def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond these segments and lengths."""
-        branches = self._rows(sql.ALL_BRANCHES, self._key)
-        rows = {row[0]: row for row in self._rows(sql.ALL_SEGMENTS, self._key)}
-        wanted = needed(rows, {row[4] for row in branches}, known)
-        messages: dict[int, MessageRecord] = {}
-        entries: dict[int, list[UUID]] = {no: [] for no in wanted}
-        owner, session = self._key
-        named = {
-            "owner": owner,
-            "session": session,
-            "segments": wanted,
-            "places": [known.get(rows[no][1], 0) for no in wanted],
-        }
-        for segment, *row in self._rows(sql.ENTRIES_FROM, named):
-            messages[row[0]] = MessageRecord(*row[1:])
-            entries[segment].append(row[1])
-        missing = [row[3] for row in branches if row[3] is not None and row[3] not in messages]
-        if missing:
-            for number, *row in self._rows(sql.MESSAGES_BY_NO, (*self._key, missing)):
-                messages[number] = MessageRecord(*row)
-        segments: list[SegmentRecord] = []
-        for no in wanted:
-            _, uid, base, start = rows[no]
-            if uid not in known or entries[no]:
-                below = None if base is None else rows[base][1]
-                segments.append(SegmentRecord(uid, below, start, tuple(entries[no])))
-        listed = [
-            _branch(row, messages[row[3]].id if row[3] is not None else None) for row in branches
-        ]
-        return Snapshot(self._session, [messages[no] for no in sorted(messages)], segments, listed)
 
 
 class SessionWriter:
@@ -197,6 +127,10 @@ class SessionWriter:
             "ids": list(given),
             "created": [message.created for message in given.values()],
             "bodies": [message.body for message in given.values()],
+            "checksums": [
+                message_checksum(message.id.bytes, message.created, message.body)
+                for message in given.values()
+            ],
         }
         added = {uid: no for no, uid in self._run(sql.ADD_MESSAGES, self._named | columns)}
         self._new |= added
@@ -233,7 +167,7 @@ class SessionWriter:
     def _append(self, change: Append) -> None:
         numbers = self._numbers(change.entries)
         row = self._find_branch(change.branch)
-        segment, tail, length, version = row[4:8]
+        segment, tail, length, version, checksum = row[4:9]
         at = None
         if not self._loose.issuperset(change.entries):
             at = self._repeated(change, numbers, segment, length)
@@ -243,8 +177,8 @@ class SessionWriter:
         if at is None and numbers:
             if len(set(numbers)) < len(numbers):
                 raise ExistsError(f"Branch {row[1]!r} would hold a message twice.")
-            self._put(segment, length, change.entries)
-            self._run(sql.GROW_BRANCH, (len(numbers), *self._key, change.branch))
+            checksum = self._put(segment, length, change.entries, checksum)
+            self._run(sql.GROW_BRANCH, (len(numbers), checksum, *self._key, change.branch))
 
     def _take(self, change: TakeLease) -> None:
         head = Head(change.branch, *self._find_branch(change.branch)[5:8])
@@ -273,22 +207,26 @@ class SessionWriter:
             raise ExistsError(f"Branch {change.branch} already holds some of these messages.")
         return min(found.values())
 
-    def _put(self, segment: int, first: int, entries: Sequence[UUID]) -> None:
-        if entries:
-            numbers = self._numbers(entries)
-            self._run(sql.ADD_ENTRIES, (self._owner, segment, first, numbers))
-            self._loose.difference_update(entries)
+    def _put(self, segment: int, first: int, entries: Sequence[UUID], checksum: bytes) -> bytes:
+        """Add entries after one with that running checksum; gives that of the last."""
+        if not entries:
+            return checksum
+        numbers = self._numbers(entries)
+        rolled = list(database_checksums(checksum, first, (uid.bytes for uid in entries)))
+        self._run(sql.ADD_ENTRIES, (self._owner, segment, first, numbers, rolled))
+        self._loose.difference_update(entries)
+        return rolled[-1]
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
         check_fit(branch, segment)
-        like = self._run(sql.BRANCHES_LIKE, (*self._key, branch.id, branch.name)).fetchall()
+        like = self._like(branch.id, branch.name)
         if like == [(branch.id, branch.name, segment.id)]:
             return  # made before, and its acknowledgement lost
         if like:
             raise branch_taken(branch)
         system = self._system(branch.system)
-        number = self._add_segment(segment, self._base(segment, {}))
+        number, checksum = self._add_segment(segment, self._base(segment, {}))
         self._run(
             sql.ADD_BRANCH,
             (
@@ -300,16 +238,22 @@ class SessionWriter:
                 number,
                 segment.id,
                 branch.length,
+                checksum,
                 *grants_of(branch),
                 text_of(branch.metadata),
             ),
         )
 
-    def _add_segment(self, segment: SegmentRecord, base: int | None) -> int:
+    def _like(self, uid: UUID, name: str) -> list[tuple[Any, ...]]:
+        """The branches with that id or name."""
+        named = {**self._named, "id": uid, "name": name}
+        return self._run(sql.BRANCHES_LIKE, named).fetchall()
+
+    def _add_segment(self, segment: SegmentRecord, base: int | None) -> tuple[int, bytes]:
+        """Add a new segment; gives its number, and its running checksum."""
         values = (*self._key, segment.id, base, segment.offset)
         number = one(self._run(sql.ADD_SEGMENT, values))[0]
-        self._put(number, 0, segment.entries)
-        return number
+        return number, self._put(number, 0, segment.entries, DATABASE_START)
 
     def _size(self, uid: UUID) -> tuple[int, int] | None:
         """The number of a segment, and how many entries it has with those below; None if none."""
@@ -346,7 +290,7 @@ class SessionWriter:
         for each in segments:
             base = self._base(each, added)
             if each.taken is None:
-                number, size = self._add_segment(each, base), len(each.entries)
+                number, size = self._add_segment(each, base)[0], len(each.entries)
             elif each.taken not in rows:
                 raise no_segment(each.taken)
             else:
@@ -363,7 +307,7 @@ class SessionWriter:
 
     def _copied(self, segment: SegmentRecord, base: int | None, old: int) -> int:
         """A new segment with the entries of an old one."""
-        number = self._add_segment(segment, base)
+        number, _ = self._add_segment(segment, base)
         self._run(sql.COPY_ENTRIES, (number, self._owner, old))
         return number
 
@@ -376,7 +320,7 @@ class SessionWriter:
     def _change_branch(self, change: ChangeBranch) -> None:
         branch, new = change.branch, change.segments
         row = self._find_branch(branch.id)
-        segment, tail, length, version = row[4:8]
+        segment, tail, length, version, _ = row[4:9]
         if new and new[-1].id == tail:
             return  # made before, and its acknowledgement lost
         if version != branch.version or (new and length != branch.length):
@@ -395,11 +339,12 @@ class SessionWriter:
                 branch.id,
             ),
         )
+        if new:
+            self._run(sql.SET_TAIL_CHECKSUM, (*self._key, segment))
         self._left = self._left or bool(new)
 
     def _rename_branch(self, change: RenameBranch) -> None:
-        found = self._run(sql.BRANCHES_LIKE, (*self._key, change.branch, change.name))
-        like = [row[0] for row in found]
+        like = [row[0] for row in self._like(change.branch, change.name)]
         if change.branch not in like:
             raise no_branch(change.branch)
         if len(like) > 1:
@@ -466,6 +411,8 @@ class SessionWriter:
         self._run(sql.LOWER_ENTRIES, named)
         self._run(sql.LIFT_ENTRIES, (self._owner, segment))
         self._run(sql.SHRINK_BRANCHES, (len(places), *self._key, segment))
+        self._run(sql.ROLL_AGAIN, {**self._named, "segment": segment, "first": min(places)})
+        self._run(sql.SET_TAIL_CHECKSUM, (*self._key, segment))
 
     def _move_starts(self, gaps: dict[int, list[int]]) -> list[int]:
         """Let segments begin after fewer entries, where some below them are gone; gives those."""
@@ -482,29 +429,3 @@ def one(cursor: psycopg.Cursor[tuple[Any, ...]]) -> tuple[Any, ...]:
     row = cursor.fetchone()
     assert row is not None
     return row
-
-
-def labels(connection: Connection, owner: int, session: int) -> list[LabelRecord]:
-    """The labels of a session, the oldest first."""
-    rows = connection.execute(sql.LABELS, (owner, session)).fetchall()
-    return [LabelRecord(*row) for row in rows]
-
-
-def session_from(row: Any) -> SessionRecord:
-    return session_in(row[1], row)
-
-
-def _branch(row: Any, system: UUID | None) -> BranchRecord:
-    uid, name, created, _, _, tail, length, version, resources, capabilities, metadata = row
-    return BranchRecord(
-        uid,
-        name,
-        created,
-        system,
-        tail,
-        length,
-        names_in(resources),
-        names_in(capabilities),
-        loads(metadata),
-        version,
-    )

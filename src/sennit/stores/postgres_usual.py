@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.ids import id_from_bytes
+from sennit.stores.checksums import message_checksum
 from sennit.stores.postgres_line import Answer, Line, Packed, Refused, Statement
 from sennit.stores.records import (
     AddEvents,
@@ -34,9 +35,9 @@ from sennit.stores.records import (
 )
 from sennit.stores.sql import postgres as sql
 
-_APPEND = Statement("sennit_append", sql.APPEND, parameters=7)
+_APPEND = Statement("sennit_append", sql.APPEND, parameters=8)
 _TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
-_NOTE = Statement("sennit_note", sql.NOTE, parameters=17)
+_NOTE = Statement("sennit_note", sql.NOTE, parameters=18)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
 _BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
@@ -64,6 +65,7 @@ class Appending(NamedTuple):
     id: UUID
     created: int
     body: bytes
+    checksum: int
 
     def make(self, line: Line) -> Head | None:
         """Make it; None if it needs a closer look."""
@@ -82,6 +84,7 @@ class Appending(NamedTuple):
             self.id.bytes,
             _bigint.pack(self.created),
             self.body,
+            _bigint.pack(self.checksum),
         ]
         return _APPEND, values
 
@@ -155,8 +158,14 @@ class Noting(NamedTuple):
             _packed(_BIGINT, [_bigint.pack(one.seq) for one in self.events]),
             _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
             _packed(_BYTES, [one.body for one in self.events]),
+            self._checksums(),
         ]
         return _NOTE, values
+
+    def _checksums(self) -> bytes:
+        messages = self.messages
+        found = [message_checksum(one.id.bytes, one.created, one.body) for one in messages]
+        return _packed(_BIGINT, [_bigint.pack(checksum) for checksum in found])
 
     def _put(self) -> Packed:
         if self.put is None:
@@ -190,9 +199,9 @@ def appending(write: Write, owner: int) -> Appending | None:
     if found is None:
         return None
     message, branch = found
-    return Appending(
-        clock.now_us(), owner, write.session, branch, message.id, message.created, message.body
-    )
+    uid, created, body = message.id, message.created, message.body
+    checksum = message_checksum(uid.bytes, created, body)
+    return Appending(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
 
 
 def _noting(write: Write, owner: int) -> Noting | None:

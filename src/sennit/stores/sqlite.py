@@ -9,7 +9,6 @@ The full-text index is written behind a durable mark, and a search first brings 
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
@@ -30,6 +29,7 @@ from sennit.stores import forks, leases, sqlite_traces, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
+from sennit.stores.paths import create_private
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -47,13 +47,16 @@ from sennit.stores.records import (
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_file import (
     OF_DRIVER,
+    OF_ROWS,
     Durability,
     as_store_error,
     connect,
+    identity,
     lengthen,
     log_of,
     prepare,
     refuse_foreign,
+    replaced,
     translated,
     usable,
 )
@@ -67,7 +70,6 @@ from sennit.stores.whole import whole
 
 _REMEMBERED = 1000  # sessions of which it is known where their branches and journals end
 _PATIENCE = 1.0  # seconds with those who read while the log is to be emptied
-_PAUSE = 0.01
 
 
 class SQLiteStore(SQLiteMemory, Closing):
@@ -92,9 +94,10 @@ class SQLiteStore(SQLiteMemory, Closing):
         self._closed = False
         self._forked = False
         with translated(self._path):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._log = log_of(self._path)
             refuse_foreign(self._path)
+            create_private(self._path)  # what SQLite puts beside it gets the same rights
+            self._file = identity(self._path)
             self._writer = self._connect()
             self._rows = Rows(self._writer)
             try:
@@ -117,8 +120,8 @@ class SQLiteStore(SQLiteMemory, Closing):
         """
         with self._lock, translated(self._path):
             self._refuse_if_closed()
-            self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._begin()
                 yield self._writer
                 self._writer.execute("COMMIT")
                 if not aside:
@@ -139,7 +142,7 @@ class SQLiteStore(SQLiteMemory, Closing):
             if self._durability == "full":
                 self._writer.execute("PRAGMA synchronous = NORMAL")
             try:
-                self._writer.execute("BEGIN IMMEDIATE")
+                self._begin()
                 yield self._writer
                 self._writer.execute("COMMIT")
             except BaseException:
@@ -150,6 +153,19 @@ class SQLiteStore(SQLiteMemory, Closing):
                     self._writer.execute("PRAGMA synchronous = FULL")
             if (writer := self._writers.get(session)) is not None:
                 writer.forget_lease(branch)
+
+    def _begin(self) -> None:
+        """Begin a transaction that writes to the file that was opened, and to no other."""
+        self._writer.execute("BEGIN IMMEDIATE")
+        self._refuse_if_replaced()
+
+    def _refuse_if_replaced(self) -> None:
+        try:
+            same = identity(self._path) == self._file
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise replaced(self._path)
 
     def _undo(self) -> None:
         if self._writer.in_transaction:
@@ -164,6 +180,7 @@ class SQLiteStore(SQLiteMemory, Closing):
         """A snapshot, on a connection that nobody else uses meanwhile."""
         self._refuse_if_closed()
         with translated(self._path):
+            self._refuse_if_replaced()
             try:
                 connection = self._idle.pop()
             except IndexError:
@@ -211,9 +228,10 @@ class SQLiteStore(SQLiteMemory, Closing):
             whole(Path(path)) as part,
             self._reading() as connection,
             translated(Path(path)),
-            closing(sqlite3.connect(part)) as copy,
         ):
-            connection.backup(copy)
+            create_private(part)
+            with closing(sqlite3.connect(part)) as copy:
+                connection.backup(copy)
 
     def _owner(self, connection: sqlite3.Connection, owner: Owner) -> int:
         """The owner's number; 0, which is nobody's, if nothing of theirs was ever written."""
@@ -333,12 +351,14 @@ class SQLiteStore(SQLiteMemory, Closing):
                     return self._transaction(writes, careful=False)
                 except sqlite3.IntegrityError:  # something is there already: look what
                     return self._transaction(writes, careful=True)
-            except OF_DRIVER as error:
+            except SennitError:
+                raise
+            except (*OF_DRIVER, *OF_ROWS) as error:
                 raise as_store_error(self._path, error) from error
 
     def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
+            self._begin()
             lengthen(self._log)
             self._notice_others()
             heads, used = self._applied(writes, careful=careful)
@@ -488,14 +508,10 @@ class SQLiteStore(SQLiteMemory, Closing):
         if has_traces:
             with self._writing(aside=True) as connection:
                 sqlite_traces.merge(connection)
-        until = time.monotonic() + _PATIENCE
-        while not self._empty_log() and time.monotonic() < until:
-            time.sleep(_PAUSE)
-
-    def _empty_log(self) -> bool:
         with self._lock, translated(self._path):
             self._refuse_if_closed()
-            return sqlite_traces.empty_log(self._writer)
+            self._refuse_if_replaced()
+            sqlite_traces.empty_log(self._writer, _PATIENCE)
 
     def is_served(self) -> bool:
         """Never: who opens commits here finishes them."""

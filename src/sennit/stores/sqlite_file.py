@@ -17,9 +17,10 @@ from pathlib import Path
 from stat import S_IFDIR, S_IFMT, S_IFREG
 from typing import Literal, TypeAlias
 
-from sennit.errors import StoreError
+from sennit.errors import SennitError, StoreError
 from sennit.stores import points
 from sennit.stores.base import other_version
+from sennit.stores.checksums import row_checksum
 from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
 
@@ -34,22 +35,43 @@ _HEADER = struct.Struct(">I4xI")  # user_version and application_id, from byte 6
 _OURS = (SCHEMA_VERSION, sql.APPLICATION_ID)
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
+OF_ROWS = (TypeError, ValueError, LookupError, AttributeError, struct.error)
+"""What reading a row may raise whose columns hold other values than were written."""
 
 
 def usable(path: Path) -> Path:
     """Where a database is or can be, the same wherever the program goes from here.
 
-    Raises StoreError if something else is there, OSError if nothing can be.
+    Raises StoreError if something else is there, or no folder for it, OSError if nothing can be.
     """
     path = path.absolute()
     try:
         kind = S_IFMT(os.stat(path).st_mode)
     except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise StoreError(
+                f"The store {str(path)!r} cannot be made: there is no folder "
+                f"{str(path.parent)!r}. Make it first, or look whether the path is right."
+            ) from None
         return path
     if kind != S_IFREG:
         what = "a folder; name a file in it" if kind == S_IFDIR else "no ordinary file; name one"
         raise StoreError(f"The store {str(path)!r} is {what}.")
     return path
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """Return what tells a file from another that takes its path; raises OSError."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
+
+
+def replaced(path: Path) -> StoreError:
+    """The error for a file that was deleted or replaced while a program has it open."""
+    return StoreError(
+        f"The file of the store {str(path)!r} was deleted or replaced while it was open; nothing "
+        f"was written. Close the store and open it again."
+    )
 
 
 def connect(path: Path, durability: Durability) -> sqlite3.Connection:
@@ -66,6 +88,7 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         connection.create_function("folded", 1, _folded, deterministic=True)
+        connection.create_function("row_checksum", -1, row_checksum, deterministic=True)
     except sqlite3.Error:
         connection.close()
         raise
@@ -79,15 +102,22 @@ def _folded(text: str | None) -> str | None:
 
 @contextmanager
 def translated(path: Path) -> Generator[None]:
-    """Turn what the driver raises into errors of ours that say what to look at."""
+    """Turn what the driver raises, or a row of damaged values, into errors of ours."""
     try:
         yield
-    except OF_DRIVER as error:
+    except SennitError:
+        raise
+    except (*OF_DRIVER, *OF_ROWS) as error:
         raise as_store_error(path, error) from error
 
 
 def as_store_error(path: Path, error: Exception) -> StoreError:
-    """What the driver raised, as an error of ours that says what to look at."""
+    """What was raised, as an error of ours that says what to look at."""
+    if isinstance(error, OF_ROWS) and not isinstance(error, UnicodeEncodeError):
+        return StoreError(
+            f"The store {str(path)!r} holds rows that cannot be read ({type(error).__name__}: "
+            f"{error}). Run `sennit doctor`, and restore a backup."
+        )
     return StoreError(f"The store {str(path)!r} {_reason(error)} ({error}).")
 
 

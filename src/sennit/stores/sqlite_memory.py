@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import sqlite_detached, sqlite_vectors, sqlite_words
+from sennit.stores.checksums import checked_body
 from sennit.stores.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
 from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
@@ -236,7 +237,11 @@ class SQLiteMemory(ABC):
                 (uid, connection.execute(file_sql.MESSAGE_BY_ID, (*key, uid.bytes)).fetchone())
                 for uid in ids
             ]
-        return [MessageRecord(uid, *row) for uid, row in rows if row is not None]
+        return [
+            MessageRecord(uid, row[0], checked_body(uid.bytes, *row))
+            for uid, row in rows
+            if row is not None
+        ]
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 
+from sennit.stores.checksums import START, entry_checksums
 from sennit.stores.sql import sqlite as sql
 
 _AT_ONCE = 16  # each number of rows is a statement of its own, and a connection keeps some
@@ -22,7 +23,7 @@ class Rows:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
         self.messages: list[tuple[object, ...]] = []
-        self.entries: list[tuple[int, int, int, int]] = []
+        self.entries: list[tuple[int, int, int, int, int]] = []
 
     def write_down(self) -> None:
         """Write all of it; raises sqlite3.IntegrityError if an id is there already."""
@@ -37,6 +38,15 @@ class Rows:
         """Write none of it: the transaction is undone."""
         self.messages.clear()
         self.entries.clear()
+
+
+def roll_again(connection: sqlite3.Connection, owner: int, segment: int, first: int) -> None:
+    """Compute the running checksums of a segment anew, from position `first`."""
+    key = (owner, segment)
+    below = connection.execute(sql.ENTRY_CHECKSUM, (*key, first - 1)).fetchone()
+    ids = (uid for (uid,) in connection.execute(sql.ENTRY_IDS, (*key, first)).fetchall())
+    found = enumerate(entry_checksums(below[0] if below else START, first, ids), first)
+    connection.executemany(sql.SET_ENTRY_CHECKSUM, [(one, *key, at) for at, one in found])
 
 
 def add_rows(

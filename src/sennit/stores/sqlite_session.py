@@ -26,6 +26,7 @@ from sennit.stores.base import (
     no_segment,
     other_content,
 )
+from sennit.stores.checksums import START, entry_checksum, entry_checksums, message_checksum
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.histories import alone, unused
@@ -53,7 +54,7 @@ from sennit.stores.sql.sqlite_words import LOWER_MARK
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_detached import DetachedTable
 from sennit.stores.sqlite_labels import LabelTable
-from sennit.stores.sqlite_rows import Rows
+from sennit.stores.sqlite_rows import Rows, roll_again
 from sennit.stores.sqlite_runs import JournalWriter
 from sennit.stores.sqlite_words import forget_words
 
@@ -66,6 +67,8 @@ class _Tail:
     name: UUID
     length: int
     version: int
+    checksum: int
+    """The running checksum of the segment."""
 
 
 class SessionWriter:
@@ -143,10 +146,11 @@ class SessionWriter:
         """Put a new message at the end of a branch."""
         tail = self._tail(branch)
         number, length, rows = next(self._numbers), tail.length, self._rows
-        rows.messages.append(
-            (number, self._owner, self._session, message.id.bytes, message.created, message.body)
-        )
-        rows.entries.append((self._owner, tail.segment, length, number))
+        uid, created, body = message.id.bytes, message.created, message.body
+        checksum = message_checksum(uid, created, body)
+        rows.messages.append((number, self._owner, self._session, uid, created, body, checksum))
+        tail.checksum = entry_checksum(tail.checksum, length, uid)
+        rows.entries.append((self._owner, tail.segment, length, number, tail.checksum))
         tail.length = length + 1
         return Head(branch, tail.name, length, tail.version)
 
@@ -175,8 +179,7 @@ class SessionWriter:
                 self._detached.changed(change.branch, before)
             case RemoveMessages():
                 self._drop_unused_segments()  # so that they need not be mended
-                for uid in change.messages:
-                    self._erase(uid)
+                self._erase(change.messages)
                 self._journals.forget_messages(change.messages)
         self._rows.write_down()
 
@@ -195,8 +198,11 @@ class SessionWriter:
         if careful and self._is_there(message):
             return
         number = next(self._numbers)
-        key = (self._owner, self._session, message.id.bytes)
-        self._rows.messages.append((number, *key, message.created, message.body))
+        uid, created, body = message.id.bytes, message.created, message.body
+        checksum = message_checksum(uid, created, body)
+        self._rows.messages.append(
+            (number, self._owner, self._session, uid, created, body, checksum)
+        )
         self._new[message.id.int] = number
         self._loose.add(number)
 
@@ -240,8 +246,7 @@ class SessionWriter:
         if at == length and numbers:
             if not fresh:
                 self._detached.attach(numbers)
-            self._put(tail.segment, length, numbers)
-            tail.length += len(numbers)
+            self._put(tail, change.entries, numbers)
             self._appended[change.branch.int] = before + numbers
 
     def _tail(self, branch: UUID) -> _Tail:
@@ -252,8 +257,8 @@ class SessionWriter:
             row = self._run(sql.FIND_BRANCH, key).fetchone()
             if row is None:
                 raise no_branch(branch)
-            segment, name, length, version = row
-            found = _Tail(segment, id_from_bytes(name), length, version)
+            segment, name, length, version, checksum = row
+            found = _Tail(segment, id_from_bytes(name), length, version, checksum)
             self._tails[branch.int] = found
         return found
 
@@ -284,10 +289,13 @@ class SessionWriter:
                 return -1
         return None
 
-    def _put(self, segment: int, first: int, numbers: list[int]) -> None:
-        owner = self._owner
+    def _put(self, tail: _Tail, uids: Sequence[UUID], numbers: Sequence[int]) -> None:
+        """Add entries at the end of a segment."""
         self._loose.difference_update(numbers)
-        self._rows.entries += [(owner, segment, first + at, no) for at, no in enumerate(numbers)]
+        rolled = entry_checksums(tail.checksum, tail.length, (uid.bytes for uid in uids))
+        for number, checksum in zip(numbers, rolled, strict=True):
+            self._rows.entries.append((self._owner, tail.segment, tail.length, number, checksum))
+            tail.length, tail.checksum = tail.length + 1, checksum
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
@@ -301,7 +309,7 @@ class SessionWriter:
                 return
             raise branch_taken(branch)
         system = self._system(branch.system)
-        number, length = self._add_segment(segment)
+        tail = self._add_segment(segment)
         self._run(
             sql.ADD_BRANCH,
             (
@@ -310,26 +318,27 @@ class SessionWriter:
                 branch.name,
                 branch.created,
                 system,
-                number,
+                tail.segment,
                 *grants_of(branch),
                 text_of(branch.metadata),
             ),
         )
         self._empty = False
-        self._tails[branch.id.int] = _Tail(number, segment.id, length, 0)
+        self._tails[branch.id.int] = tail
         self._journals.begin(branch.id)
 
     def _segment(self, uid: UUID) -> int | None:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()
         return row[0] if row else None
 
-    def _add_segment(self, segment: SegmentRecord) -> tuple[int, int]:
-        """Add a new segment; gives its number, and how many entries it has."""
+    def _add_segment(self, segment: SegmentRecord) -> _Tail:
+        """Add a new segment; gives where a new branch ends that ends with it."""
         base = self._base(segment)
         values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
         number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
-        self._put(number, 0, [self._number(uid) for uid in segment.entries])
-        return number, len(segment.entries)
+        tail = _Tail(number, segment.id, 0, 0, START)
+        self._put(tail, segment.entries, [self._number(uid) for uid in segment.entries])
+        return tail
 
     def _base(self, segment: SegmentRecord) -> int | None:
         """The number of what a new segment builds on, if it fits there."""
@@ -347,18 +356,18 @@ class SessionWriter:
             raise misplaced(segment, below)
         return base
 
-    def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
-        """Add segments for the branch that ends with `tail`; gives what `_add_segment` does."""
+    def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> int:
+        """Add segments for the branch that ends with `tail`; gives the number of the last."""
         key = (self._owner, self._session)
         bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
         tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]
         spare = alone(bases, tails, tail)
-        added = (tail, 0)
         for one in segments:
-            added = self._add_segment(one) if one.taken is None else self._take_over(one, spare)
-        return added
+            taken = one.taken is not None
+            tail = self._take_over(one, spare) if taken else self._add_segment(one).segment
+        return tail
 
-    def _take_over(self, segment: SegmentRecord, spare: set[int]) -> tuple[int, int]:
+    def _take_over(self, segment: SegmentRecord, spare: set[int]) -> int:
         """Add a segment with the entries of another: that one itself, if nobody else needs it."""
         base = self._base(segment)
         number = self._segment(segment.taken) if segment.taken else None
@@ -371,7 +380,7 @@ class SessionWriter:
             values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
             old, number = number, self._run(sql.ADD_SEGMENT, values).fetchone()[0]
             self._run(sql.COPY_ENTRIES, (number, self._owner, old))
-        return number, self._run(sql.COUNT_ENTRIES, (self._owner, number)).fetchone()[0]
+        return number
 
     def _system(self, uid: UUID | None) -> int | None:
         if uid is None:
@@ -386,13 +395,13 @@ class SessionWriter:
         row = self._run(sql.FIND_BRANCH, key).fetchone()
         if row is None:
             raise no_branch(branch.id)
-        segment, name, length, version = row
+        segment, name, length, version, _ = row
         if new and new[-1].id.bytes == name:
             return  # made before, and its acknowledgement lost
         if version != branch.version or (new and length != branch.length):
             raise changed_meanwhile(branch)
         if new:
-            segment, length = self._add_chain(new, segment)
+            segment = self._add_chain(new, segment)
         self._run(
             sql.CHANGE_BRANCH,
             (
@@ -431,15 +440,25 @@ class SessionWriter:
             self._run(sql.DELETE_ENTRIES, (self._owner, number))
             self._run(sql.DELETE_SEGMENT, (self._owner, number))
 
-    def _erase(self, uid: UUID) -> None:
-        """Take a message out of every history, every branch and the index."""
+    def _erase(self, uids: Sequence[UUID]) -> None:
+        """Take messages out of every history, every branch and the index."""
+        gaps: dict[int, int] = {}
+        for uid in uids:
+            for segment, place in self._erased(uid):
+                gaps[segment] = min(place, gaps.get(segment, place))
+        for segment, place in gaps.items():
+            roll_again(self._rows.connection, self._owner, segment, place)
+
+    def _erased(self, uid: UUID) -> list[tuple[int, int]]:
+        """Erase a message; gives the segments and places where it stood."""
         key = (self._owner, self._session)
         row = self._run(sql.FIND_MESSAGE, (*key, uid.bytes)).fetchone()
         if row is None:
-            return
+            return []
         number, created, body = row
         self._run(sql.FORGET_SYSTEM, (*key, number))
-        for segment, place in self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall():
+        places = self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall()
+        for segment, place in places:
             self._close_gap(segment, place)
         if not self._detached.forget(number):
             forget_words(self._rows.connection, number, created, body)
@@ -448,6 +467,7 @@ class SessionWriter:
         self._labels.forget_message(number)
         self._run(sql.DELETE_MESSAGE, (self._owner, number))
         self._run(LOWER_MARK)
+        return places
 
     def _close_gap(self, segment: int, place: int) -> None:
         """Take out one entry and move what comes after it, here and in all that builds on it."""
@@ -464,15 +484,14 @@ class SessionWriter:
     def erase_removed(self, before: int) -> list[UUID]:
         """Erase the messages that were removed from their last branch before a time."""
         gone = self._detached.removed(before)
-        for uid in gone:
-            self._erase(uid)
+        self._erase(gone)
         self._journals.forget_messages(gone)
         return gone
 
     def erase_all(self) -> None:
         """Erase the session with all that is in it."""
         key = (self._owner, self._session)
-        for number, _, created, body in self._run(sql.ALL_MESSAGES, key).fetchall():
+        for number, _, created, body, _ in self._run(sql.ALL_MESSAGES, key).fetchall():
             if not self._detached.forget(number):
                 forget_words(self._rows.connection, number, created, body)
         self._journals.forget_all()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 from sennit.ids import id_from_bytes, ids_from_bytes
-from sennit.stores.base import no_session
+from sennit.stores.base import damaged_history, no_session
+from sennit.stores.checksums import START, checked_body, entry_checksum, segment_checksum
 from sennit.stores.columns import metadata_in, names_in, session_in
 from sennit.stores.records import (
     BranchRecord,
@@ -35,15 +36,19 @@ class SessionReader:
         made = ids_from_bytes(row[1] for row in rows)
         ids = dict(zip((row[0] for row in rows), made, strict=True))
         messages = [
-            MessageRecord(uid, created, body)
-            for uid, (_, _, created, body) in zip(made, rows, strict=True)
+            MessageRecord(uid, created, checked_body(raw, created, body, checksum))
+            for uid, (_, raw, created, body, checksum) in zip(made, rows, strict=True)
         ]
+        raw_ids = {row[0]: row[1] for row in rows}
         found = self._run(sql.ALL_SEGMENTS, key).fetchall()
         names = {row[0]: id_from_bytes(row[1]) for row in found}
-        segments = [
-            SegmentRecord(names[no], names.get(base), start, _entries(listed, ids))
-            for no, _, base, start, listed in found
-        ]
+        segments: list[SegmentRecord] = []
+        for no, _, base, start, listed, checksum in found:
+            numbers = [int(number) for number in listed.split(",")] if listed else []
+            if numbers and segment_checksum([raw_ids[number] for number in numbers]) != checksum:
+                raise damaged_history(names[no])
+            entries = tuple([ids[number] for number in numbers])
+            segments.append(SegmentRecord(names[no], names.get(base), start, entries))
         branches = [
             _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
         ]
@@ -78,6 +83,7 @@ class SessionReader:
             _, uid, base, start = self._row(sql.SEGMENT_BY_NO, no)
             made = id_from_bytes(uid)
             rows = self._run(sql.ENTRIES_FROM, (self._owner, no, known.get(made, 0))).fetchall()
+            _check_rolled(made, rows)
             messages.update((row[0], _message(row)) for row in rows)
             below = None
             if base is not None:
@@ -109,14 +115,20 @@ def session_from(row: Any) -> SessionRecord:
     return session_in(id_from_bytes(row[1]), row)
 
 
-def _entries(listed: str | None, ids: Mapping[int, UUID]) -> tuple[UUID, ...]:
-    """The entries of a segment, given by the numbers of their messages."""
-    return tuple(ids[int(number)] for number in listed.split(",")) if listed else ()
+def _check_rolled(segment: UUID, rows: Sequence[Any]) -> None:
+    """Raise StoreError unless entries that follow one another have the checksums they should."""
+    before: int | None = None
+    for _, uid, _, _, _, place, checksum in rows:
+        if place == 0:
+            before = START
+        if before is not None and entry_checksum(before, place, uid) != checksum:
+            raise damaged_history(segment)
+        before = checksum
 
 
 def _message(row: Any) -> MessageRecord:
-    _, uid, created, body = row
-    return MessageRecord(id_from_bytes(uid), created, body)
+    _, uid, created, body, checksum, *_ = row
+    return MessageRecord(id_from_bytes(uid), created, checked_body(uid, created, body, checksum))
 
 
 def _branch(row: Any, system: UUID | None, segment: UUID) -> BranchRecord:

@@ -31,12 +31,15 @@ def merge(connection: sqlite3.Connection) -> None:
     connection.execute(sql.SET_MERGED)
 
 
-def empty_log(connection: sqlite3.Connection) -> bool:
-    """Empty the log beside the file, unless somebody reads from it just now; waits for nobody."""
+def empty_log(connection: sqlite3.Connection, seconds: float) -> None:
+    """Empty the log beside the file, unless others read from it for longer than that.
+
+    It waits for the lock of writers, and holds it. A checkpoint that cannot have it goes on beside
+    a writer, which versions of SQLite before 3.51.3 may answer with a damaged file.
+    """
     patience = connection.execute("PRAGMA busy_timeout").fetchone()[0]
-    connection.execute("PRAGMA busy_timeout = 0")
+    connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
     try:
-        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     finally:
         connection.execute(f"PRAGMA busy_timeout = {patience}")
-    return not busy

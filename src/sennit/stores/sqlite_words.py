@@ -15,6 +15,7 @@ from sennit.errors import StoreError
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores import words
+from sennit.stores.checksums import checked_body
 from sennit.stores.hits import (
     Asked,
     AskedFiles,
@@ -122,10 +123,10 @@ def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int])
             id_from_bytes(session),
             key,
             archive,
-            MessageRecord(id_from_bytes(uid), created, body),
+            MessageRecord(id_from_bytes(uid), created, checked_body(uid, created, body, checksum)),
             bool(branched),
         )
-        for no, session, key, archive, uid, created, body, branched in rows
+        for no, session, key, archive, uid, created, body, checksum, branched in rows
     )
     return in_order_of(places, found)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from sennit.errors import ExistsError, StoreError
 from sennit.ids import new_id
+from sennit.stores.paths import make_private_folder
 
 _KEPT = 40  # characters of a name
 
@@ -29,7 +30,8 @@ def whole(path: Path) -> Generator[Path]:
     part = path.parent / f".{path.name[:_KEPT]}.{new_id().hex}.part"
     try:
         _refuse_existing(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            make_private_folder(path.parent)
         yield part
         _bring_to_disk(part)
         _refuse_existing(path)

@@ -88,16 +88,17 @@ APPEND: Final = """
         UPDATE sennit.sessions SET updated = greatest(updated, $1::bigint), unindexed = true
         WHERE owner = $2::integer AND id = $3::uuid RETURNING no
     ), branch AS (
-        UPDATE sennit.branches SET length = length + 1
+        UPDATE sennit.branches SET length = length + 1, checksum =
+            substring(sha256(checksum || int4send(length) || uuid_send($5::uuid)) FROM 1 FOR 8)
         WHERE owner = $2 AND session = (SELECT no FROM session) AND id = $4::uuid
-        RETURNING session, segment, tail, length - 1 AS length, version
+        RETURNING session, segment, tail, length - 1 AS length, version, checksum
     ), message AS (
-        INSERT INTO sennit.messages (owner, session, id, created, body)
-        SELECT $2, (SELECT session FROM branch), $5::uuid, $6::bigint, $7::bytea FROM session
+        INSERT INTO sennit.messages (owner, session, id, created, body, checksum)
+        SELECT $2, (SELECT session FROM branch), $5, $6::bigint, $7::bytea, $8::bigint FROM session
         RETURNING no
     ), entry AS (
-        INSERT INTO sennit.entries (owner, segment, pos, message)
-        SELECT $2, segment, length, (SELECT no FROM message) FROM branch
+        INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
+        SELECT $2, segment, length, (SELECT no FROM message), checksum FROM branch
     )
     SELECT tail, length, version FROM branch"""
 
@@ -148,7 +149,7 @@ TAKE: Final = """
 # The session must have been locked before: this statement reads more rows than it writes.
 NOTE: Final = """
     WITH held AS (
-        SELECT s.no AS session, b.segment, b.tail, b.length, b.version, j.no AS journal,
+        SELECT s.no AS session, b.segment, b.tail, b.length, b.version, b.checksum, j.no AS journal,
                r.no AS run, cardinality($12::uuid[]) AS more,
                (SELECT coalesce(max(seq), 0) FROM sennit.events
                 WHERE owner = $2 AND journal = j.no) AS last,
@@ -162,7 +163,8 @@ NOTE: Final = """
         LEFT JOIN sennit.runs r ON r.owner = $2 AND r.journal = j.no AND r.id = $6::uuid
         WHERE s.owner = $2::integer AND s.id = $3::uuid
     ), fit AS (
-        SELECT *, coalesce(run, newest + 1) AS no FROM held
+        SELECT *, coalesce(run, newest + 1) AS no, sennit.rolled(checksum, length, $12) AS rolled
+        FROM held
         WHERE (run IS NOT NULL OR $7::text IS NOT NULL)
           AND (cardinality($15::bigint[]) = 0 OR last + 1 = ($15::bigint[])[1])
     ), session AS (
@@ -170,17 +172,17 @@ NOTE: Final = """
         SET updated = greatest(s.updated, $1::bigint), unindexed = s.unindexed OR fit.more > 0
         FROM fit WHERE s.owner = $2 AND s.no = fit.session
     ), branch AS (
-        UPDATE sennit.branches b SET length = b.length + fit.more
+        UPDATE sennit.branches b SET length = b.length + fit.more, checksum = fit.rolled[fit.more]
         FROM fit WHERE b.owner = $2 AND b.session = fit.session AND b.id = $4 AND fit.more > 0
     ), message AS (
-        INSERT INTO sennit.messages (owner, session, id, created, body)
-        SELECT $2, fit.session, g.id, g.created, g.body
-        FROM fit, unnest($12, $13::bigint[], $14::bytea[])
-        WITH ORDINALITY AS g (id, created, body, at) ORDER BY g.at
+        INSERT INTO sennit.messages (owner, session, id, created, body, checksum)
+        SELECT $2, fit.session, g.id, g.created, g.body, g.checksum
+        FROM fit, unnest($12, $13::bigint[], $14::bytea[], $18::bigint[])
+        WITH ORDINALITY AS g (id, created, body, checksum, at) ORDER BY g.at
         RETURNING no, id
     ), entry AS (
-        INSERT INTO sennit.entries (owner, segment, pos, message)
-        SELECT $2, fit.segment, fit.length + g.at - 1, message.no
+        INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
+        SELECT $2, fit.segment, fit.length + g.at - 1, message.no, fit.rolled[g.at]
         FROM fit, unnest($12) WITH ORDINALITY AS g (id, at) JOIN message ON message.id = g.id
     ), run AS (
         INSERT INTO sennit.runs (owner, journal, no, id, state, created, updated, body)
@@ -200,10 +202,11 @@ NOTE: Final = """
     SELECT tail, length, version FROM fit"""
 
 ADD_MESSAGES: Final = """
-    INSERT INTO sennit.messages (owner, session, id, created, body)
-    SELECT %(owner)s, %(session)s, g.id, g.created, g.body
-    FROM unnest(%(ids)s::uuid[], %(created)s::bigint[], %(bodies)s::bytea[])
-    WITH ORDINALITY AS g (id, created, body, at) ORDER BY g.at
+    INSERT INTO sennit.messages (owner, session, id, created, body, checksum)
+    SELECT %(owner)s, %(session)s, g.id, g.created, g.body, g.checksum
+    FROM unnest(%(ids)s::uuid[], %(created)s::bigint[], %(bodies)s::bytea[],
+                %(checksums)s::bigint[])
+    WITH ORDINALITY AS g (id, created, body, checksum, at) ORDER BY g.at
     ON CONFLICT (owner, id, session) DO NOTHING RETURNING no, id"""
 # OFFSET 0 here and below keeps the planner to the key that was meant, also before a table has been
 # analysed: until then it takes all that a session has for one row.
@@ -218,10 +221,10 @@ NUMBERS: Final = """
         WHERE owner = %(owner)s AND id = ANY (%(ids)s) OFFSET 0
     ) m WHERE session = %(session)s"""
 ALL_MESSAGES: Final = """
-    SELECT no, id, created, body FROM sennit.messages
+    SELECT no, id, created, body, checksum FROM sennit.messages
     WHERE owner = %s AND session = %s ORDER BY no"""
 MESSAGES_BY_NO: Final = """
-    SELECT no, id, created, body FROM sennit.messages
+    SELECT no, id, created, body, checksum FROM sennit.messages
     WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 DELETE_MESSAGES: Final = """
     DELETE FROM sennit.messages WHERE owner = %s AND session = %s AND no = ANY (%s)"""
@@ -248,8 +251,9 @@ MOVE_SEGMENTS: Final = """
     AS given (no, id, base, start)
     WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
 COPY_ENTRIES: Final = """
-    INSERT INTO sennit.entries (owner, segment, pos, message)
-    SELECT owner, %s, pos, message FROM sennit.entries WHERE owner = %s AND segment = %s"""
+    INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
+    SELECT owner, %s, pos, message, checksum FROM sennit.entries
+    WHERE owner = %s AND segment = %s"""
 COUNT_ENTRIES: Final = """
     SELECT given.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
                                WHERE e.owner = %s AND e.segment = given.no), 0)
@@ -262,22 +266,22 @@ MOVE_STARTS: Final = """
     WHERE s.owner = %s AND s.session = %s AND s.no = given.no"""
 
 ADD_ENTRIES: Final = """
-    INSERT INTO sennit.entries (owner, segment, pos, message)
-    SELECT %s, %s, %s + g.at - 1, g.no
-    FROM unnest(%s::bigint[]) WITH ORDINALITY AS g (no, at)"""
+    INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
+    SELECT %s, %s, %s + g.at - 1, g.no, g.checksum
+    FROM unnest(%s::bigint[], %s::bytea[]) WITH ORDINALITY AS g (no, checksum, at)"""
 ALL_ENTRIES: Final = """
-    SELECT e.segment, e.message FROM sennit.segments s
+    SELECT e.segment, e.message, e.checksum FROM sennit.segments s
     JOIN sennit.entries e ON e.owner = s.owner AND e.segment = s.no
     WHERE s.owner = %s AND s.session = %s ORDER BY e.segment, e.pos"""
 ENTRIES_FROM: Final = """
-    SELECT e.segment, m.no, m.id, m.created, m.body
+    SELECT e.segment, e.pos, e.checksum, m.no, m.id, m.created, m.body, m.checksum
     FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS given (segment, pos)
     CROSS JOIN LATERAL (
-        SELECT e.segment, e.pos, e.message FROM sennit.entries e
+        SELECT e.segment, e.pos, e.message, e.checksum FROM sennit.entries e
         WHERE e.owner = %(owner)s AND e.segment = given.segment AND e.pos >= given.pos OFFSET 0
     ) e
     CROSS JOIN LATERAL (
-        SELECT m.no, m.id, m.created, m.body FROM sennit.messages m
+        SELECT m.no, m.id, m.created, m.body, m.checksum FROM sennit.messages m
         WHERE m.owner = %(owner)s AND m.session = %(session)s AND m.no = e.message OFFSET 0
     ) m
     ORDER BY e.segment, e.pos"""
@@ -305,12 +309,32 @@ LOWER_ENTRIES: Final = """
     WHERE owner = %(owner)s AND segment = %(segment)s AND pos > %(first)s"""
 LIFT_ENTRIES: Final = """
     UPDATE sennit.entries SET pos = -pos - 1 WHERE owner = %s AND segment = %s AND pos < 0"""
+# What stands from a position on gets its checksums anew, and branches that of their last entry.
+ROLL_AGAIN: Final = """
+    UPDATE sennit.entries e SET checksum = given.checksum
+    FROM unnest(sennit.rolled(
+        coalesce((SELECT checksum FROM sennit.entries
+                  WHERE owner = %(owner)s AND segment = %(segment)s AND pos = %(first)s - 1),
+                 '\\x0000000000000000'::bytea),
+        %(first)s,
+        ARRAY(SELECT m.id FROM sennit.entries e JOIN sennit.messages m
+                ON m.owner = e.owner AND m.session = %(session)s AND m.no = e.message
+              WHERE e.owner = %(owner)s AND e.segment = %(segment)s AND e.pos >= %(first)s
+              ORDER BY e.pos)
+    )) WITH ORDINALITY AS given (checksum, at)
+    WHERE e.owner = %(owner)s AND e.segment = %(segment)s AND e.pos = %(first)s + given.at - 1"""
+LAST_CHECKSUM: Final = """coalesce(
+        (SELECT checksum FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment
+         ORDER BY pos DESC LIMIT 1), '\\x0000000000000000'::bytea)"""
+SET_TAIL_CHECKSUM: Final = f"""
+    UPDATE sennit.branches b SET checksum = {LAST_CHECKSUM}
+    WHERE owner = %s AND session = %s AND segment = %s"""
 DELETE_ENTRIES: Final = "DELETE FROM sennit.entries WHERE owner = %s AND segment = ANY (%s)"
 
 ADD_BRANCH: Final = """
     INSERT INTO sennit.branches (owner, session, id, name, created, system, segment, tail, length,
-                                 version, resources, capabilities, metadata)
-    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, %s, %s)"""
+                                 version, checksum, resources, capabilities, metadata)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, %s, %s, %s)"""
 ALL_BRANCHES: Final = """
     SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
            metadata
@@ -318,14 +342,17 @@ ALL_BRANCHES: Final = """
 BRANCH_SEGMENTS: Final = """
     SELECT segment FROM sennit.branches WHERE owner = %s AND session = %s"""
 FIND_BRANCH: Final = """
-    SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
-           metadata
+    SELECT id, name, created, system, segment, tail, length, version, checksum
     FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""
+# A union, each half of which goes by its key, however many branches there are.
 BRANCHES_LIKE: Final = """
     SELECT id, name, tail FROM sennit.branches
-    WHERE owner = %s AND session = %s AND (id = %s OR name = %s)"""
+    WHERE owner = %(owner)s AND session = %(session)s AND id = %(id)s
+    UNION SELECT id, name, tail FROM sennit.branches
+    WHERE owner = %(owner)s AND session = %(session)s AND name = %(name)s"""
 GROW_BRANCH: Final = """
-    UPDATE sennit.branches SET length = length + %s WHERE owner = %s AND session = %s AND id = %s"""
+    UPDATE sennit.branches SET length = length + %s, checksum = %s
+    WHERE owner = %s AND session = %s AND id = %s"""
 CHANGE_BRANCH: Final = """
     UPDATE sennit.branches SET system = %s, segment = %s, tail = %s, length = %s, resources = %s,
                                capabilities = %s, version = version + 1

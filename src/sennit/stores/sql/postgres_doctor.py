@@ -1,5 +1,7 @@
 """What the doctor asks a PostgreSQL database, and how it mends it; a question names each row."""
 
+from sennit.stores.sql.postgres import LAST_CHECKSUM
+
 # Nobody writes while it is mended, and everybody may read.
 LOCK = "LOCK TABLE sennit.sessions, sennit.owners IN EXCLUSIVE MODE"
 
@@ -55,7 +57,8 @@ LOST_TAILS = """
         SELECT FROM sennit.segments s
         WHERE s.owner = b.owner AND s.session = b.session AND s.no = b.segment)"""
 SET_TAIL = """
-    UPDATE sennit.branches SET segment = %s, tail = %s, length = 0, version = version + 1
+    UPDATE sennit.branches SET segment = %s, tail = %s, length = 0, version = version + 1,
+                               checksum = '\\x0000000000000000'
     WHERE owner = %s AND session = %s AND id = %s"""
 WRONG_TAILS = """
     SELECT b.name FROM sennit.branches b JOIN sennit.segments s
@@ -144,14 +147,21 @@ DROP_STRAY_EVENTS = """
         SELECT FROM sennit.runs r
         WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
 
-WRONG_LENGTHS = """
-    SELECT name FROM sennit.branches b WHERE length <> (
+_COUNT = """(
         SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
-COUNT_LENGTHS = """
-    UPDATE sennit.branches b SET version = version + 1, length = (
-        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)
-    WHERE length <> (
-        SELECT count(*) FROM sennit.entries e WHERE e.owner = b.owner AND e.segment = b.segment)"""
+_COUNTED_WRONG = f"length <> {_COUNT} OR checksum <> {LAST_CHECKSUM}"
+WRONG_LENGTHS = f"SELECT name FROM sennit.branches b WHERE {_COUNTED_WRONG}"
+COUNT_LENGTHS = f"""
+    UPDATE sennit.branches b
+    SET version = version + 1, length = {_COUNT}, checksum = {LAST_CHECKSUM}
+    WHERE {_COUNTED_WRONG}"""
+
+LOOSE_MESSAGES = """
+    SELECT m.id FROM sennit.messages m
+    WHERE NOT EXISTS (SELECT FROM sennit.entries e WHERE e.owner = m.owner AND e.message = m.no)
+      AND NOT EXISTS (
+        SELECT FROM sennit.branches b WHERE b.owner = m.owner AND b.system = m.no)
+    ORDER BY m.owner, m.session, m.no"""
 
 STARTS = "SELECT no, base, start FROM sennit.segments"
 ENTRIES = "SELECT segment, pos, message FROM sennit.entries"
@@ -202,7 +212,14 @@ DROP_WORDS = "DELETE FROM sennit.words WHERE owner = %s AND session = %s"
 INDEX_AGAIN = """
     UPDATE sennit.sessions SET indexed = 0, unindexed = true WHERE owner = %s AND no = %s"""
 
-BODIES = "SELECT id, created, body FROM sennit.messages ORDER BY owner, session, no"
+BODIES = "SELECT id, created, body, checksum FROM sennit.messages ORDER BY owner, session, no"
+SET_CHECKSUM = """
+    UPDATE sennit.messages SET checksum = %s WHERE id = %s AND created = %s AND body = %s"""
+ENTRY_CHECKSUMS = """
+    SELECT e.owner, e.segment, e.pos, m.id, e.checksum FROM sennit.entries e
+    JOIN sennit.messages m ON m.owner = e.owner AND m.no = e.message
+    ORDER BY e.owner, e.segment, e.pos"""
+SEGMENT_SESSION = "SELECT session FROM sennit.segments WHERE owner = %s AND no = %s"
 SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sennit.sessions"
 BRANCH_COLUMNS = """
     SELECT 'branch ' || name, metadata, resources, capabilities FROM sennit.branches"""

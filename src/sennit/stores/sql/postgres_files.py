@@ -159,7 +159,7 @@ COMMITS_NAMING: Final = """
     WHERE c.owner = %s AND EXISTS (
         SELECT 1 FROM unnest(%s::bytea[]) AS g (name) WHERE position(g.name IN c.body) > 0)"""
 MESSAGES_BY_ID: Final = """
-    SELECT m.id, m.created, m.body FROM sennit.messages m
+    SELECT m.id, m.created, m.body, m.checksum FROM sennit.messages m
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session
     WHERE s.owner = %s AND s.id = %s AND m.id = ANY (%s)
     ORDER BY array_position(%s::uuid[], m.id)"""

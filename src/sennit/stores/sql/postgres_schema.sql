@@ -54,6 +54,7 @@ CREATE TABLE sennit.messages (
     created bigint NOT NULL,
     owner integer NOT NULL,
     id uuid NOT NULL,
+    checksum bigint NOT NULL,
     body bytea NOT NULL,
     PRIMARY KEY (owner, session, no),
     UNIQUE (owner, id, session)
@@ -100,10 +101,29 @@ CREATE TABLE sennit.entries (
     message bigint NOT NULL,
     owner integer NOT NULL,
     pos integer NOT NULL,
+    checksum bytea NOT NULL,
     PRIMARY KEY (owner, segment, pos)
 );
 
--- `tail` is the id of the segment: an append that waited for another writer may not see its row.
+-- The running checksums of entries from position `place`, as `stores.checksums` defines them.
+CREATE FUNCTION sennit.rolled(before bytea, place integer, ids uuid[]) RETURNS bytea[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+DECLARE
+    id uuid;
+    found bytea[] := '{}';
+BEGIN
+    FOREACH id IN ARRAY ids LOOP
+        before := substring(sha256(before || int4send(place) || uuid_send(id)) FROM 1 FOR 8);
+        found := found || before;
+        place := place + 1;
+    END LOOP;
+    RETURN found;
+END;
+$$;
+
+-- `tail` is the id of the segment, and `checksum` that of its last entry: an append that waited for
+-- another writer may not see their rows.
 CREATE TABLE sennit.branches (
     owner integer NOT NULL,
     session bigint NOT NULL,
@@ -115,6 +135,7 @@ CREATE TABLE sennit.branches (
     tail uuid NOT NULL,
     length integer NOT NULL,
     version integer NOT NULL,
+    checksum bytea NOT NULL,
     -- NULL in both: the branch was never given grants.
     resources text,
     capabilities text,

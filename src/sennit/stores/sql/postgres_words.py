@@ -77,8 +77,9 @@ HITS: Final = """
       ON a.owner = %(owner)s AND a.session = b.session AND a.message = b.no
     ORDER BY b.score DESC, b.no DESC"""
 AT_PLACES: Final = """
-    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body, EXISTS (
-        SELECT FROM sennit.branches b WHERE b.owner = s.owner AND b.session = s.no OFFSET 1)
+    SELECT m.no, s.id, s.key, a.number, EXISTS (
+        SELECT FROM sennit.branches b WHERE b.owner = s.owner AND b.session = s.no OFFSET 1),
+        m.id, m.created, m.body, m.checksum
     FROM sennit.words w
     JOIN sennit.messages m ON m.owner = w.owner AND m.session = w.session AND m.no = w.message
     JOIN sennit.sessions s ON s.owner = m.owner AND s.no = m.session

@@ -8,8 +8,9 @@ ADD_OWNER = """
     INSERT INTO owners (tenant, kind, name, of_user) VALUES (?, ?, ?, ?) RETURNING no"""
 
 ADD_SESSION = """
-    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)
-    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (owner, id) DO NOTHING RETURNING no"""
+    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, row_checksum(?2, ?3, ?4, ?5, ?7))
+    ON CONFLICT (owner, id) DO NOTHING RETURNING no"""
 FIND_SESSION = """
     SELECT no, id, key, sender, created, updated, metadata FROM sessions
     WHERE owner = ? AND id = ?"""
@@ -27,22 +28,27 @@ LIST_SESSIONS = """
       AND (updated, id) < (:updated, :id)
     ORDER BY updated DESC, id DESC LIMIT :limit"""
 TOUCH_SESSION = "UPDATE sessions SET updated = max(updated, ?) WHERE owner = ? AND no = ?"
-DESCRIBE_SESSION = "UPDATE sessions SET metadata = ? WHERE owner = ? AND no = ?"
+DESCRIBE_SESSION = """
+    UPDATE sessions SET metadata = ?1, checksum = row_checksum(id, key, sender, created, ?1)
+    WHERE owner = ?2 AND no = ?3"""
 DELETE_SESSION = "DELETE FROM sessions WHERE owner = ? AND no = ?"
 
 ADD_MESSAGE = """
-    INSERT INTO messages (no, owner, session, id, created, body) VALUES (?, ?, ?, ?, ?, ?)"""
+    INSERT INTO messages (no, owner, session, id, created, body, checksum)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 LAST_MESSAGE = "SELECT coalesce(max(no), 0) FROM messages"
 FIND_MESSAGE = """
     SELECT no, created, body FROM messages WHERE owner = ? AND session = ? AND id = ?"""
 # Not ordered: they come nearly in order, and sorting them costs SQLite twice the reading.
-ALL_MESSAGES = "SELECT no, id, created, body FROM messages WHERE owner = ? AND session = ?"
-MESSAGE_BY_NO = "SELECT no, id, created, body FROM messages WHERE owner = ? AND no = ?"
+ALL_MESSAGES = """
+    SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND session = ?"""
+MESSAGE_BY_NO = "SELECT no, id, created, body, checksum FROM messages WHERE owner = ? AND no = ?"
 DELETE_MESSAGE = "DELETE FROM messages WHERE owner = ? AND no = ?"
 DELETE_MESSAGES = "DELETE FROM messages WHERE owner = ? AND session = ?"
 
 ADD_SEGMENT = """
-    INSERT INTO segments (owner, session, id, base, start) VALUES (?, ?, ?, ?, ?) RETURNING no"""
+    INSERT INTO segments (owner, session, id, base, start, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, row_checksum(?3, ?4, ?5)) RETURNING no"""
 FIND_SEGMENT = "SELECT no FROM segments WHERE owner = ? AND session = ? AND id = ?"
 SEGMENT_SIZE = """
     SELECT s.no, s.start + coalesce(
@@ -53,22 +59,32 @@ ALL_SEGMENTS = """
     SELECT no, id, base, start, (
         SELECT group_concat(message) FROM (
             SELECT message FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
-            ORDER BY e.pos))
+            ORDER BY e.pos)), (
+        SELECT checksum FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
+        ORDER BY e.pos DESC LIMIT 1)
     FROM segments s WHERE s.owner = ? AND s.session = ?"""
 SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
 SEGMENT_BASES = "SELECT no, base FROM segments WHERE owner = ? AND session = ?"
 BRANCH_SEGMENTS = "SELECT segment FROM branches WHERE owner = ? AND session = ?"
-MOVE_SEGMENT = "UPDATE segments SET id = ?, base = ?, start = ? WHERE owner = ? AND no = ?"
+MOVE_SEGMENT = """
+    UPDATE segments SET id = ?1, base = ?2, start = ?3, checksum = row_checksum(?1, ?2, ?3)
+    WHERE owner = ?4 AND no = ?5"""
 
-ADD_ENTRY = "INSERT INTO entries (owner, segment, pos, message) VALUES (?, ?, ?, ?)"
+ADD_ENTRY = "INSERT INTO entries (owner, segment, pos, message, checksum) VALUES (?, ?, ?, ?, ?)"
 COPY_ENTRIES = """
-    INSERT INTO entries (owner, segment, pos, message)
-    SELECT owner, ?, pos, message FROM entries WHERE owner = ? AND segment = ?"""
-COUNT_ENTRIES = "SELECT coalesce(max(pos) + 1, 0) FROM entries WHERE owner = ? AND segment = ?"
+    INSERT INTO entries (owner, segment, pos, message, checksum)
+    SELECT owner, ?, pos, message, checksum FROM entries WHERE owner = ? AND segment = ?"""
 ENTRIES_FROM = """
-    SELECT m.no, m.id, m.created, m.body FROM entries e JOIN messages m ON m.no = e.message
+    SELECT m.no, m.id, m.created, m.body, m.checksum, e.pos, e.checksum
+    FROM entries e JOIN messages m ON m.no = e.message
     WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
+ENTRY_CHECKSUM = "SELECT checksum FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
+ENTRY_IDS = """
+    SELECT m.id FROM entries e JOIN messages m ON m.no = e.message
+    WHERE e.owner = ? AND e.segment = ? AND e.pos >= ? ORDER BY e.pos"""
+SET_ENTRY_CHECKSUM = """
+    UPDATE entries SET checksum = ? WHERE owner = ? AND segment = ? AND pos = ?"""
 FIND_ENTRY = """
     SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
 # A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
@@ -88,19 +104,22 @@ MOVE_STARTS = """
         SELECT s.no, a.place FROM segments s JOIN above a ON s.base = a.no
         WHERE s.owner = :owner AND s.session = :session
     )
-    UPDATE segments SET start = start - 1 WHERE no IN (SELECT no FROM above) RETURNING no"""
+    UPDATE segments SET start = start - 1, checksum = row_checksum(id, base, start - 1)
+    WHERE no IN (SELECT no FROM above) RETURNING no"""
 TOUCH_BRANCHES = """
     UPDATE branches SET version = version + 1
     WHERE owner = ? AND session = ? AND segment = ?"""
 FORGET_SYSTEM = """
-    UPDATE branches SET system = NULL, version = version + 1
+    UPDATE branches SET system = NULL, version = version + 1, checksum = row_checksum(
+        id, name, created, NULL, segment, resources, capabilities, metadata)
     WHERE owner = ? AND session = ? AND system = ?"""
 DELETE_ENTRIES = "DELETE FROM entries WHERE owner = ? AND segment = ?"
 
 ADD_BRANCH = """
     INSERT INTO branches (owner, session, id, name, created, system, segment, resources,
-                          capabilities, metadata, version)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)"""
+                          capabilities, metadata, version, checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0,
+            row_checksum(?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10))"""
 _LENGTH = """(
         SELECT coalesce(max(e.pos) + 1, 0) FROM entries e
         WHERE e.owner = b.owner AND e.segment = b.segment)"""
@@ -109,17 +128,24 @@ ALL_BRANCHES = f"""
            b.metadata, b.version
     FROM branches b WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
 FIND_BRANCH = f"""
-    SELECT b.segment, s.id, {_LENGTH}, b.version
+    SELECT b.segment, s.id, {_LENGTH}, b.version, coalesce((
+        SELECT checksum FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment
+        ORDER BY e.pos DESC LIMIT 1), 0)
     FROM branches b JOIN segments s ON s.no = b.segment
     WHERE b.owner = ? AND b.session = ? AND b.id = ?"""
+# A union, each half of which goes by its key: for an OR, SQLite looks at all branches of a session.
 BRANCHES_LIKE = """
-    SELECT id, name, segment FROM branches
-    WHERE owner = ? AND session = ? AND (id = ? OR name = ?)"""
+    SELECT id, name, segment FROM branches WHERE owner = ?1 AND session = ?2 AND id = ?3
+    UNION SELECT id, name, segment FROM branches WHERE owner = ?1 AND session = ?2 AND name = ?4"""
 CHANGE_BRANCH = """
-    UPDATE branches SET system = ?, segment = ?, resources = ?, capabilities = ?,
-                        version = version + 1
-    WHERE owner = ? AND session = ? AND id = ?"""
-RENAME_BRANCH = "UPDATE branches SET name = ? WHERE owner = ? AND session = ? AND id = ?"
+    UPDATE branches SET system = ?1, segment = ?2, resources = ?3, capabilities = ?4,
+                        version = version + 1,
+                        checksum = row_checksum(id, name, created, ?1, ?2, ?3, ?4, metadata)
+    WHERE owner = ?5 AND session = ?6 AND id = ?7"""
+RENAME_BRANCH = """
+    UPDATE branches SET name = ?1, checksum = row_checksum(
+        id, ?1, created, system, segment, resources, capabilities, metadata)
+    WHERE owner = ?2 AND session = ?3 AND id = ?4"""
 DELETE_BRANCH = "DELETE FROM branches WHERE owner = ? AND session = ? AND id = ?"
 DELETE_BRANCHES = "DELETE FROM branches WHERE owner = ? AND session = ?"
 

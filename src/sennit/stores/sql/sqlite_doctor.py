@@ -14,8 +14,9 @@ LOST_SESSIONS = """
     WHERE owner IN (SELECT no FROM owners) AND NOT EXISTS (
         SELECT 1 FROM sessions s WHERE s.no = kept.session AND s.owner = kept.owner)"""
 ADD_SESSION = """
-    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata)
-    VALUES (?, ?, NULL, 'user', ?, ?, '{"recovered":true}') RETURNING no"""
+    INSERT INTO sessions (owner, id, key, sender, created, updated, metadata, checksum)
+    VALUES (?1, ?2, NULL, 'user', ?3, ?4, '{"recovered":true}',
+            row_checksum(?2, NULL, 'user', ?3, '{"recovered":true}')) RETURNING no"""
 MOVE_ROWS = tuple(
     f"UPDATE {table} SET session = ? WHERE owner = ? AND session = ?"
     for table in (
@@ -37,7 +38,8 @@ LOST_SYSTEMS = """
         SELECT 1 FROM messages m
         WHERE m.no = b.system AND m.owner = b.owner AND m.session = b.session)"""
 FORGET_SYSTEMS = """
-    UPDATE branches AS b SET system = NULL, version = version + 1
+    UPDATE branches AS b SET system = NULL, version = version + 1, checksum = row_checksum(
+        id, name, created, NULL, segment, resources, capabilities, metadata)
     WHERE system IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM messages m
         WHERE m.no = b.system AND m.owner = b.owner AND m.session = b.session)"""
@@ -47,11 +49,14 @@ LOST_TAILS = """
         SELECT 1 FROM segments s
         WHERE s.no = b.segment AND s.owner = b.owner AND s.session = b.session)"""
 SET_TAIL = """
-    UPDATE branches SET segment = ?, version = version + 1
-    WHERE owner = ? AND session = ? AND id = ?"""
+    UPDATE branches SET segment = ?1, version = version + 1, checksum = row_checksum(
+        id, name, created, system, ?1, resources, capabilities, metadata)
+    WHERE owner = ?2 AND session = ?3 AND id = ?4"""
 
 BASES = "SELECT no, base, owner, session FROM segments ORDER BY no"
-CUT_LOOSE = "UPDATE segments SET base = NULL, start = 0 WHERE no = ?"
+CUT_LOOSE = """
+    UPDATE segments SET base = NULL, start = 0, checksum = row_checksum(id, NULL, 0)
+    WHERE no = ?"""
 
 LOST_ENTRIES = """
     SELECT e.segment || ':' || e.pos, s.owner, s.session FROM entries e
@@ -72,7 +77,8 @@ ENTRIES_TO_RELAY = """
     SELECT e.pos, e.message FROM entries e
     JOIN messages m ON m.no = e.message AND m.owner = e.owner
     WHERE e.owner = ? AND m.session = ? AND e.segment = ? ORDER BY e.pos"""
-SET_START = "UPDATE segments SET start = ? WHERE no = ?"
+SET_START = """
+    UPDATE segments SET start = ?1, checksum = row_checksum(id, base, ?1) WHERE no = ?2"""
 TOUCH_BRANCHES = "UPDATE branches SET version = version + 1 WHERE owner = ? AND session = ?"
 
 TAILS = "SELECT segment FROM branches"
@@ -144,6 +150,15 @@ DROP_STRAY_DETACHED = """
         SELECT 1 FROM messages m
         WHERE m.owner = d.owner AND m.session = d.session AND m.no = d.message)"""
 
+# A UUID as people write it.
+_ID = " || '-' || ".join(
+    f"substr(lower(hex(id)), {start}, {length})"
+    for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+)
+LOOSE_MESSAGES = f"""
+    SELECT {_ID} FROM messages WHERE no NOT IN (SELECT message FROM entries)
+      AND no NOT IN (SELECT system FROM branches WHERE system IS NOT NULL) ORDER BY no"""
+
 UNINDEXED = """
     SELECT id, body FROM messages WHERE no <= (SELECT mark FROM indexed)
       AND no NOT IN (SELECT id FROM words_docsize)
@@ -169,6 +184,29 @@ ALL_BODIES = """
     SELECT no, created, body FROM messages
     WHERE no NOT IN (SELECT message FROM detached) ORDER BY no"""
 
-BODIES = "SELECT id, created, body FROM messages ORDER BY no"
+BODIES = "SELECT id, created, body, checksum FROM messages ORDER BY no"
+SET_CHECKSUM = "UPDATE messages SET checksum = ? WHERE id = ? AND created = ? AND body = ?"
+ENTRY_CHECKSUMS = """
+    SELECT e.owner, e.segment, e.pos, m.id, e.checksum FROM entries e
+    JOIN messages m ON m.no = e.message AND m.owner = e.owner
+    ORDER BY e.owner, e.segment, e.pos"""
+# What to call a row, and the columns that its checksum covers.
+_COVERED = {
+    "sessions": ("'session ' || no", "id, key, sender, created, metadata"),
+    "segments": ("'segment ' || no", "id, base, start"),
+    "branches": (
+        "'branch ' || name",
+        "id, name, created, system, segment, resources, capabilities, metadata",
+    ),
+    "versions": ("'version ' || no", "number, written, valid_from, body, valid_to, made_by, info"),
+}
+CHANGED_ROWS = " UNION ALL ".join(
+    f"SELECT {name} FROM {table} WHERE checksum IS NOT row_checksum({columns})"
+    for table, (name, columns) in _COVERED.items()
+)
+SET_ROW_CHECKSUMS = tuple(
+    f"UPDATE {table} SET checksum = row_checksum({columns})"
+    for table, (_, columns) in _COVERED.items()
+)
 SESSION_COLUMNS = "SELECT 'session ' || no, metadata, '[]', '[]' FROM sessions"
 BRANCH_COLUMNS = "SELECT 'branch ' || name, metadata, resources, capabilities FROM branches"

@@ -27,8 +27,10 @@ VERSIONS = f"""
     SELECT {_VERSION} FROM versions v JOIN files f ON f.owner = v.owner AND f.no = v.file
     WHERE f.owner = ? AND f.id = ? ORDER BY v.number"""
 ADD_VERSION = """
-    INSERT INTO versions (owner, file, number, written, valid_from, body, valid_to, made_by, info)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING no"""
+    INSERT INTO versions (owner, file, number, written, valid_from, body, valid_to, made_by, info,
+                          checksum)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, row_checksum(?3, ?4, ?5, ?6, ?7, ?8, ?9))
+    RETURNING no"""
 # Each version ends where the next one that is left begins to hold.
 SET_REPLACED = """
     UPDATE versions AS v SET replaced = (
@@ -105,7 +107,7 @@ ENTRIES_OF_COMMIT = """
 NUMBERS_OF_COMMIT = """
     SELECT message FROM archived WHERE owner = ? AND session = ? AND number = ?"""
 MESSAGE_BY_ID = """
-    SELECT m.created, m.body FROM messages m
+    SELECT m.created, m.body, m.checksum FROM messages m
     JOIN sessions s ON s.owner = m.owner AND s.no = m.session
     WHERE s.owner = ? AND s.id = ? AND m.id = ?"""
 MESSAGE_THERE = "SELECT 1 FROM messages WHERE owner = ? AND session = ? AND id = ?"

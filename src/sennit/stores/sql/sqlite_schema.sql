@@ -1,4 +1,7 @@
 -- All tables of a SQLite file. Raise SCHEMA_VERSION (stores/sql) with every change here.
+--
+-- `checksum` is defined in stores/checksums.py: of a message, of a segment up to an entry, and else of
+-- the columns of the row that no key repeats and that no append changes.
 
 -- Whose everything is. The number stands in every key, so that a key stays short.
 -- `of_user` is the user whose own agent or resources they are, or empty.
@@ -20,6 +23,7 @@ CREATE TABLE sessions (
     created INTEGER NOT NULL,
     updated INTEGER NOT NULL,
     metadata TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
     UNIQUE (owner, id)
 ) STRICT;
 CREATE INDEX sessions_by_time ON sessions (owner, updated, id);
@@ -30,6 +34,7 @@ CREATE TABLE messages (
     session INTEGER NOT NULL,
     id BLOB NOT NULL,
     created INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     body BLOB NOT NULL,
     UNIQUE (owner, session, id)
 ) STRICT;
@@ -42,6 +47,7 @@ CREATE TABLE segments (
     id BLOB NOT NULL,
     base INTEGER,
     start INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     UNIQUE (owner, session, id)
 ) STRICT;
 
@@ -50,6 +56,7 @@ CREATE TABLE entries (
     segment INTEGER NOT NULL,
     pos INTEGER NOT NULL,
     message INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (owner, segment, pos)
 ) STRICT, WITHOUT ROWID;
 
@@ -67,6 +74,7 @@ CREATE TABLE branches (
     capabilities TEXT,
     metadata TEXT NOT NULL,
     version INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
     PRIMARY KEY (owner, session, id),
     UNIQUE (owner, session, name),
     CHECK ((resources IS NULL) = (capabilities IS NULL))
@@ -172,6 +180,7 @@ CREATE TABLE versions (
     replaced INTEGER,
     made_by BLOB,
     info TEXT NOT NULL,
+    checksum INTEGER NOT NULL,
     body BLOB NOT NULL,
     UNIQUE (owner, file, number)
 ) STRICT;

@@ -56,7 +56,7 @@ HITS_AMONG = f"""
         ORDER BY bm25(words), words.rowid DESC LIMIT :limit
     ) {_AROUND}"""
 AT_PLACES = """
-    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body, (
+    SELECT m.no, s.id, s.key, a.number, m.id, m.created, m.body, m.checksum, (
         SELECT 1 FROM branches b WHERE b.owner = s.owner AND b.session = s.no LIMIT 1 OFFSET 1)
     FROM json_each(?2) p
     CROSS JOIN messages m ON m.no = p.value CROSS JOIN sessions s ON s.no = m.session
