@@ -28,7 +28,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex, TypeVar, cast
 from uuid import UUID
 
 from sennit.containers.element import Element, Ref, checked_name, key_of, uid_of, uids_of
-from sennit.errors import InvalidTypeError, NotFoundError, OutOfRangeError, ValidationError
+from sennit.errors import (
+    InvalidTypeError,
+    NotFoundError,
+    OutOfRangeError,
+    ValidationError,
+    shown,
+)
 
 if TYPE_CHECKING:
     from sennit.containers.pile import Pile
@@ -113,7 +119,8 @@ class Progression(Element):
     def index(self, ref: Ref, start: int = 0, stop: int | None = None) -> int:
         """The first index of an id within [start, stop); raises NotFoundError when not there."""
         uid = uid_of(ref)
-        low, high, _ = slice(start, stop).indices(len(self))
+        places = self._places(slice(start, stop))
+        low, high = places.start, places.stop
         if uid.int in self._where:
             self._settle()
             for slot in self._spots(uid.int):
@@ -134,7 +141,7 @@ class Progression(Element):
         """The id at an index, or the list of ids in a slice; raises OutOfRangeError."""
         if not isinstance(key, slice):
             return self._at(self._position(key))
-        wanted = range(len(self))[key]
+        wanted = self._places(key)
         if len(wanted) * 8 < len(self):  # the last ten of a long history: do not copy it all
             return [self._at(index) for index in wanted]
         return list(self)[key]
@@ -155,7 +162,7 @@ class Progression(Element):
         """Take out the id at an index, or those in a slice; raises OutOfRangeError."""
         if not isinstance(key, slice):
             self._delete(self._position(key))
-        elif gone := range(len(self))[key]:
+        elif gone := self._places(key):
             order = list(self)
             del order[key]
             self._rewrite(order, min(gone[0], gone[-1]))
@@ -183,7 +190,7 @@ class Progression(Element):
     def insert(self, index: SupportsIndex, ref: Ref) -> None:
         """Put an id before an index, clamped as in a list; raises as append does."""
         uid, where = uid_of(ref), _as_index(index)
-        place = slice(where, where).indices(len(self))[0]
+        place = self._places(slice(where, where)).start
         if place == len(self):
             self.append(uid)
         else:
@@ -298,7 +305,7 @@ class Progression(Element):
         self._changed()
 
     def _replace_slice(self, key: slice, uids: list[UUID]) -> None:
-        old = range(len(self))[key]
+        old = self._places(key)
         order = list(self)
         try:
             order[key] = uids
@@ -309,6 +316,13 @@ class Progression(Element):
         if uids or old:
             self._rewrite(order, min(old[0], old[-1]) if old else old.start)
 
+    def _places(self, key: slice) -> range:
+        """The positions in a slice; raises ValidationError."""
+        try:
+            return range(len(self))[key]
+        except (TypeError, ValueError) as error:
+            raise InvalidTypeError(f"{shown(key)} is no slice of positions: {error}.") from error
+
     def _position(self, index: SupportsIndex) -> int:
         wanted = index if type(index) is int else _as_index(index)
         length = len(self)
@@ -316,7 +330,8 @@ class Progression(Element):
         if 0 <= position < length:
             return position
         way_out = f"use {-length} to {length - 1}" if length else "it is empty"
-        raise OutOfRangeError(f"Index {wanted} is out of range for length {length}; {way_out}.")
+        at = shown(wanted)
+        raise OutOfRangeError(f"Index {at} is out of range for length {length}; {way_out}.")
 
     def _reset(self) -> None:
         self._slots = []

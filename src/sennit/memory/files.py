@@ -26,6 +26,7 @@ from sennit.memory.session_tree import SessionTree
 from sennit.memory.stored_tree import StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
+from sennit.messages.plain import text
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
 from sennit.stores.paths import local_path
@@ -93,7 +94,9 @@ class FileSystem:
                 yield from self._walk(one.uri)
 
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
-        """A folder and all below it, as a picture."""
+        """A folder and all below it, as a picture; `depth` folders deep, None for all."""
+        if depth is not None and (not isinstance(depth, int) or depth < 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValidationError(f"depth must be a number of folders, got {shown(depth)}.")
         top = SCHEME if uri == SCHEME else str(Uri.parse(uri))
         return "\n".join([f"{top}/" if top != SCHEME else top, *self._branches(top, "", depth)])
 
@@ -159,6 +162,7 @@ class FileSystem:
 
         The pattern is a whole address, or counts from the folder `uri`.
         """
+        pattern = text(pattern, "A pattern")
         whole = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
         if not whole.startswith(SCHEME):
             raise ValidationError(f"A pattern begins with {SCHEME!r}, got {shown(pattern)}.")
@@ -188,7 +192,7 @@ class FileSystem:
     def grep(self, pattern: str, uri: str = SCHEME, *, ignore_case: bool = False) -> list[Match]:
         """The lines below a folder, or of a file, in which a regular expression is found."""
         try:
-            wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
+            wanted = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
         except re.error as error:
             raise ValidationError(f"{shown(pattern)} is no regular expression: {error}.") from None
         return [

@@ -27,6 +27,7 @@ from sennit.memory.realm import PROFILE, Realm
 from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
+from sennit.messages.plain import text
 from sennit.stores.commits import CommitRecord, PutCommit, no_commit
 from sennit.stores.files import (
     CountUses,
@@ -138,7 +139,7 @@ def forget(
             raise AccessError(f"This client is of user {realm.user.name!r}, not of {user!r}.")
         return forget_user(realm, delete)
     if uri is not None:
-        address, _, fact = uri.partition("#")
+        address, _, fact = text(uri, "uri").partition("#")
         place = Uri.parse(address)
         if fact:
             return forget_fact(realm, place, fact)

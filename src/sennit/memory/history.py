@@ -18,6 +18,7 @@ from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm, is_merged
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
+from sennit.messages.plain import text
 from sennit.sessions.twins import async_twin
 from sennit.stores.files import FileRecord, VersionRecord, in_order
 
@@ -110,7 +111,9 @@ class Memories:
     aevidence = async_twin(evidence)
 
     def _file(self, uri: str) -> FileRecord:
-        place = Uri.parse(uri.partition("#")[0])  # what follows names a fact of the profile
+        place = Uri.parse(
+            text(uri, "uri").partition("#")[0]
+        )  # what follows names a fact of the profile
         file = self._realm.find(place)
         if file is None:
             raise NotFoundError(f"There is no memory at {str(place)!r}.")

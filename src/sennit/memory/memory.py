@@ -44,6 +44,7 @@ from sennit.memory.worker import Worker
 from sennit.messages.content import MessageRole
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
+from sennit.messages.plain import text
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
@@ -285,6 +286,7 @@ class Memory(Memories):
     ) -> Searched:
         """Plan queries and find what they ask for; see `Client.search`."""
         self._refuse_a_loop()
+        query = text(query, "the text to search for")
         held = [] if session is None else self.current(session, branch)
         said = [
             part.text for message in held for part in message.parts if isinstance(part, TextPart)

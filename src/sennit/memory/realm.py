@@ -16,6 +16,7 @@ from uuid import UUID
 from sennit.errors import AccessError, ValidationError
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category
+from sennit.messages.plain import text
 from sennit.stores.base import Store
 from sennit.stores.files import FileRecord
 from sennit.stores.keys import session_id
@@ -110,11 +111,14 @@ class Realm:
         return Uri(_SCOPES[owner.kind], (*above, *path.removesuffix("/").split("/")))
 
     def session_id(self, name: str | UUID) -> UUID:
-        """The id of the user's session with that key or id."""
+        """The id of the user's session with that key or id; raises ValidationError."""
+        if isinstance(name, UUID):
+            return name
+        key = text(name, "session")
         try:
-            return name if isinstance(name, UUID) else UUID(name)
+            return UUID(key)
         except ValueError:
-            return session_id(self.user, str(name))
+            return session_id(self.user, key)
 
     def owner_of(self, category: Category) -> Owner:
         """Whose memories of a category are."""

@@ -413,7 +413,7 @@ class Braid(Kept):
                 f"use a branch of this one."
             )
         names = ", ".join(map(repr, list(self._named)[:10])) or "none yet"
-        return NotFoundError(f"No branch {branch!r} in this session; there are: {names}.")
+        return NotFoundError(f"No branch {shown(branch)} in this session; there are: {names}.")
 
     aset_branch_system = async_twin(set_branch_system)
 

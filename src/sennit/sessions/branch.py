@@ -331,9 +331,10 @@ class Branch(Progression):
         with self._session.lock:
             if not isinstance(key, slice):
                 return self._at(self._position(key))
-            start, stop, step = key.indices(len(self))
-            if step != 1:
+            places = self._places(key)
+            if places.step != 1:
                 return self[:][key]
+            start, stop = places.start, places.stop
             first = 1 if self._system is not None else 0
             ids = self._tail.between(max(start - first, 0), stop - first)
             return [cast("UUID", self._system), *ids] if start < first <= stop else ids
@@ -347,7 +348,8 @@ class Branch(Progression):
             else:
                 position = self._tail.position(uid)
                 found = -1 if position is None else position + (self._system is not None)
-            low, high, _ = slice(start, stop).indices(len(self))
+            places = self._places(slice(start, stop))
+            low, high = places.start, places.stop
             if low <= found < high:
                 return found
         raise NotFoundError(f"Branch {self.name!r} does not hold message {uid} there.")

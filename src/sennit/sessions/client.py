@@ -307,5 +307,5 @@ def _positive(limit: Any) -> int:
     if not isinstance(limit, int) or isinstance(limit, bool):
         raise InvalidTypeError(f"limit must be a number, got {shown(limit)}.")
     if limit < 1:
-        raise ValidationError(f"limit must be at least 1, got {limit}.")
+        raise ValidationError(f"limit must be at least 1, got {shown(limit)}.")
     return min(limit, _MOST)
