@@ -426,6 +426,25 @@ def test_an_answer_that_was_given_nothing_says_nothing(
     studio.page.get_by_label("Use memory").check()
 
 
+def test_a_model_is_told_nothing_while_the_memory_page_shows_nothing(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server, "#/memory")
+    expect(studio.page.locator(".empty")).to_contain_text("Nothing is remembered yet.")
+    for text in ("I sail to Lisbon with my sister", "Where do I sail with my sister?"):
+        studio.begin()
+        studio.say(text)
+        scene.model.say("Noted.")
+        scene.model.finish()
+        studio.hears("Noted.")
+    assert "Lisbon" not in str(scene.model.requests[-1].messages)
+    studio.do("Noted.", "What the model saw")
+    panel = studio.page.get_by_role("complementary", name="What the model saw")
+    expect(panel.locator(".part.kind-message")).to_have_count(1)
+    expect(panel.locator(".part:is(.kind-memory, .kind-recalled, .kind-profile)")).to_have_count(0)
+    expect(studio.page.locator(".used")).to_have_count(0)
+
+
 def test_an_empty_filter_of_memory_speaks_of_itself(
     knowing: Running, open_studio: OpenStudio
 ) -> None:
