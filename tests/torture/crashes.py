@@ -31,8 +31,8 @@ from tests.torture.ground import Databases, Files, opened
 from tests.torture.nursery import Nursery, Say
 
 CHANGING = {
-    "create_session", "write", "write_many", "delete_session", "acquire", "renew", "release",
-    "change_files",
+    "create_session", "write", "write_many", "delete_session", "erase_removed", "acquire", "renew",
+    "release", "change_files",
 }  # fmt: skip
 State = dict[str, Any]
 Point = tuple[str, int]
@@ -219,7 +219,7 @@ def work(job: dict[str, Any], say: Say) -> None:
     with faults.record():
         if job["act"] == acts.OPEN:
             with faults.arm(job["point"], faults.kill, at=job["at"]):
-                opened(job["address"])
+                opened(job["address"]).close()
             say("done")
             return
         client = opened(job["address"])
