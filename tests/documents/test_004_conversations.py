@@ -167,7 +167,11 @@ def test_stream_takes_both_options_and_gives_returns_one_by_one() -> None:
     assert isinstance(stream, AsyncIterator)
     deltas = streamed(ConversationSession(request("Hi there.", chunk=3)))
     assert all(isinstance(delta, Return) for delta in deltas)
-    assert [delta.is_delta for delta in deltas] == [True, True, True, True, False]
+    assert [delta.is_delta for delta in deltas] == [True, True, True, False, False]
+    assert [delta.is_message for delta in deltas] == [False, False, False, True, False]
+    assert [delta.is_final for delta in deltas] == [False, False, False, False, True]
+    named = {"options": SessionOptions(), "streaming_options": StreamingOptions()}
+    assert isinstance(ConversationSession(request("Hi.")).stream(**named), AsyncIterator)
 
 
 def test_cancel_ends_the_run_and_the_next_one_goes_on() -> None:
@@ -376,7 +380,7 @@ def test_deltas_are_consumed_as_they_come() -> None:
         shown: list[str] = []
         async for delta in session.stream(options, streaming):
             # Render partial UI, inspect delta.body.interactions, etc.
-            shown += [str(one.rendered) for one in delta.body.interactions if delta.is_delta]
+            shown += [str(one.rendered) for one in delta.body.interactions if not delta.is_final]
 
         pieces, whole = shown[:-1], shown[-1]
         assert len(pieces) == 2
@@ -519,8 +523,8 @@ def test_each_chunk_is_persisted_before_it_is_shown() -> None:
         shown = ""
         async for delta in session.stream(SessionOptions(), AT_ONCE):
             if delta.is_delta:
-                noted = [one for one in session.history() if one.kind == "text"]
-                shown += delta.text if delta.seq in [one.seq for one in noted] else ""
+                noted = [one.seq for one in session.history() if one.kind == "text"]
+                shown += str(delta) if delta.seq in noted else ""
         assert shown == "abcdef"
 
     asyncio.run(watch())

@@ -160,7 +160,7 @@ class World:
 
     async def go_on(self) -> Return:
         """Go on with a run that was cut off, or begin if it never was."""
-        result = await self.conversation.resume(streaming=PLAIN)
+        result = await self.conversation.resume(streaming_options=PLAIN)
         if result.stop_reason == "invalid":
             last = self.last
             return await self.begin() if last is None else last
@@ -173,7 +173,7 @@ class World:
                 call_id: str = request.content.to_dict()["call_id"]
                 decided = await self.conversation.approve(call_id, resume=False)
                 assert decided is None
-            result = await self.conversation.resume(streaming=PLAIN)
+            result = await self.conversation.resume(streaming_options=PLAIN)
         return result
 
     @property

@@ -225,7 +225,7 @@ def by_result(case: Case) -> tuple[Talk, Return]:
 def by_stream(case: Case) -> tuple[Talk, Return]:
     talk = case.talk(chunk=3)
     pieces = talk.stream(case.options, generate_greeting=case.greets)
-    assert [piece.is_delta for piece in pieces] == [True] * (len(pieces) - 1) + [False]
+    assert [piece.is_final for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     return talk, pieces[-1]
 
 

@@ -77,7 +77,7 @@ def test_who_speaks_to_the_run_alone_is_told_that_it_is_over() -> None:
     conversation = talk.conversation()
 
     async def work() -> list[object]:
-        async with conversation.events(streaming=PLAIN) as events:
+        async with conversation.events(streaming_options=PLAIN) as events:
             return [conversation.steer_run("So?") async for one in events if one.kind == "end"]
 
     assert asyncio.run(work()) == [None]

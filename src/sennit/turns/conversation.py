@@ -89,26 +89,29 @@ class ConversationSession:
     def stream(
         self,
         options: SessionOptions | None = None,
-        streaming: StreamingOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
     ) -> Watch[Return]:
-        """The same as it happens: pieces of text and finished messages, then the final Return.
+        """The same as it happens: increments of text, finished messages, the final Return at last.
+
+        Which of them a Return is, `is_delta`, `is_message` and `is_final` tell; to show an answer
+        as it comes, print each piece with `end=""`.
 
         Best used with `async with`: leaving the block early cancels the run. With `resume` the last
         run is gone on with (see `resume`); `say` is put on the branch as the run begins, and `at`
         says where (see `say`).
         """
         aim = Aim(say=self._spoken(say), at=at)
-        return self._watch(options, streaming, as_return, resume, aim)
+        return self._watch(options, streaming_options, as_return, resume, aim)
 
     @overload
     def events(
         self,
         options: SessionOptions | None = None,
-        streaming: StreamingOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
@@ -120,7 +123,7 @@ class ConversationSession:
     def events(
         self,
         options: SessionOptions | None = None,
-        streaming: StreamingOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
         *,
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
@@ -138,22 +141,22 @@ class ConversationSession:
         """
         if after is None:
             aim = Aim(say=self._spoken(say), at=at)
-            return self._watch(options, streaming, as_event, resume, aim, pieces=pieces)
-        if not (options is streaming is say is at is None) or resume:
+            return self._watch(options, streaming_options, as_event, resume, aim, pieces=pieces)
+        if not (options is streaming_options is say is at is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
     def _watch(
         self,
         options: SessionOptions | None,
-        streaming: StreamingOptions | None,
+        streaming_options: StreamingOptions | None,
         show: Callable[[AnyEvent], _T | None],
         resume: bool,
         aim: Aim,
         *,
         pieces: bool = True,
     ) -> Watch[_T]:
-        shown_as = streaming or StreamingOptions() if pieces else None
+        shown_as = streaming_options or StreamingOptions() if pieces else None
         if resume and aim.say:
             raise ValidationError("What is gone on with has been said; steer() says more.")
 
@@ -170,10 +173,14 @@ class ConversationSession:
         return run_now(self.run_to_stable_result(options), "await run_to_stable_result()")
 
     def stream_sync(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
     ) -> AbstractContextManager[Generator[Return]]:
         """`stream` for programs without an event loop: `with … as pieces: for piece in pieces`."""
-        return watching(lambda: self.stream(options, streaming), self.cancel, "async with stream()")
+        return watching(
+            lambda: self.stream(options, streaming_options), self.cancel, "async with stream()"
+        )
 
     def cancel(self, mode: CancelMode = "now") -> None:
         """End the run under way, if any, from any thread; the conversation can go on afterwards.
@@ -315,26 +322,28 @@ class ConversationSession:
         return replace(result, messages=(*result.messages, *warnings))
 
     async def resume(
-        self, options: SessionOptions | None = None, streaming: StreamingOptions | None = None
+        self,
+        options: SessionOptions | None = None,
+        streaming_options: StreamingOptions | None = None,
     ) -> Return:
         """Go on with the last run, which a crash cut off or which waits for approval.
 
         Tools that had finished are not called again; one that was under way is treated as its
         `replay` says. Text that was only shown is said anew.
         """
-        return await self._driver.start(self._resume(options, streaming, _nobody))
+        return await self._driver.start(self._resume(options, streaming_options, _nobody))
 
     async def _resume(
         self,
         options: SessionOptions | None,
-        streaming: StreamingOptions | None,
+        streaming_options: StreamingOptions | None,
         publish: Publish,
     ) -> Return:
         left = await _left(BranchRuns(self._request.branch))
         if left is not None:
             chosen = options or _options(left.notes)
-            return await self._driver.run(chosen, streaming, publish, resume=left)
-        nothing = Run(self._request, options or SessionOptions(), streaming, publish)
+            return await self._driver.run(chosen, streaming_options, publish, resume=left)
+        nothing = Run(self._request, options or SessionOptions(), streaming_options, publish)
         return nothing.refuse("invalid", NOTHING)
 
     def waiting(self) -> list[Message]:

@@ -7,8 +7,10 @@ what keeps it busy.
 
 from __future__ import annotations
 
+import logging
 from asyncio import CancelledError, Task, create_task, current_task, get_running_loop
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +28,8 @@ from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
+
+_log = logging.getLogger(__name__)
 
 
 class Driver:
@@ -99,18 +103,21 @@ class Driver:
             aim=aim,
             greets=self._greets_now(resume),
         )
-        observers = Observers(self._observers, self._request, _warner(run))
+        late: list[Notice] = []
+        observers = Observers(self._observers, self._request, _warner(run, late))
         watching += [observers.tell, partial(tell_joined, run.runs.place)]
         try:
             if (problem := self._problem(run, resume)) is not None:
-                return run.refuse("invalid", problem)
-            return await self._under_way(run, resume)
+                result = run.refuse("invalid", problem)
+            else:
+                result = await self._under_way(run, resume)
         finally:
             if self._current is not None and self._current.run is run:
                 self._current = None
             await self._keep_unseen(run)
             await observers.finish()
             watching.clear()  # they know the run, and it them: so nothing has to look for that
+        return replace(result, messages=(*result.messages, *late)) if late else result
 
     async def _keep_unseen(self, run: Run) -> None:
         """Put on the branch what people said to a run that never began."""
@@ -166,8 +173,15 @@ def _tell(watching: list[Publish], events: list[AnyEvent]) -> None:
         publish(events)
 
 
-def _warner(run: Run) -> Callable[[Any, BaseException], None]:
+def _warner(run: Run, late: list[Notice]) -> Callable[[Any, BaseException], None]:
+    """Tell what an observer raised: as an event, or among what comes too late for one."""
+
     def warn(observer: Any, error: BaseException) -> None:
-        run.warn_if_running("observer", raised(observer, error))
+        text = raised(observer, error)
+        if run.under_way:
+            run.warn("observer", text)
+        else:
+            _log.warning("%s", text)  # whoever was cancelled gets no Return
+            late.append(Notice("warning", "observer", text))
 
     return warn

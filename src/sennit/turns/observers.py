@@ -1,7 +1,8 @@
 """Those who watch a run. They see its events, in order, and cannot hurt it.
 
 Each has a task of its own: one that is slow or never comes back holds up neither the run nor the
-others, and one that raises becomes a warning. At the end a run waits for its observers a while.
+others. One that raises becomes a warning: an event while the run is under way, and always a notice
+in the Return that is handed back. At the end a run waits for its observers a while.
 """
 
 from __future__ import annotations

@@ -72,8 +72,10 @@ class Body:
 class Return:
     """How a run ended, or, while it streams, the next piece of it.
 
-    A piece (`is_delta`) carries in its body what is new; the last Return of a stream is the final
-    one, and carries what the run has added to the branch.
+    Exactly one of three flags is set. An increment (`is_delta`) carries more of a text in its body,
+    a finished message (`is_message`) that message, and the final result (`is_final`), which comes
+    last, all that the run has added to the branch. `str()` of an increment is its text, and "" of
+    the others, so the joined pieces of a stream are what the model has answered.
     """
 
     stop_reason: StopReason | None = None
@@ -84,13 +86,23 @@ class Return:
     run_id: UUID | None = None
     seq: int = 0
     """The number of the event it was made from."""
+    is_delta: bool = False
+    """Whether it is an increment of a message that is being said."""
     error: Exception | None = field(default=None, compare=False, repr=False)
     """What the run failed with, in the program that ran it."""
 
     @property
-    def is_delta(self) -> bool:
-        """Whether more is to come."""
-        return self.stop_reason is None
+    def is_message(self) -> bool:
+        """Whether it is a message of a stream that is complete."""
+        return self.stop_reason is None and not self.is_delta
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the result of a run that has ended."""
+        return self.stop_reason is not None
+
+    def __str__(self) -> str:
+        return self.text if self.is_delta else ""
 
     @property
     def success(self) -> bool:

@@ -389,11 +389,6 @@ class Run:
         self._notices.append(notice)
         self.tell(Warned, notice=notice)
 
-    def warn_if_running(self, code: str, text: str) -> None:
-        """The same, unless it is too late to tell."""
-        if not self.ended:
-            self.warn(code, text)
-
     def refuse(self, reason: StopReason, why: Notice) -> Return:
         """The end of a run that was never begun; the branch is untouched, and nothing is stored."""
         result = Return(stop_reason=reason, messages=(why,), run_id=self.id, error=self.error)

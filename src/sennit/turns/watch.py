@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from asyncio import Queue, Task
+from asyncio import Queue, Task, wait
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
@@ -54,6 +55,8 @@ class Watch(Generic[_T]):
                 self._over = True
                 await task  # raises what the run raised, if anything
                 break
+            if isinstance(event, RunEnded):
+                event = await _at_last(event, task)
             if (told := self._show(event)) is not None:
                 return told
         raise StopAsyncIteration
@@ -74,6 +77,14 @@ class Watch(Generic[_T]):
             self._queue.put_nowait(event)
 
 
+async def _at_last(ended: RunEnded, task: Task[Return]) -> RunEnded:
+    """The end of a run, with what observers raised at it: they are waited for anyhow."""
+    await wait({task})
+    if task.cancelled() or task.exception() is not None:
+        return ended
+    return replace(ended, result=task.result())
+
+
 def as_event(event: AnyEvent) -> AnyEvent | None:
     """What `events` shows of an event: itself."""
     return event
@@ -84,9 +95,9 @@ def as_return(event: AnyEvent) -> Return | None:
     if isinstance(event, RunEnded):
         return event.result
     if isinstance(event, TextAdded | ReasoningAdded):
-        said = piece(event)
-    else:
-        said = getattr(event, "message", None)
-        if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
-            return None
+        body = Body((piece(event),))
+        return Return(body=body, run_id=event.run_id, seq=event.seq, is_delta=True)
+    said = getattr(event, "message", None)
+    if said is None or event.kind in ("run", "ask", "decided", "aside", "replaced"):
+        return None
     return Return(body=Body((said,)), run_id=event.run_id, seq=event.seq)
