@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.services.model import Model, is_model
@@ -112,11 +112,15 @@ def connection(
     base_url: str | None = None,
     api_key: str | None = None,
     window: int | None = None,
+    fetch_images: bool = False,
 ) -> Connection:
     """The connection to a model; raises ValidationError if it names none."""
     if isinstance(model, str) and not _is_local(model):
         _check_name(model)
-        return Connection(name or model, window, _provider(model, base_url, api_key, window))
+        connected = _provider(
+            model, base_url=base_url, api_key=api_key, window=window, fetch_images=fetch_images
+        )
+        return Connection(name or model, window, connected)
     if base_url is not None or api_key is not None:
         raise ValidationError(f"{shown(model)} has no provider to give base_url or api_key to.")
     if isinstance(model, str | Path):
@@ -144,13 +148,11 @@ def _check_name(model: str) -> None:
         raise ValidationError(f"{shown(model)} names no known provider; there are {known}.")
 
 
-def _provider(
-    model: str, base_url: str | None, api_key: str | None, window: int | None
-) -> Callable[[], Model]:
+def _provider(model: str, **given: Any) -> Callable[[], Model]:
     def connected() -> Model:
         from sennit.services.providers import connect
 
-        return connect(model, base_url=base_url, api_key=api_key, window=window)
+        return connect(model, **given)
 
     return connected
 

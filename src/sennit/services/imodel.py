@@ -47,6 +47,8 @@ class iModel(AsyncClosing):
         base_url: Another address than the provider's own.
         api_key: The provider's key, if not the one in the environment.
         window: How many tokens it can take in, if the provider does not say.
+        fetch_images: Whether addresses of images may be fetched from this machine for a provider
+            that does not fetch them itself (Google); otherwise they are refused.
         retry: How to ask again; None never to.
         limits: How fast to ask; share one among models of the same account.
         breaker: When to leave the provider alone; None never to.
@@ -68,6 +70,7 @@ class iModel(AsyncClosing):
         base_url: str | None = None,
         api_key: str | None = None,
         window: int | None = None,
+        fetch_images: bool = False,
         retry: Retry | None = RETRY,
         limits: RateLimit | None = None,
         breaker: Breaker | None = BREAKER,
@@ -81,7 +84,12 @@ class iModel(AsyncClosing):
             count(window, "window")
         self._params = checked_params(params)
         self._connection = connection(
-            model, name=name, base_url=base_url, api_key=api_key, window=window
+            model,
+            name=name,
+            base_url=base_url,
+            api_key=api_key,
+            window=window,
+            fetch_images=fetch_images,
         )
         self._meter = meter or Meter()
         layers = (_timeout(timeout), limits, breaker, retry, self._meter)

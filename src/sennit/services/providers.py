@@ -82,6 +82,7 @@ def connect(
     base_url: str | None = None,
     api_key: str | None = None,
     window: int | None = None,
+    fetch_images: bool = False,
 ) -> ProviderModel:
     """The model `spec` names, as "provider:model"; nothing is sent before it is asked.
 
@@ -91,6 +92,8 @@ def connect(
         base_url: Another address than the provider's own.
         api_key: The key; without one the provider's environment variable is read.
         window: The tokens the model takes in, if they are not known from its name.
+        fetch_images: Whether addresses of images may be fetched from here for a provider that does
+            not fetch them itself.
 
     Raises:
         ModelError: kind "not_found" for an unknown provider, "auth" without a key.
@@ -104,7 +107,12 @@ def connect(
         raise MissingExtraError.of(f"Model {spec!r}", "models") from error
     if provider == "ollama" and base_url is None and not os.environ.get("OLLAMA_BASE_URL"):
         base_url = _OLLAMA
-    address = Address(kind=PROVIDERS[provider], model=name, base_url=_checked_url(base_url))
+    address = Address(
+        kind=PROVIDERS[provider],
+        model=name,
+        base_url=_checked_url(base_url),
+        fetch_images=fetch_images,
+    )
     return ProviderModel(spec, address, _Secret(api_key), window)
 
 

@@ -87,6 +87,14 @@ def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.Mode
         yield layer.ModelRequest(parts=asked)
 
 
+def has_image_address(said: Iterable[layer.ModelMessage]) -> bool:
+    """Whether an image is given by its address, rather than by its bytes."""
+    parts = (part for message in said for part in message.parts)
+    asked = (part.content for part in parts if isinstance(part, layer.UserPromptPart))
+    blocks = (content for content in asked if not isinstance(content, str))
+    return any(isinstance(one, layer.ImageUrl) for content in blocks for one in content)
+
+
 def _request_part(message: Mapping[str, Any], names: Mapping[str, str]) -> layer.ModelRequestPart:
     content = message.get("content")
     match message.get("role"):

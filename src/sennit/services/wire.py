@@ -36,7 +36,13 @@ from sennit.services.model_layer import (
 )
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
-from sennit.services.translate import deltas, layer_messages, layer_parameters, reply
+from sennit.services.translate import (
+    deltas,
+    has_image_address,
+    layer_messages,
+    layer_parameters,
+    reply,
+)
 
 _SETTINGS: Mapping[str, str] = {"stop": "stop_sequences"}
 _THINKING: Mapping[str, Any] = {"off": False}
@@ -46,6 +52,8 @@ _TOO_LONG = re.compile(
     r"|prompt is too long|input token count",
     re.IGNORECASE | re.DOTALL,
 )
+_FETCHED_HERE = ("google",)
+"""Providers for which the layer fetches the address of an image itself."""
 _NOT_JSON = "Expected a JSON response"
 _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
     (exceptions.ModelContextWindowExceededError, "context"),
@@ -81,6 +89,8 @@ class Address:
     """The name of the provider in the layer."""
     model: str
     base_url: str | None = None
+    fetch_images: bool = False
+    """Whether the layer may fetch addresses of images that the provider does not fetch itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,7 @@ class Wire:
         self._model = _layer_model(address, api_key, self.client)
         self._chat = address.kind not in ("anthropic", "google", "openai-responses")
         self._elsewhere = address.base_url is not None
+        self._sends_addresses = address.kind not in _FETCHED_HERE or address.fetch_images
 
     def key_in_use(self) -> str | None:
         """The key, also one from the environment, where the provider's SDK tells it."""
@@ -139,6 +150,11 @@ class Wire:
             said = list(layer_messages(request.messages))
         except (AttributeError, LookupError, TypeError) as error:
             raise ValidationError(f"a message is not a chat message: {error!r}") from error
+        if not self._sends_addresses and has_image_address(said):
+            raise ValidationError(
+                "this provider takes no address of an image, so it would be fetched from this "
+                "machine; allow that with fetch_images=True, or ask another provider's model."
+            )
         return Asked(said, cast("ModelSettings", settings), layer_parameters(request))
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
