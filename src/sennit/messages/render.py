@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from sennit.messages.models import Model
     from sennit.messages.schema import ToolSchema
 
+FORMAT_WORDS = (
+    "MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT",
+    "Example structure:",
+    "Return ONLY valid JSON",
+)
+"""Words of the section that asks for a form; an answer that holds them repeats the prompt."""
 _RESPONSE_FORMAT = """ResponseFormat:
   **MUST RETURN VALID JSON. USER's SUCCESS DEPENDS ON IT.**
   Example structure:

@@ -8,14 +8,17 @@ for nothing, and the cost stays in proportion to schema and value.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
 from sennit.errors import OutputError, shown
-from sennit.messages.codec import dumps
-from sennit.messages.models import ModelSchema, model_name
+from sennit.messages.codec import dumps, loads
+from sennit.messages.models import ModelSchema, model_name, model_schema
+from sennit.messages.render import FORMAT_WORDS
+from sennit.messages.schema import example
 from sennit.operations.tolerant import values_in
 
 if TYPE_CHECKING:
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
 
     from sennit.messages.models import Model
 
+_log = logging.getLogger(__name__)
 _SHOWN = 8
+_REPEATED = "it repeats the example of the prompt; answer with values of your own"
 
 _Place: TypeAlias = tuple[str | int, ...]
 """Where a value stands: keys and positions, from the outside in."""
@@ -32,10 +37,16 @@ _Place: TypeAlias = tuple[str | int, ...]
 def fitted(said: str, wanted: Model) -> Any:
     """The value in a text that fits: an instance of a pydantic class, or plain data.
 
-    Raises OutputError, whose `problems` say what to mend; of several values the last is told of.
+    The example that a prompt shows is no answer where the text repeats the prompt. Raises
+    OutputError, whose `problems` say what to mend; of several values the last is told of.
     """
     problems = ["there is no complete JSON value in it"]
+    shown_example = _example_in(said, wanted)
     for value in values_in(said):
+        if shown_example is not None and _encoded(value) == shown_example:
+            problems = [_REPEATED]
+            _log.warning("An answer for %r repeats the prompt's example.", model_name(wanted))
+            continue
         fit, problems = _fit(value, wanted)
         if not problems:
             return fit
@@ -44,6 +55,27 @@ def fitted(said: str, wanted: Model) -> Any:
         problems=problems,
         said=said,
     )
+
+
+def _example_in(said: str, wanted: Model) -> bytes | None:
+    """The example that a prompt shows for a form, if a text repeats words of such a prompt."""
+    if not any(words in said for words in FORMAT_WORDS):
+        return None
+    return _encoded(loads(example(model_schema(wanted))))
+
+
+def _encoded(value: Any) -> bytes:
+    """A value as JSON, whatever the order of its keys was."""
+    return dumps(_sorted(value))
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {key: _sorted(item) for key, item in sorted(pairs)}
+    if isinstance(value, list):
+        return [_sorted(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def problems_with(value: Any, wanted: Model) -> list[str]:
