@@ -147,7 +147,7 @@ class MessageContent:
     @property
     def from_assistant(self) -> bool:
         """True for words of the assistant, which answer what was said before."""
-        return self._spoken and self.role is MessageRole.ASSISTANT
+        return self.role is MessageRole.ASSISTANT and self._spoken
 
     @property
     def empty(self) -> bool:

@@ -178,8 +178,11 @@ def as_told(content: MessageContent) -> MessageContent:
 
 def asked_message(content: MessageContent) -> list[dict[str, Any]]:
     """A system message or an instruction; one that says nothing is left out."""
-    said = _instruction(content) if isinstance(content, InstructionContent) else content.rendered
-    return [{"role": content.chat_role, "content": said}] if says(said) else []
+    if isinstance(content, InstructionContent):
+        role, said = "user", _instruction(content)
+    else:
+        role, said = content.chat_role, content.rendered
+    return [{"role": role, "content": said}] if says(said) else []
 
 
 def says(said: str | list[dict[str, Any]]) -> bool:

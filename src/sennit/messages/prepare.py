@@ -22,6 +22,7 @@ from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import (
+    CONTENT_KINDS,
     ActionRequestContent,
     ActionResponseContent,
     AssistantResponseContent,
@@ -31,6 +32,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.fold import read
+from sennit.messages.kinds import BUILT_IN
 from sennit.messages.message import Message
 from sennit.messages.render import context_item, text_with_results
 from sennit.messages.unset import Unset
@@ -42,6 +44,7 @@ NewInstruction: TypeAlias = Message | InstructionContent
 _T = TypeVar("_T")
 _NOTHING = InstructionContent()
 _content = attrgetter("content")
+_ROLES = {CONTENT_KINDS[name]: CONTENT_KINDS[name].role.value for name in BUILT_IN}
 
 
 @overload
@@ -233,7 +236,7 @@ class _Fold:
         changed |= {at: self._with_picked(at) for at in self._pictured if at not in changed}
         self._render(len(self._out) - bool(self._run))
         chat: list[dict[str, Any]] = [
-            {"role": content.chat_role, "content": said}
+            {"role": _ROLES.get(type(content)) or content.chat_role, "content": said}
             for content, said in zip(self._out, self._texts, strict=False)
         ]
         if self._run:

@@ -23,6 +23,7 @@ from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
     MessageContent,
+    MessageRole,
 )
 from sennit.messages.message import Message
 
@@ -118,7 +119,7 @@ def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], li
             if turns and turns[-1].calls:
                 turns[-1].open = False
             continue
-        speaks = content.from_assistant or isinstance(content, ActionRequestContent)
+        speaks = content.role is MessageRole.ASSISTANT
         if speaks and turns and turns[-1].open:
             turns[-1].said.append(content)
         else:
