@@ -93,7 +93,8 @@ forms = st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), kinds, min
 def test_no_prompt_holds_an_answer_to_itself(
     fields: dict[str, Any], as_schema: bool, around: str
 ) -> None:
-    form: Any = create_model("Form", **{f"f_{name}": (kind, ...) for name, kind in fields.items()})
+    given: dict[str, Any] = {f"f_{name}": (kind, ...) for name, kind in fields.items()}
+    form: Any = create_model("Form", **given)
     wanted = ModelSchema("Form", form.model_json_schema()) if as_schema else form
     content = InstructionContent(instruction="Answer.", response_model=wanted)
     prompt = str(to_model_messages([Message(content)])[-1]["content"])
