@@ -105,3 +105,11 @@ def test_an_image_is_fetched_for_google_where_the_program_allows_it(
     server.says(answer(gemini))
     assert asked(model, with_image(host)).text == "so"
     assert len(host.asked) == 1
+
+
+def test_a_private_address_is_refused_even_where_images_are_fetched(server: WireServer) -> None:
+    model = iModel("google:gemini-2.5-flash", base_url=server.url, api_key=KEY, fetch_images=True)
+    with running() as private:
+        with pytest.raises(ModelError, match="private"):
+            asked(model, with_image(private))
+        assert private.asked == server.asked == []
