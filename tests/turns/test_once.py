@@ -288,3 +288,84 @@ def test_a_call_cancelled_between_its_recorded_start_and_the_call_has_a_result(
         assert till.said[3:] == ["error Cancelled: this was stopped before it ran."]
         assert till.conversation.run().success
         assert till.paid == ["bob"]
+
+
+def die_after_a_denial(job: Job, _: Say) -> None:
+    """In a child: deny one call, approve the other, and die before either is worked off."""
+    folder = Path(job["folder"])
+    with sennit.open(folder / "till.db") as client:
+        till = Till(client, folder)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run()
+        asyncio.run(till.conversation.deny("c_ada", "Too much.", resume=False))
+        asyncio.run(till.conversation.approve("c_bob", resume=False))
+        with faults.arm(job["point"], faults.kill):
+            asyncio.run(till.conversation.resume())
+
+
+@pytest.mark.parametrize("point", ["journal.before: run", "journal.after: run"])
+def test_a_denial_holds_after_a_crash_before_the_first_start(
+    nursery: Nursery, tmp_path: Path, point: str
+) -> None:
+    job = {"do": "turns.test_once.die_after_a_denial", "folder": str(tmp_path), "point": point}
+    assert nursery.run(job) == (-9, [])
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        assert asyncio.run(till.conversation.resume()).success
+        started = point == "journal.after: run"
+        assert till.paid == ([] if started else ["bob"])
+        assert till.said[3] == "error Not run: denied. Too much."
+        assert till.said[4].startswith(INTERRUPTED) == started
+        assert till.said[-1] == "says Done."
+
+
+def die_making_one_call(job: Job, _: Say) -> None:
+    """In a child: leave both calls pending, make one of them, and die while it is paid."""
+    folder = Path(job["folder"])
+    os.environ["SENNIT_TEST_DIE"] = "ada"
+    with sennit.open(folder / "till.db") as client:
+        till = Till(client, folder, replay=job["replay"], needs_approval=False)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run(SessionOptions(max_tool_passes=0))
+        asyncio.run(till.conversation.execute_tool_call("c_ada"))
+
+
+@pytest.mark.parametrize("replay", ["never", "ask", "safe"])
+def test_one_call_that_was_interrupted_is_made_again_only_as_its_tool_allows(
+    nursery: Nursery, tmp_path: Path, replay: Replay
+) -> None:
+    job = {"do": "turns.test_once.die_making_one_call", "folder": str(tmp_path), "replay": replay}
+    assert nursery.run(job) == (-9, [])
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay=replay, needs_approval=False)
+        result = asyncio.run(till.conversation.execute_tool_call("c_ada"))
+        assert till.paid == (["ada", "ada"] if replay == "safe" else ["ada"])
+        if replay == "ask":
+            assert result.stop_reason == "suspended"
+            assert [in_short(one) for one in till.conversation.waiting()] == ["call pay"]
+        elif replay == "never":
+            assert till.said[3].startswith(INTERRUPTED)
+        else:
+            assert till.said[3] == "result paid ada"
+
+
+def resume_once(job: Job, say: Say) -> None:
+    """In a child: resume beside another program that does the same."""
+    folder = Path(job["folder"])
+    with sennit.open(folder / "till.db") as client:
+        till = Till(client, folder, replay="safe", needs_approval=False)
+        say(str(asyncio.run(till.conversation.resume()).stop_reason))
+
+
+def test_two_processes_that_resume_at_once_make_each_call_once(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    died(nursery, tmp_path, approve=["c_ada"])
+    job = {"do": "turns.test_once.resume_once", "folder": str(tmp_path)}
+    ends = nursery.run_all([job] * 3)
+    assert [code for code, _ in ends] == [0] * 3
+    assert "stable" in [word for _, said in ends for word in said]
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        assert sorted(till.paid) == ["ada", "ada", "bob"]
+        assert till.said[-1] == "says Done."
