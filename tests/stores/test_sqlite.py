@@ -413,10 +413,16 @@ def test_the_log_of_a_linked_file_lies_beside_the_file(tmp_path: Path) -> None:
         assert log_of(link).parent == tmp_path / "far"
 
 
-def test_the_work_of_a_fork_does_not_grow_with_the_number_of_branches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_work_of_a_fork_does_not_grow_with_the_number_of_branches(
+    tmp_path: Path, removed: bool
+) -> None:
     with sennit.open(tmp_path / "sennit.db", durability="normal") as client:
         session = client.session("chat")
-        session.add_message("user", "one")
+        for text in ("one", "two", "three"):
+            session.add_message("user", text)
+        if removed:
+            session.default_branch.pop()
         steps = 0
 
         def step() -> int:

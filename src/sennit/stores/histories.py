@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.stores.base import circular
+from sennit.stores.records import BranchRecord
 
 
 def unused(bases: Mapping[int, int | None], tails: Iterable[int]) -> list[int]:
@@ -85,6 +86,15 @@ def _lost_below(
             return count + lost[base]
         base = below
     return count
+
+
+def source_of(branch: BranchRecord) -> UUID | None:
+    """Return the branch that a new one says it was forked from."""
+    origin: Any = branch.metadata.get("forked_from")
+    try:
+        return UUID(origin["branch_id"])
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return None
 
 
 MAIN = "main"

@@ -40,7 +40,7 @@ from sennit.stores.base import (
     other_content,
 )
 from sennit.stores.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
-from sennit.stores.histories import MAIN, Layout, Range
+from sennit.stores.histories import MAIN, Layout, Range, source_of
 from sennit.stores.hits import Hit, Placed, near, part_of
 from sennit.stores.records import (
     AddBranch,
@@ -220,6 +220,9 @@ class MemorySession:
                 self._add_messages(change.messages)
             case Append():
                 return self._append(change)
+            case AddBranch() if self._is_shown_by_source(change):
+                self._add_branch(change.branch, change.segment)
+                self._attach(change.named)
             case AddBranch():
                 with self._attaching(change.branch.id):
                     self._add_branch(change.branch, change.segment)
@@ -320,6 +323,18 @@ class MemorySession:
         self._put(self._names, branch.name, branch.id)
         kept = replace(branch, metadata=_through_codec(branch.metadata), version=0)
         self._put(self._branches, branch.id, kept)
+
+    def _is_shown_by_source(self, change: AddBranch) -> bool:
+        """Tell whether the branch it was forked from shows all that a new one stands on."""
+        segment = change.segment
+        if segment.base is None:
+            return True
+        source = self._branches.get(source_of(change.branch) or segment.id)
+        at, upto = None if source is None else source.segment, segment.offset
+        while at is not None and at != segment.base:
+            upto = min(upto, self._segments[at].offset)
+            at = self._segments[at].base
+        return at is not None and upto >= segment.offset
 
     def _change_branch(self, branch: BranchRecord, segments: Sequence[SegmentRecord]) -> None:
         there = self._branch(branch.id)

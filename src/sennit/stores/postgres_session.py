@@ -26,7 +26,7 @@ from sennit.stores.base import (
 from sennit.stores.checksums import DATABASE_START, database_checksums, message_checksum
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
-from sennit.stores.histories import alone, lost_below, unused
+from sennit.stores.histories import alone, lost_below, source_of, unused
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.postgres_runs import JournalWriter
@@ -83,8 +83,11 @@ class SessionWriter:
                 case AddBranch():
                     old = change.shows_old(self._new, lambda uid: uid)
                     attaches = old and self._detached.any()
-                    before = self._detached.layout() if attaches else None
+                    more = attaches and not self._is_shown_by_source(change)
+                    before = self._detached.layout() if more else None
                     self._add_branch(change)
+                    if attaches:
+                        self._detached.attach(self._numbers(change.named))
                     if before is not None:
                         self._detached.changed(change.branch.id, before)
                 case ChangeBranch():
@@ -243,6 +246,17 @@ class SessionWriter:
                 text_of(branch.metadata),
             ),
         )
+
+    def _is_shown_by_source(self, change: AddBranch) -> bool:
+        """Tell whether the branch it was forked from shows all that a new one stands on.
+
+        Then nothing below is put on a branch again, and the other branches need not be looked at.
+        """
+        source, segment = source_of(change.branch), change.segment
+        if source is None or segment.base is None:
+            return segment.base is None
+        place = {"branch": source, "base": segment.base, "offset": segment.offset}
+        return self._run(sql.SHOWS, self._named | place).fetchone() is not None
 
     def _like(self, uid: UUID, name: str) -> list[tuple[Any, ...]]:
         """The branches with that id or name."""

@@ -180,12 +180,16 @@ class AddBranch(msgspec.Struct, frozen=True, gc=False):
     branch: BranchRecord
     segment: SegmentRecord
 
+    @property
+    def named(self) -> list[UUID]:
+        """The messages that it names itself: entries of its segment, and its system message."""
+        system = self.branch.system
+        return [*self.segment.entries, *([] if system is None else [system])]
+
     def shows_old(self, new: Container[Any], key: Callable[[UUID], Any]) -> bool:
         """Tell whether it shows messages besides new ones, which are known by a key."""
-        shown = [*self.segment.entries, self.branch.system]
-        return self.segment.base is not None or any(
-            uid is not None and key(uid) not in new for uid in shown
-        )
+        old = any(key(uid) not in new for uid in self.named)
+        return self.segment.base is not None or old
 
 
 class ChangeBranch(msgspec.Struct, frozen=True, gc=False):

@@ -10,6 +10,8 @@ from uuid import UUID
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps, loads
 from sennit.stores import words
+from sennit.stores.base import damaged
+from sennit.stores.checksums import row_checksum
 from sennit.stores.files import (
     CountUses,
     Derived,
@@ -91,7 +93,10 @@ class FileReader:
         return FileRecord(owner, id_from_bytes(uid), path, category, created, active, latest)
 
     def _version(self, owner: int, row: Any) -> VersionRecord:
-        no, number, written, valid_from, body, valid_to, commit, info, replaced = row
+        no, *covered, replaced, checksum = row
+        if row_checksum(*covered) != checksum:
+            raise damaged(f"version {no} of a file does not match its checksum")
+        number, written, valid_from, body, valid_to, commit, info = covered
         return VersionRecord(
             number=number,
             written=written,

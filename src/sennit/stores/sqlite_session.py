@@ -29,7 +29,7 @@ from sennit.stores.base import (
 from sennit.stores.checksums import START, entry_checksum, entry_checksums, message_checksum
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
-from sennit.stores.histories import alone, unused
+from sennit.stores.histories import alone, source_of, unused
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -161,10 +161,13 @@ class SessionWriter:
             case AddBranch():
                 old = change.shows_old(self._new, lambda uid: uid.int)
                 attaches = old and self._detached.any()
-                before = self._detached.layout() if attaches else None
+                more = attaches and not self._is_shown_by_source(change)
+                before = self._detached.layout() if more else None
                 self._add_branch(change)
-                if before is not None:
+                if attaches:
                     self._rows.write_down()
+                    self._detached.attach(map(self._number, change.named))
+                if before is not None:
                     self._detached.changed(change.branch.id, before)
             case ChangeBranch():
                 before = self._detached.layout()
@@ -326,6 +329,27 @@ class SessionWriter:
         self._empty = False
         self._tails[branch.id.int] = tail
         self._journals.begin(branch.id)
+
+    def _is_shown_by_source(self, change: AddBranch) -> bool:
+        """Tell whether the branch it was forked from shows all that a new one stands on.
+
+        Then nothing below is put on a branch again, and the other branches need not be looked at.
+        """
+        source, base = source_of(change.branch), change.segment.base
+        wanted = None if base is None else self._segment(base)
+        if source is None or wanted is None:
+            return base is None
+        key = (self._owner, self._session, source.bytes)
+        row = self._run(sql.FIND_BRANCH, key).fetchone()
+        at, upto = (None, 0) if row is None else (row[0], change.segment.offset)
+        passed: set[int] = set()
+        while at is not None and at not in passed:
+            if at == wanted:
+                return upto >= change.segment.offset
+            passed.add(at)
+            _, _, at, start = self._run(sql.SEGMENT_BY_NO, (self._owner, at)).fetchone()
+            upto = min(upto, start)
+        return False
 
     def _segment(self, uid: UUID) -> int | None:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()

@@ -339,6 +339,19 @@ ALL_BRANCHES: Final = """
     SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
            metadata
     FROM sennit.branches WHERE owner = %s AND session = %s ORDER BY created, id"""
+# Whether a branch shows the first `offset` entries of the history that ends with a segment.
+SHOWS: Final = """
+    WITH RECURSIVE chain (no, id, base, start, upto) AS (
+        SELECT s.no, s.id, s.base, s.start, %(offset)s::integer FROM sennit.branches b
+        JOIN sennit.segments s ON s.owner = b.owner AND s.session = b.session AND s.no = b.segment
+        WHERE b.owner = %(owner)s AND b.session = %(session)s AND b.id = %(branch)s
+        UNION
+        SELECT s.no, s.id, s.base, s.start, least(c.start, c.upto) FROM chain c
+        JOIN sennit.segments s
+          ON s.owner = %(owner)s AND s.session = %(session)s AND s.no = c.base
+        WHERE c.id <> %(base)s
+    )
+    SELECT 1 FROM chain WHERE id = %(base)s AND upto >= %(offset)s"""
 BRANCH_SEGMENTS: Final = """
     SELECT segment FROM sennit.branches WHERE owner = %s AND session = %s"""
 FIND_BRANCH: Final = """

@@ -1,7 +1,8 @@
 """Every statement the SQLite store sends for files and commits, by name."""
 
 _VERSION = """
-    v.no, v.number, v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced"""
+    v.no, v.number, v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced,
+    v.checksum"""
 FILE_COLUMNS = f"f.no, f.id, f.path, f.category, f.created, f.active, {_VERSION}"
 _FILE = f"SELECT {FILE_COLUMNS}"
 _LATEST = "JOIN versions v ON v.owner = f.owner AND v.file = f.no AND v.number = f.latest"
