@@ -15,7 +15,14 @@ from typing import Any, TypeAlias
 import pytest
 
 import sennit
-from sennit import Client, NotFoundError, SessionOptions, Tool
+from sennit import (
+    ActionRequestContent,
+    Client,
+    Message,
+    NotFoundError,
+    SessionOptions,
+    Tool,
+)
 from sennit.services.request import ModelRequest
 from sennit.services.tools import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
@@ -26,6 +33,7 @@ from tests.torture.nursery import Job, Nursery, Say
 
 pytest_plugins = ("tests.durable",)
 Count: TypeAlias = Callable[[str, object], None]
+STARTED_ABOVE = "error Not run: this was, or may have been, started before, on a branch from which"
 INTERRUPTED = "error Interrupted: the program ended while this ran; whether it took effect is"
 
 
@@ -219,10 +227,42 @@ def test_a_fork_does_not_repeat_a_call_that_was_started_above(
         fork = till.session.fork("main", name="other", resources=True)
         conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
         assert conversation.run().stop_reason == "suspended"
-        assert [in_short(one) for one in fork.messages][3] == (
-            "error Not run: this was started before, on the branch from which this one was forked."
-        )
+        assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ABOVE)
         assert till.paid == ["ada"]
+
+
+@pytest.mark.parametrize("removed", ["main", "between"])
+@pytest.mark.parametrize("replay", ["never", "ask"])
+def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_may_have_started(
+    nursery: Nursery, tmp_path: Path, replay: Replay, removed: str
+) -> None:
+    died(nursery, tmp_path, replay=replay)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay=replay)
+        till.session.fork("main", name="between", resources=True)
+        fork = till.session.fork("between", name="last", resources=True)
+        till.session.remove_branch(removed)
+        conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
+        result = conversation.run()
+        assert till.paid == ["ada"]
+        if replay == "ask":
+            assert [in_short(one) for one in conversation.waiting()] == ["call pay"] * 2
+        else:
+            assert result.success
+            assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ABOVE)
+
+
+def test_a_call_put_on_a_fork_is_made_though_the_branch_above_was_removed(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, needs_approval=False)
+        till.session.add_message("user", "Pay.")
+        fork = till.session.fork("main", name="other", resources=True)
+        till.session.remove_branch("main")
+        call = ActionRequestContent(function="pay", arguments={"to": "eve"}, call_id="c_eve")
+        till.session.add_message(Message(call), branches=fork)
+        conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
+        assert conversation.run().success
+        assert till.paid == ["eve"]
 
 
 def test_something_said_before_the_resume_leaves_an_interrupted_call_alone(

@@ -4,7 +4,8 @@ A run that finds a call without a result has to know whether an earlier run star
 approvals still count. One approval allows one start: a decision, and the question it answers, are
 void as soon as the call is started. The run that left the call behind need not be the last one, so
 the journal is read back to where the model asked for the call, on a fork also that of the branch it
-was forked from.
+was forked from. A removed branch takes its journal with it; what was asked for there counts as
+started.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Calls:
     started: set[UUID] = field(default_factory=set[UUID])
     """Calls that were started at least once."""
     started_above: set[UUID] = field(default_factory=set[UUID])
-    """Calls that were started on a branch from which this one was forked."""
+    """Calls that were, or may have been, started on a branch from which this one was forked."""
     returned: dict[UUID, ToolReturned] = field(default_factory=dict[UUID, ToolReturned])
     """Results that are known and may not be on the branch yet."""
     asked: set[UUID] = field(default_factory=set[UUID])
@@ -120,9 +121,12 @@ def _read(runs: BranchRuns, wanted: set[UUID]) -> Calls:
 
 def _started_above(branch: Branch, wanted: set[UUID]) -> set[UUID]:
     origin = branch.forked_from
-    parent = None if origin is None else branch.session.get_branch(origin.branch_id, None)
-    if parent is None:
+    if origin is None:
         return set()
+    parent = branch.session.get_branch(origin.branch_id, None)
+    if parent is None:  # its journal is gone, and nobody can know
+        own = set(branch[origin.message_count :])
+        return wanted - own
     found = _read(BranchRuns(parent), wanted)
     return found.started | found.started_above
 

@@ -32,7 +32,10 @@ from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
 CANCELLED_EARLY = "Cancelled: this was stopped before it ran."
-STARTED_ABOVE = "Not run: this was started before, on the branch from which this one was forked."
+STARTED_ABOVE = (
+    "Not run: this was, or may have been, started before, "
+    "on a branch from which this one was forked."
+)
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 
 
