@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import NotFoundError, Return, Tool
+from sennit import InvalidTypeError, NotFoundError, Return, Tool, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
@@ -127,6 +127,17 @@ def test_a_call_is_decided_once() -> None:
     asyncio.run(talk.conversation().approve("c1"))
     with pytest.raises(NotFoundError):
         asyncio.run(talk.conversation().deny("c1"))
+    assert done == ["a.txt"]
+
+
+@pytest.mark.parametrize("reason", ["a\0b", "\ud800", 5, None])
+def test_a_reason_that_no_message_can_hold_decides_nothing(reason: Any) -> None:
+    tool, done = careful()
+    talk = Talk([ASK], "Done.", tools=[tool])
+    talk.run()
+    with pytest.raises((ValidationError, InvalidTypeError), match="The reason"):
+        asyncio.run(talk.conversation().deny("c1", reason))
+    assert asyncio.run(talk.conversation().approve("c1")) is not None
     assert done == ["a.txt"]
 
 

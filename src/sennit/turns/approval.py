@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sennit.errors import NotFoundError, shown
 from sennit.messages.message import Message
+from sennit.messages.plain import text
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents
@@ -20,8 +21,10 @@ from sennit.turns.pending import call_id_of, pending
 async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -> bool:
     """Allow or refuse a call; gives whether nobody has to be waited for any more.
 
-    Raises NotFoundError for a call that does not wait, ConflictError while a run is under way.
+    Raises NotFoundError for a call that does not wait, ConflictError while a run is under way, and
+    ValidationError for a reason that no message can hold.
     """
+    text(reason, "The reason")
     runs = BranchRuns(branch)
     async with held(runs, new_holder()) as found:
         left = found.left
