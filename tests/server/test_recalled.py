@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sennit import Tool
 from sennit.testing import ScriptedModel, ToolCall
 from tests.serving import Running, all_events, following, run, serving
 
@@ -85,3 +88,32 @@ def recalled(server: Running, branch: str) -> dict[str, list[str]]:
     """The kinds of what was recalled, by instruction."""
     told = server.get(f"{branch}/recalled").json()["recalled"]
     return {one["message_id"]: [item["kind"] for item in one["items"]] for one in told}
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_run_goes_on_with_the_params_and_the_memory_it_was_started_with(
+    tmp_path: Path, interrupted: bool
+) -> None:
+    model = ScriptedModel(["Noted.", [ToolCall("note", {"text": "tea"}, "c1")], "Done."])
+    tools = [Tool(note, needs_approval=True)]
+    params = {"temperature": 0.1, "max_tokens": 77}
+    with serving(tmp_path / "s.db", models=[model], tools=tools) as server:
+        first, later = new_session(server), new_session(server)
+        said(server, f"{first}/branches/main", SAID)
+        assert server.post(f"{first}/commit").json()["memories_extracted"] > 0
+        branch = f"{later}/branches/main"
+        headers = {"extra_headers": {"x-key": "secret"}}
+        started = run(server, branch, ASKED, memory=False, params={**params, **headers})
+        assert (
+            all_events(server, started["events"])[-1].data["result"]["stop_reason"] == "suspended"
+        )
+        if interrupted:  # once more, before the decision
+            again = server.post(f"{branch}/resume").json()
+            all_events(server, again["events"])
+        decided = server.post(f"{branch}/approvals/c1", {"approve": True}).json()
+        assert all_events(server, decided["run"]["events"])[-1].data["result"]["success"]
+        before, after = model.requests[1:]
+        assert after.messages[: len(before.messages)] == before.messages
+        assert after.params == params
+        assert recalled(server, branch) == {}
+    assert b"secret" not in (tmp_path / "s.db").read_bytes()

@@ -25,6 +25,7 @@ from sennit.server.framework import Receive
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad
 from sennit.server.problems import Problem, problem_of
+from sennit.server.runs import MemoryAsk, run_notes
 from sennit.server.state import ServerState
 from sennit.services.model import Model, shapes_output
 from sennit.services.tools import Tool
@@ -125,6 +126,8 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
         )
     except ValidationError as error:
         raise bad(None, str(error)) from None
+    memory = MemoryAsk(recalled=wanted.remembers, other_sessions=False)
+    request = replace(request, notes=run_notes(wanted.params, memory))
     if wanted.form is None:
         return place, ConversationSession(request)
     if not await shapes_output(request.model):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
 import msgspec
@@ -141,6 +141,22 @@ class Steered(Shape):
     """Whether a run takes it in; otherwise it stands on the branch."""
 
 
+class MemoryAsk(TypedDict):
+    """The parts of memory that a run puts into its prompts."""
+
+    recalled: bool
+    other_sessions: bool
+
+
+def run_notes(params: Mapping[str, Any], memory: MemoryAsk) -> dict[str, Any]:
+    """Return what a run records so that it is resumed as it was asked for.
+
+    Headers are left out: they may hold a credential.
+    """
+    kept = {name: value for name, value in params.items() if name != "extra_headers"}
+    return {"memory": memory, **({"params": kept} if kept else {})}
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A run as it was asked for, checked."""
@@ -148,6 +164,7 @@ class Plan:
     model: Model
     tools: list[Tool]
     contexts: list[MemoryContext]
+    memory: MemoryAsk
     params: dict[str, Any]
     options: SessionOptions | None
     streaming: StreamingOptions | None
@@ -161,7 +178,7 @@ class Plan:
         request = Request.of(
             branch, model=self.model, tools=self.tools, contexts=self.contexts, **self.params
         )
-        return ConversationSession(request)
+        return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
 def _plan(call: Call, ask: RunAsk) -> Plan:
@@ -179,6 +196,7 @@ def _plan(call: Call, ask: RunAsk) -> Plan:
         server.models[model],
         tools,
         [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
+        MemoryAsk(recalled=remembers, other_sessions=ask.other_sessions),
         checked_params(ask.params or {}),
         _options(SessionOptions, ask.options, "options"),
         _options(StreamingOptions, ask.streaming, "streaming"),
@@ -359,15 +377,22 @@ async def go_on(call: Call, plan: Plan, conversation: ConversationSession) -> St
 
 
 async def as_before(call: Call, branch: Branch, ask: RunAsk) -> Plan:
-    """The last run again, with the model and the tools it had as far as they are still here."""
+    """The last run again as it was asked for, with what of its model and tools is still here."""
     last = await to_thread(BranchRuns(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)
     server = call.server
     if ask.model is None and notes.get("model") in server.models:
         ask = msgspec.structs.replace(ask, model=notes["model"])
+    had = [name for name in notes.get("tools", ()) if name in server.tools]
+    if ask.params is None and (params := notes.get("params")):
+        if ask.tools is not UNSET or had != notes.get("tools"):  # it chooses among other tools
+            params.pop("tool_choice", None)
+        ask = msgspec.structs.replace(ask, params=params)
     if ask.tools is UNSET:
-        had = [name for name in notes.get("tools", ()) if name in server.tools]
         ask = msgspec.structs.replace(ask, tools=had)
+    if ask.memory is UNSET and (memory := notes.get("memory")):
+        other = memory["other_sessions"]
+        ask = msgspec.structs.replace(ask, memory=memory["recalled"], other_sessions=other)
     return _plan(call, ask)
 
 

@@ -51,6 +51,8 @@ class Request:
     """The form every text of the model has to have; for models that can be held to one."""
     registered: frozenset[str] = frozenset()
     """Those of the names that were given as registered names: the branch must be granted them."""
+    notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Plain data that its runs record, for whoever has to make the same request to resume one."""
 
     @classmethod
     def of(

@@ -215,7 +215,8 @@ class Run:
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
-        body: dict[str, Any] = {"model": self.request.model_name, "after": self._after}
+        body: dict[str, Any] = {**self.request.notes}
+        body |= {"model": self.request.model_name, "after": self._after}
         if chosen := _chosen(self.options):
             body["options"] = chosen
         if self.request.tools:
