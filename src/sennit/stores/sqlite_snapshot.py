@@ -9,7 +9,13 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes, ids_from_bytes
 from sennit.stores.base import damaged_history, no_session
-from sennit.stores.checksums import START, checked_body, entry_checksum, segment_checksum
+from sennit.stores.checksums import (
+    START,
+    checked_bodies,
+    checked_body,
+    entry_checksum,
+    segment_checksum,
+)
 from sennit.stores.columns import metadata_in, names_in, session_in
 from sennit.stores.records import (
     BranchRecord,
@@ -36,8 +42,8 @@ class SessionReader:
         made = ids_from_bytes(row[1] for row in rows)
         ids = dict(zip((row[0] for row in rows), made, strict=True))
         messages = [
-            MessageRecord(uid, created, checked_body(raw, created, body, checksum))
-            for uid, (_, raw, created, body, checksum) in zip(made, rows, strict=True)
+            MessageRecord(uid, row[2], body)
+            for uid, row, body in zip(made, rows, checked_bodies(rows), strict=True)
         ]
         raw_ids = {row[0]: row[1] for row in rows}
         found = self._run(sql.ALL_SEGMENTS, key).fetchall()
