@@ -10,7 +10,7 @@ import pytest
 
 from sennit.stores.sqlite import SQLiteStore
 
-_DOORS = ("_reading", "_writing", "_write_all")
+_DOORS = ("_reading", "_writing", "_unhurried", "_write_all")
 """All that a SQLite store does goes through one of them."""
 
 

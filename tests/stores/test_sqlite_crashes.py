@@ -54,7 +54,7 @@ def test_what_lies_between_two_steps_would_be_noticed(files: Files, nursery: Nur
     rehearsal = rehearse(files, ACTS["expire"])
     del rehearsal.states[1:-1]
     commits = [
-        point for point in rehearsal.points if point[0] == "sqlite.after: DELETE FROM leases"
+        point for point in rehearsal.points if point[0] == "sqlite.after: UPDATE sessions SET"
     ]
     for point in commits:
         crashes.kill(rehearsal, point)

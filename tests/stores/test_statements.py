@@ -16,6 +16,7 @@ FREE = {
     # Messages are numbered over all owners, and indexed in the order of their numbers.
     "sqlite": {"LAST_MESSAGE"},
     "sqlite_detached": set[str](),
+    "sqlite_erasing": set[str](),
     "sqlite_files": set[str](),
     "sqlite_words": {
         *{
@@ -27,7 +28,7 @@ FREE = {
             "DROP_WORDS",
             "MERGE_INDEX",
         },
-        *{"COUNT_ERASED", "HAS_ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
+        *{"COUNT_ERASED", "ERASED", "SET_MERGED", "HAS_FILES", "ALL_FILES"},
     },
     # A series is of one owner, and was found by them.
     "sqlite_vectors": {"SET_MARKS", "VECTORS"},

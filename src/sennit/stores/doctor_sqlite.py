@@ -35,6 +35,7 @@ from sennit.stores.sql import sqlite as store_sql
 from sennit.stores.sql import sqlite_doctor as sql
 from sennit.stores.sql.sqlite_words import ADD_WORDS, ALL_FILES
 from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite_erasing import is_any_hidden
 from sennit.stores.sqlite_file import connect, translated
 from sennit.stores.sqlite_files import file_words
 from sennit.stores.sqlite_rows import roll_again
@@ -67,8 +68,13 @@ class FilePatient(Patient):
     @classmethod
     @contextmanager
     def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[FilePatient]:
-        with store._writing() if mend else store._reading() as connection:
-            yield cls(connection)
+        """The file without deleted sessions, which may hold anything while they are erased."""
+        while True:
+            store._erase_hidden()
+            with store._writing() if mend else store._reading() as connection:
+                if not is_any_hidden(connection):
+                    yield cls(connection)
+                    return
 
     def ask(self, question: str, *values: Any) -> list[tuple[Any, ...]]:
         """All rows."""
@@ -144,6 +150,7 @@ class FilePatient(Patient):
     def mend_index(self) -> None:
         """Make the index anew."""
         self.tell(sql.EMPTY_INDEX)
+        self.tell(sql.DROPPED)
         self._connection.executemany(ADD_WORDS, self._all_words())
         self.tell(sql.DROP_MARKS)
         self.tell(sql.ADD_MARK)

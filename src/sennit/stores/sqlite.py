@@ -8,6 +8,7 @@ The full-text index is written behind a durable mark, and a search first brings 
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -45,6 +46,7 @@ from sennit.stores.records import (
     Write,
 )
 from sennit.stores.sql import sqlite as sql
+from sennit.stores.sqlite_erasing import ROWS, SQLiteErasing, hide, is_any_hidden
 from sennit.stores.sqlite_file import (
     OF_DRIVER,
     OF_ROWS,
@@ -68,11 +70,13 @@ from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
 
+_log = logging.getLogger(__name__)
+
 _REMEMBERED = 1000  # sessions of which it is known where their branches and journals end
 _PATIENCE = 1.0  # seconds with those who read while the log is to be emptied
 
 
-class SQLiteStore(SQLiteMemory, Closing):
+class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     """Sessions in one SQLite file; see `sennit.stores.base.Store` for what it promises."""
 
     def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
@@ -106,6 +110,13 @@ class SQLiteStore(SQLiteMemory, Closing):
                 self._writer.close()
                 raise
         forks.watch(self)
+        try:
+            with translated(self._path):
+                left = is_any_hidden(self._writer)
+            if left:
+                self._erase_hidden()
+        except StoreError as error:  # a full disk, for instance: what is there can be read
+            _log.warning("A deleted session could not be erased yet: %s", error)
 
     def _connect(self) -> sqlite3.Connection:
         connection = connect(self._path, self._durability)
@@ -131,11 +142,10 @@ class SQLiteStore(SQLiteMemory, Closing):
                 raise
 
     @contextmanager
-    def _leasing(self, session: tuple[Owner, UUID], branch: UUID) -> Generator[sqlite3.Connection]:
-        """A transaction about who holds a branch, which does not wait for the disk.
+    def _unhurried(self) -> Generator[sqlite3.Connection]:
+        """One transaction that does not wait for the disk, and changes nothing writers know.
 
-        What is held ends with the machine anyway, and the next write that has to last brings it
-        along. All but the holder stays as the session's writer knows it.
+        The next write that has to last brings it along.
         """
         with self._lock, translated(self._path):
             self._refuse_if_closed()
@@ -151,6 +161,16 @@ class SQLiteStore(SQLiteMemory, Closing):
             finally:
                 if self._durability == "full":
                     self._writer.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def _leasing(self, session: tuple[Owner, UUID], branch: UUID) -> Generator[sqlite3.Connection]:
+        """A transaction about who holds a branch.
+
+        What is held ends with the machine anyway. All but the holder stays as the session's writer
+        knows it.
+        """
+        with self._unhurried() as connection:
+            yield connection
             if (writer := self._writers.get(session)) is not None:
                 writer.forget_lease(branch)
 
@@ -305,17 +325,28 @@ class SQLiteStore(SQLiteMemory, Closing):
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
             if row is None or (before is not None and session_from(row).updated >= before):
                 return False
-            SessionWriter(self._rows, number, row[0], self._numbers).erase_all()
-            return True
+            hide(connection, number, row[0])
+        self._erase_hidden()
+        return True
 
     def erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
         """Erase those of a session; gives their ids."""
+        gone: list[UUID] = []
+        while len(gone) % ROWS == 0:
+            found = self._erase_removed(owner, session, before)
+            if not found:
+                break
+            gone += found
+        return gone
+
+    def _erase_removed(self, owner: Owner, session: UUID, before: int) -> list[UUID]:
         with self._writing() as connection:
             number = self._owner(connection, owner)
             row = connection.execute(sql.FIND_SESSION, (number, session.bytes)).fetchone()
             if row is None:
                 return []
-            return SessionWriter(self._rows, number, row[0], self._numbers).erase_removed(before)
+            writer = SessionWriter(self._rows, number, row[0], self._numbers)
+            return writer.erase_removed(before, ROWS)
 
     def load(self, owner: Owner, session: UUID) -> Snapshot:
         """All of a session; raises NotFoundError."""
@@ -498,16 +529,7 @@ class SQLiteStore(SQLiteMemory, Closing):
         with self._reading() as connection:
             yield JournalReader(connection, self._branch_key(connection, owner, session, branch))
 
-    def scrub(self) -> None:
-        """Leave no trace of what was erased: not in the index, and not in the log beside the file.
-
-        Whoever reads for longer than a moment keeps the log as it is, until the next time.
-        """
-        with self._reading() as connection:
-            has_traces = sqlite_traces.in_index(connection)
-        if has_traces:
-            with self._writing(aside=True) as connection:
-                sqlite_traces.merge(connection)
+    def _empty_log(self) -> None:
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._refuse_if_replaced()

@@ -1,10 +1,11 @@
 """Messages on no branch in SQLite, of one session, inside one transaction.
 
 A message is attached while it stands on a branch, is a branch's system message, or is in an
-archive. Detached messages are kept, with the time at which they were removed, but are not in the
-index of words, so no search finds them. Most changes detach nothing, and cost nothing here. A
-change of a branch compares what branches show before and after it; its cost grows with the segments
-of the session and with what was removed, not with the session's length.
+archive. Detached messages are kept, with the time at which they were removed, but no search finds
+them: before it looks, it drops their words from the index, in transactions of its own. Most
+changes detach nothing, and cost nothing here. A change of a branch compares what branches show
+before and after it; its cost grows with the segments of the session and with what was removed, not
+with the session's length.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sennit.messages.codec import dumps
 from sennit.stores.histories import MAIN, Layout, Range
 from sennit.stores.records import Owner, RemovedMessage
 from sennit.stores.sql import sqlite_detached as sql
-from sennit.stores.sqlite_words import add_words, forget_words
+from sennit.stores.sqlite_words import add_words
 
 
 class DetachedTable:
@@ -65,10 +66,7 @@ class DetachedTable:
 
     def detach(self, messages: Iterable[int], since: int | None) -> None:
         """Keep messages without finding them, unless they are in an archive."""
-        values = {**self._named, "messages": _json(messages)}
-        for number, created, body in self._run(sql.UNARCHIVED, values).fetchall():
-            if self._run(sql.ADD, (*self._key, number, since)).fetchone():
-                forget_words(self._connection, number, created, body)
+        self._run(sql.ADD, {**self._named, "messages": _json(messages), "since": since})
 
     def attach(self, messages: Iterable[int]) -> None:
         """Have messages found again, those of them that were detached."""
@@ -76,22 +74,21 @@ class DetachedTable:
         if not given or not self.any():
             return
         values = {**self._named, "messages": _json(given)}
-        for (number,) in self._run(sql.DROP, values).fetchall():
+        for number, has_words in self._run(sql.DROP, values).fetchall():
+            if has_words:
+                continue
             created, body = self._run(sql.BODY, (self._owner, number)).fetchone()
             add_words(self._connection, number, created, body)
 
     def forget(self, message: int) -> bool:
-        """Drop the row of a message that is erased; tell whether it had one."""
+        """Drop the row of a message that is erased; tell whether its words were dropped before."""
         values = {**self._named, "messages": _json([message])}
-        return self._run(sql.DROP, values).fetchone() is not None
+        row = self._run(sql.DROP, values).fetchone()
+        return row is not None and not row[1]
 
-    def forget_all(self) -> None:
-        """Drop all rows of the session."""
-        self._run(sql.DROP_OF_SESSION, self._key)
-
-    def removed(self, before: int) -> list[UUID]:
-        """The messages removed before a time."""
-        rows = self._run(sql.REMOVED_IN, (*self._key, before))
+    def removed(self, before: int, limit: int) -> list[UUID]:
+        """Some messages removed before a time."""
+        rows = self._run(sql.REMOVED_IN, (*self._key, before, limit))
         return [id_from_bytes(uid) for (uid,) in rows]
 
     def put_since(self, removed: Iterable[RemovedMessage]) -> None:

@@ -198,7 +198,7 @@ class FileWriter(FileReader):
             return
         file = self._no(owner, change.id)
         for no, body in gone.items():
-            drop_words(self._connection, file_words(no, body))
+            drop_words(self._connection, [file_words(no, body)])
             self._run(sql.DELETE_EVIDENCE, (owner, no))
             self._run(sql.DELETE_VERSION, (owner, no))
         if len(gone) == len(rows):

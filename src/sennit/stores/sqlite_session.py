@@ -505,26 +505,9 @@ class SessionWriter:
         for (number,) in self._run(sql.MOVE_STARTS, named).fetchall():
             self._run(sql.TOUCH_BRANCHES, (*key, number))
 
-    def erase_removed(self, before: int) -> list[UUID]:
-        """Erase the messages that were removed from their last branch before a time."""
-        gone = self._detached.removed(before)
+    def erase_removed(self, before: int, limit: int) -> list[UUID]:
+        """Erase some messages that were removed from their last branch before a time."""
+        gone = self._detached.removed(before, limit)
         self._erase(gone)
         self._journals.forget_messages(gone)
         return gone
-
-    def erase_all(self) -> None:
-        """Erase the session with all that is in it."""
-        key = (self._owner, self._session)
-        for number, _, created, body, _ in self._run(sql.ALL_MESSAGES, key).fetchall():
-            if not self._detached.forget(number):
-                forget_words(self._rows.connection, number, created, body)
-        self._journals.forget_all()
-        self._commits.forget_all()
-        self._labels.forget_all()
-        for statement in (sql.DELETE_LEASES, sql.DELETE_BRANCHES):
-            self._run(statement, key)
-        self._rewritten = True
-        self._drop_unused_segments()
-        self._run(sql.DELETE_MESSAGES, key)
-        self._run(sql.DELETE_SESSION, key)
-        self._run(LOWER_MARK)

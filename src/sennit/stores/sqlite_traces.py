@@ -10,25 +10,41 @@ SQLite 3.42, but a file that was told to can no longer be read by an older one.)
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
 from sennit.stores.sql import sqlite_words as sql
 
-
-def drop_words(connection: sqlite3.Connection, row: tuple[int, str]) -> None:
-    """Take a row out of the index; its words stay in the file until the index is merged."""
-    connection.execute(sql.DROP_WORDS, row)
-    connection.execute(sql.COUNT_ERASED)
+_PAGES = 16
+_MERGED = 2  # rows that change if anything was merged; FTS5 always changes one
 
 
-def in_index(connection: sqlite3.Connection) -> bool:
-    """Whether words may be in the file that were taken out of the index."""
-    return connection.execute(sql.HAS_ERASED).fetchone() is not None
+def drop_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+    """Take rows out of the index; their words stay in the file until the index is merged."""
+    if given := list(rows):
+        connection.executemany(sql.DROP_WORDS, given)
+        connection.execute(sql.COUNT_ERASED, (len(given),))
 
 
-def merge(connection: sqlite3.Connection) -> None:
-    """Leave no trace in the index of what was taken out of it."""
-    connection.execute(sql.MERGE_INDEX)
-    connection.execute(sql.SET_MERGED)
+def in_index(connection: sqlite3.Connection) -> int:
+    """How often words were taken out of the index that may still be in the file."""
+    return connection.execute(sql.ERASED).fetchone()[0]
+
+
+def begin_merge(connection: sqlite3.Connection) -> None:
+    """Have all parts of the index merged into one; what is merged then grows by `merge_more`."""
+    connection.execute(sql.MERGE_INDEX, (-_PAGES,))
+
+
+def merge_more(connection: sqlite3.Connection) -> bool:
+    """Merge some pages of the index; False if there is no more to merge."""
+    before = connection.total_changes
+    connection.execute(sql.MERGE_INDEX, (_PAGES,))
+    return connection.total_changes - before >= _MERGED
+
+
+def end_merge(connection: sqlite3.Connection, erased: int) -> None:
+    """Note that what was taken out of the index before the merge has left no trace in it."""
+    connection.execute(sql.SET_MERGED, (erased,))
 
 
 def empty_log(connection: sqlite3.Connection, seconds: float) -> None:

@@ -8,7 +8,8 @@ index alone decides; otherwise what it finds is kept to the owner's rows.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from sennit.errors import StoreError
@@ -30,21 +31,36 @@ from sennit.stores.sql import sqlite_words as sql
 from sennit.stores.sqlite_files import FileReader
 from sennit.stores.sqlite_traces import drop_words
 
-_BATCH = 500
+_BATCH = 200
+_BYTES = 256 * 1024  # after which a transaction works on no further rows
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
-    """Tell whether all messages are in the index; files are indexed when they are written."""
+    """Tell whether all messages are in the index that belong there, and no others.
+
+    Files are indexed when they are written.
+    """
     return bool(connection.execute(sql.IS_COMPLETE, (_mark(connection),)).fetchone()[0])
 
 
 def index_more(connection: sqlite3.Connection) -> None:
-    """Write the words of the next messages, inside a transaction."""
-    rows = connection.execute(sql.UNINDEXED, (_mark(connection), _BATCH)).fetchall()
-    live = [index_words(*row) for row in rows if row[2] is not None]
-    connection.executemany(sql.ADD_WORDS, live)
+    """Write the words of the next messages and drop those of some detached ones."""
+    rows = _some(connection, sql.UNINDEXED, _mark(connection), _BATCH)
     if rows:
+        live = [index_words(*row) for row in rows if row[2] is not None]
+        connection.executemany(sql.ADD_WORDS, live)
         connection.execute(sql.SET_MARK, (rows[-1][0],))
+        return
+    rows = _some(connection, sql.TO_DROP, _BATCH)
+    drop_words(connection, (index_words(*row) for *row, _, _ in rows))
+    dropped = [(*home, number) for number, _, _, *home in rows]
+    connection.executemany(sql.SET_DROPPED, dropped)
+
+
+def _some(connection: sqlite3.Connection, question: str, *values: int) -> list[Any]:
+    """Rows with a body as the third value: as many as one transaction should work on."""
+    with closing(connection.execute(question, values)) as rows:
+        return list(few(rows, lambda row: len(row[2] or b"")))
 
 
 def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
@@ -55,13 +71,23 @@ def index_words(number: int, created: int, body: bytes) -> tuple[int, str]:
 def forget_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
     """Take a message out of the index, if it is there."""
     if number <= _mark(connection):
-        drop_words(connection, index_words(number, created, body))
+        drop_words(connection, [index_words(number, created, body)])
 
 
 def add_words(connection: sqlite3.Connection, number: int, created: int, body: bytes) -> None:
     """Put a message into the index again, unless the next search does so anyway."""
     if number <= _mark(connection):
         connection.execute(sql.ADD_WORDS, index_words(number, created, body))
+
+
+def few(rows: Iterable[Any], size: Callable[[Any], int]) -> Iterator[Any]:
+    """As many rows as one transaction should work on: at least one, if there is any."""
+    left = _BYTES
+    for row in rows:
+        yield row
+        left -= size(row)
+        if left <= 0:
+            return
 
 
 def _mark(connection: sqlite3.Connection) -> int:

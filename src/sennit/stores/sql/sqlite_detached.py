@@ -22,30 +22,30 @@ NAMES = """
 
 HAS_ANY = "SELECT 1 FROM detached WHERE owner = ? AND session = ? LIMIT 1"
 # Messages by number, less those in archives.
-UNARCHIVED = """
-    SELECT m.no, m.created, m.body FROM json_each(:messages) g
-    CROSS JOIN messages m ON m.no = g.value
+ADD = """
+    INSERT INTO detached (owner, session, message, since, words)
+    SELECT m.owner, m.session, m.no, :since,
+        m.no <= coalesce((SELECT max(mark) FROM indexed), 0)
+    FROM json_each(:messages) g CROSS JOIN messages m ON m.no = g.value
     WHERE m.owner = :owner AND m.session = :session AND NOT EXISTS (
         SELECT 1 FROM archived a
-        WHERE a.owner = m.owner AND a.session = m.session AND a.message = m.no)"""
-ADD = """
-    INSERT INTO detached (owner, session, message, since) VALUES (?, ?, ?, ?)
-    ON CONFLICT DO NOTHING RETURNING message"""
+        WHERE a.owner = m.owner AND a.session = m.session AND a.message = m.no)
+    ON CONFLICT DO NOTHING"""
 DROP = """
     DELETE FROM detached WHERE owner = :owner AND session = :session
-      AND message IN (SELECT value FROM json_each(:messages)) RETURNING message"""
-DROP_OF_SESSION = "DELETE FROM detached WHERE owner = ? AND session = ?"
+      AND message IN (SELECT value FROM json_each(:messages)) RETURNING message, words"""
 BODY = "SELECT created, body FROM messages WHERE owner = ? AND no = ?"
 REMOVED = """
     SELECT o.tenant, o.kind, o.name, s.id, m.id, d.since FROM detached d
-    CROSS JOIN owners o ON o.no = d.owner CROSS JOIN sessions s ON s.no = d.session
+    CROSS JOIN owners o ON o.no = d.owner
+    CROSS JOIN sessions s ON s.no = d.session AND s.owner = d.owner
     CROSS JOIN messages m ON m.no = d.message
     WHERE d.since < :before AND (:owner IS NULL OR d.owner = :owner)
       AND (:session IS NULL OR s.id = :session)
     ORDER BY d.since, m.id LIMIT :limit"""
 REMOVED_IN = """
     SELECT m.id FROM detached d CROSS JOIN messages m ON m.no = d.message
-    WHERE d.owner = ? AND d.session = ? AND d.since < ? ORDER BY m.id"""
+    WHERE d.owner = ? AND d.session = ? AND d.since < ? ORDER BY m.id LIMIT ?"""
 SET_SINCE = """
     UPDATE detached SET since = ? WHERE owner = ? AND session = ? AND message = (
         SELECT no FROM messages m WHERE m.owner = detached.owner AND m.session = detached.session

@@ -167,8 +167,11 @@ WRONGLY_INDEXED = """
     SELECT 'index row ' || id FROM words_docsize
     WHERE id > (SELECT mark FROM indexed)
        OR (id >= 0 AND id NOT IN (SELECT no FROM messages))
-       OR id IN (SELECT message FROM detached)
+       OR id IN (SELECT message FROM detached WHERE words = 0)
        OR (id < 0 AND -id NOT IN (SELECT no FROM versions))
+    UNION ALL
+    SELECT 'message ' || message FROM detached
+    WHERE words = 1 AND message NOT IN (SELECT id FROM words_docsize)
     UNION ALL
     SELECT 'version ' || no FROM versions
     WHERE -no NOT IN (SELECT id FROM words_docsize)"""
@@ -179,6 +182,7 @@ MARKS = """
        OR (SELECT count(*) FROM indexed) > 1"""
 DROP_MARKS = "DELETE FROM indexed"
 ADD_MARK = "INSERT INTO indexed (mark) SELECT coalesce(max(no), 0) FROM messages"
+DROPPED = "UPDATE detached SET words = 0 WHERE words = 1"
 EMPTY_INDEX = "INSERT INTO words (words) VALUES ('delete-all')"
 ALL_BODIES = """
     SELECT no, created, body FROM messages

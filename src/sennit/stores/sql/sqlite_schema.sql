@@ -14,6 +14,7 @@ CREATE TABLE owners (
     UNIQUE (tenant, kind, name, of_user)
 ) STRICT;
 
+-- A deleted session has the negative of its owner's number until all that was in it is erased.
 CREATE TABLE sessions (
     no INTEGER PRIMARY KEY,
     owner INTEGER NOT NULL,
@@ -95,16 +96,18 @@ CREATE TABLE leases (
     PRIMARY KEY (owner, session, branch)
 ) STRICT, WITHOUT ROWID;
 
--- Messages that stand on no branch, are no branch's system message and in no archive; they have no
--- words in the index. `since` is when they were removed from their last branch; NULL if they never
--- stood on one.
+-- Messages that stand on no branch, are no branch's system message and in no archive. `since` is when
+-- they were removed from their last branch; NULL if they never stood on one. `words` is 1 while their
+-- words are in the index; the next search drops those first.
 CREATE TABLE detached (
     owner INTEGER NOT NULL,
     session INTEGER NOT NULL,
     message INTEGER NOT NULL,
     since INTEGER,
+    words INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (owner, session, message)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX detached_words ON detached (words) WHERE words = 1;
 CREATE INDEX detached_since ON detached (since) WHERE since IS NOT NULL;
 
 -- Words of messages by their number, and of files by the negative of their version's number. Who said

@@ -10,21 +10,30 @@ MARK = "SELECT mark FROM indexed"
 SET_MARK = "UPDATE indexed SET mark = ?"
 LOWER_MARK = """
     UPDATE indexed SET mark = min(mark, (SELECT coalesce(max(no), 0) FROM messages))"""
-IS_COMPLETE = "SELECT coalesce(max(no), 0) <= ? FROM messages"
+IS_COMPLETE = """
+    SELECT coalesce(max(no), 0) <= ? AND NOT EXISTS (SELECT 1 FROM detached WHERE words = 1)
+    FROM messages"""
 UNINDEXED = """
     SELECT no, created, CASE WHEN EXISTS (
         SELECT 1 FROM detached d
         WHERE d.owner = m.owner AND d.session = m.session AND d.message = m.no)
         THEN NULL ELSE body END
     FROM messages m WHERE no > ? ORDER BY no LIMIT ?"""
+# Detached messages whose words are still in the index.
+TO_DROP = """
+    SELECT m.no, m.created, m.body, d.owner, d.session FROM detached d
+    CROSS JOIN messages m ON m.no = d.message WHERE d.words = 1 LIMIT ?"""
+SET_DROPPED = """
+    UPDATE detached SET words = 0 WHERE owner = ? AND session = ? AND message = ?"""
 ALL_FILES = "SELECT no, body FROM versions ORDER BY no"
 ADD_WORDS = "INSERT INTO words (rowid, said) VALUES (?, ?)"
 DROP_WORDS = "INSERT INTO words (words, rowid, said) VALUES ('delete', ?, ?)"
 # What was taken out stays in the index until its parts are merged.
-COUNT_ERASED = "UPDATE indexed SET erased = erased + 1"
-HAS_ERASED = "SELECT 1 FROM indexed WHERE erased > 0"
-MERGE_INDEX = "INSERT INTO words (words) VALUES ('optimize')"
-SET_MERGED = "UPDATE indexed SET erased = 0"
+COUNT_ERASED = "UPDATE indexed SET erased = erased + ?"
+ERASED = "SELECT coalesce(max(erased), 0) FROM indexed"
+# With a negative number of pages all parts are merged into one, not only those of a similar size.
+MERGE_INDEX = "INSERT INTO words (words, rank) VALUES ('merge', ?)"
+SET_MERGED = "UPDATE indexed SET erased = max(0, erased - ?)"
 
 HAS_OTHERS = "SELECT 1 FROM sessions WHERE owner < ?1 OR owner > ?1 LIMIT 1"
 
