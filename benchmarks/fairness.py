@@ -26,7 +26,7 @@ import httpx
 
 from benchmarks.fairness_cases import LIMITS, Case, Place, worst
 from benchmarks.harness import Result, show
-from sennit.server.tokens import add_token, new_token
+from sennit.server.tokens import SCOPES, add_token, new_token
 
 ROUNDS = 3
 PAUSE = 0.3
@@ -70,7 +70,7 @@ def measured(only: str = "") -> Iterator[Measured]:
 
 
 def _token(tokens: Path, tenant: str) -> dict[str, str]:
-    secret, line = new_token(tenant=tenant, user=tenant)
+    secret, line = new_token(tenant=tenant, user=tenant, scopes=SCOPES)
     add_token(tokens, line)
     return {"authorization": f"Bearer {secret}"}
 

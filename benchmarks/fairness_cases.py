@@ -24,8 +24,10 @@ USER = {"role": "user", "content": "I prefer rye bread."}
 ASSISTANT = {"role": "assistant", "content": "Hello."}
 TALK = [USER, ASSISTANT] * (LIMITS.items // 2 - 1) + [USER]
 TEXT = "word " * (LIMITS.body_bytes // 5 - 100)
+FILE = TEXT[:_MIB]
 PARTS = [{"type": "text", "text": "word " * 100}] * LIMITS.parts
 VALUES: dict[str, Any] = {"x": [{}] * (LIMITS.values // 2 - 1000)}
+MCP_VALUES: dict[str, Any] = {"x": [{}] * 4_000}  # of 10,000 that /mcp takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +77,7 @@ class Place:
         for _ in range(_BRANCHES):
             post(f"{path}/branches/main/fork", {"at": LIMITS.items // 2})
         for number in range(20):
-            put = client.put(
-                f"/api/files?uri=viking://resources/{number}.md", json={"text": TEXT[:_MIB]}
-            )
+            put = client.put(f"/api/files?uri=viking://resources/{number}.md", json={"text": FILE})
             put.raise_for_status()
         listed = client.get(f"{path}/branches/main/messages?limit=1").json()["messages"]
         items = client.get(f"/v1/conversations/{conversation}/items?limit=1").json()["data"]
@@ -148,7 +148,7 @@ def _of_sessions(place: Place) -> list[Case]:
         Case(f"GET {branch}", f"{one}/branches/main"),
         Case(f"PUT {branch}", f"{one}/branches/main", _json({"name": TEXT}), refused=_NOTHING),
         Case(f"DELETE {branch}", before=lambda: _branch_of(place.another())),
-        Case(f"POST {branch}/fork", f"{one}/branches/main/fork", _json({"at": 5000})),
+        Case(f"POST {branch}/fork", f"{one}/branches/main/fork", _json({"at": LIMITS.items // 2})),
         Case(f"GET {named}/diff", f"{one}/diff?a=main&b=main_fork_1"),
         Case(f"POST {branch}/runs", before=lambda: _run_on(place), body=_json(run)),
         Case(f"GET {branch}/runs", f"{one}/branches/main/runs?limit=100"),
@@ -199,11 +199,15 @@ def _of_messages(place: Place) -> list[Case]:
             f"GET {named}/messages/{{message}}",
             f"/api/sessions/{place.session}/messages/{place.message}",
         ),
-        Case(f"POST {branch}/edit", f"{one}/edit", _json({"message": 9000, "text": TEXT})),
+        Case(
+            f"POST {branch}/edit",
+            f"{one}/edit",
+            _json({"message": LIMITS.items - 100, "text": TEXT}),
+        ),
         Case(
             f"POST {branch}/regenerate",
             f"{one}/regenerate",
-            _json({"message": 9001}),
+            _json({"message": LIMITS.items - 99}),
             refused=_NOTHING,
         ),
         Case(f"GET {branch}/recalled", f"{one}/recalled"),
@@ -222,7 +226,7 @@ def _of_messages(place: Place) -> list[Case]:
 
 def _of_memory(place: Place) -> list[Case]:
     grep = "/api/files?op=grep&pattern=nothing-like-that&uri=viking://resources"
-    question = quote("word other bread " * 2000)
+    question = quote("word other bread " * 500)
     commit = {"wait": True}
     return [
         Case(
@@ -243,7 +247,7 @@ def _of_memory(place: Place) -> list[Case]:
         ),
         Case("POST /api/forget", before=lambda: _forgotten(place)),
         Case("GET /api/files", grep),
-        Case("PUT /api/files", "/api/files?uri=viking://resources/big.md", _json({"text": TEXT})),
+        Case("PUT /api/files", "/api/files?uri=viking://resources/big.md", _json({"text": FILE})),
         Case("DELETE /api/files", before=lambda: _removed(place)),
         Case("GET /api/find", f"/api/find?limit=100&q={question}"),
         Case("GET /api/search", f"/api/search?limit=100&q={question}&session={place.session}"),
@@ -256,7 +260,7 @@ def _forgotten(place: Place) -> tuple[str, bytes]:
 
 
 def _removed(place: Place) -> str:
-    place.client.put("/api/files?uri=viking://user/gone/big.md", json={"text": TEXT})
+    place.client.put("/api/files?uri=viking://user/gone/big.md", json={"text": FILE})
     return "/api/files?uri=viking://user/gone&recursive=true"
 
 
@@ -265,7 +269,7 @@ def _of_openai(place: Place) -> list[Case]:
     named = all_ + "/{conversation}"
     notes = {"metadata": {f"k{number}": "x" * 500 for number in range(16)}}
     response = f"/v1/responses/{place.response}"
-    call = {"name": "search", "arguments": {"query": "word other bread " * 2000, "limit": 50}}
+    call = {"name": "search", "arguments": {"query": "word other bread " * 500, "limit": 50}}
     return [
         Case("POST /v1/chat/completions", "/v1/chat/completions", _json(asks(messages=TALK))),
         Case("GET /v1/models", "/v1/models"),
@@ -284,7 +288,7 @@ def _of_openai(place: Place) -> list[Case]:
         Case("GET /v1/responses/{response}/input_items", f"{response}/input_items?limit=100"),
         Case("POST /mcp", "/mcp", _rpc("tools/call", call)),
         Case("POST /mcp, a large message", "/mcp", _rpc("tools/call", _adding(place, TEXT))),
-        Case("POST /mcp, many values", "/mcp", _rpc("tools/call", {**call, "_meta": VALUES})),
+        Case("POST /mcp, many values", "/mcp", _rpc("tools/call", {**call, "_meta": MCP_VALUES})),
     ]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from functools import partial
+from itertools import count
+from typing import Annotated
 from uuid import UUID
+
+from msgspec import Meta
 
 from sennit.api.session import Session
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.server.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape, within
 from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
 
 PATH = "/api/sessions/{session}/branches"
@@ -37,10 +41,11 @@ class BranchName(Ask):
 
 
 class DiffQuery(Ask):
-    """Two branches, by id or name."""
+    """Two branches, by id or name, and how many messages of each at most."""
 
     a: str
     b: str
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
 
 
 class Diff(Shape):
@@ -50,6 +55,9 @@ class Diff(Shape):
     ancestor: MessageShape | None
     since_a: list[MessageShape]
     since_b: list[MessageShape]
+    more_a: int
+    """How many more messages the branch has since; read them as messages of the branch."""
+    more_b: int
     same_system: bool
 
 
@@ -103,19 +111,25 @@ async def diff(call: Call) -> Diff:
     """Two branches side by side from their common ancestor."""
     query: DiffQuery = call.query
     session = await call.caller.session(call.path["session"])
-    return await to_thread(_diff, session, query)
+    return await to_thread(_diff, session, query, call.server.settings.limits.answer_bytes)
 
 
-def _diff(session: Session, query: DiffQuery) -> Diff:
+def _diff(session: Session, query: DiffQuery, most: int) -> Diff:
     found = session.diff(query.a, query.b)
     first_a = len(found.a) - len(found.since_a)
     first_b = len(found.b) - len(found.since_b)
     ancestor = found.ancestor
+    since_a, since_b = (
+        list(within(map(message_shape, since[: query.limit], count(first)), most // 2))
+        for since, first in ((found.since_a, first_a), (found.since_b, first_b))
+    )
     return Diff(
         common=found.common,
         ancestor=None if ancestor is None else message_shape(ancestor, first_a - 1),
-        since_a=[message_shape(one, first_a + i) for i, one in enumerate(found.since_a)],
-        since_b=[message_shape(one, first_b + i) for i, one in enumerate(found.since_b)],
+        since_a=since_a,
+        since_b=since_b,
+        more_a=len(found.since_a) - len(since_a),
+        more_b=len(found.since_b) - len(since_b),
         same_system=found.same_system,
     )
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     WhoAsks = Callable[[Context], Reach]
 
 _log = logging.getLogger(__name__)
+_MOST_VALUES = 10_000  # in a body: the library decodes it on the event loop
 _ABOUT = (
     "Sennit keeps this user's conversations with language models, in sessions that branch, and "
     "what is remembered of them. Search first; read_session and read_file show the whole of what "
@@ -172,7 +173,7 @@ class McpFace:
         caller: Caller = scope["state"]["caller"]
         body = await read_body(dict(scope["headers"]), receive, self._server.settings.limits)
         if len(body) > SMALL:
-            values = self._server.settings.limits.values
+            values = min(self._server.settings.limits.values, _MOST_VALUES)
             await self._server.work.run(caller, check_values, body, values)
         try:
             app: ASGIApp = await self._app()

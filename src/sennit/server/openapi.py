@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from asyncio import to_thread
 from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import version
@@ -116,7 +117,7 @@ def endpoint(table: Sequence[Endpoint]) -> Endpoint:
         return openapi(table)
 
     async def describe(_call: Call) -> dict[str, Any]:
-        return described()
+        return await to_thread(described)
 
     return Endpoint(
         method="GET",

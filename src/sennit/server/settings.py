@@ -30,7 +30,7 @@ class Limits:
     request and for the server apply.
     """
 
-    body_bytes: int = 8 * 1024 * 1024
+    body_bytes: int = 2 * 1024 * 1024
     """Maximum size of a request body."""
     body_seconds: float = 30.0
     """Maximum time for a body to arrive."""
@@ -40,9 +40,9 @@ class Limits:
     """Maximum number of JSON values in a body."""
     parts: int = 1_000
     """Maximum number of parts in one message."""
-    items: int = 10_000
+    items: int = 2_000
     """Maximum number of items or messages in one request."""
-    answer_bytes: int = 8 * 1024 * 1024
+    answer_bytes: int = 1024 * 1024
     """Size at which a page of results is cut; the rest is on the next page."""
     lines: int = 1_000
     """Maximum number of lines in one answer of grep."""

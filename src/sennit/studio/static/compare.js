@@ -29,8 +29,8 @@ export function CompareView({ session, branches, branch, other, version }) {
     ${!diff && !error && html`<${Empty}>Comparing…<//>`}
     ${diff && html`<${Shared} diff=${diff} />
       <div class="sides">
-        <${Side} session=${session} branch=${branch} messages=${diff.since_a} />
-        <${Side} session=${session} branch=${chosen} messages=${diff.since_b} />
+        <${Side} session=${session} branch=${branch} messages=${diff.since_a} more=${diff.more_a} />
+        <${Side} session=${session} branch=${chosen} messages=${diff.since_b} more=${diff.more_b} />
       </div>`}
   </section>`;
 }
@@ -59,15 +59,16 @@ function told({ text, call, result }) {
   return result ? JSON.stringify(result.success ? result.result : result.error) : text;
 }
 
-function Side({ session, branch, messages }) {
+function Side({ session, branch, messages, more }) {
   const [all, setAll] = useState(false);
   const shown = all ? messages : messages.slice(0, FIRST);
   const tools = new Map(messages.filter(({ call }) => call).map(({ call }) => [call.call_id, call.function]));
   return html`<div class="column ${colourOf(branch.id)}" aria-label=${branch.name}>
-    <h3><a href=${sessionLink(session.id, branch.id)}>${branch.name}</a><small>${many(messages.length, 'message')} since</small></h3>
+    <h3><a href=${sessionLink(session.id, branch.id)}>${branch.name}</a><small>${many(messages.length + more, 'message')} since</small></h3>
     ${shown.map((message) => html`<${Entry} key=${message.id} message=${message} tool=${tools.get(message.result?.request_id)} />`)}
     ${!messages.length && html`<p class="hint">Nothing since.</p>`}
     ${shown.length < messages.length && html`<button class="button" onClick=${() => setAll(true)}>Show ${messages.length - shown.length} more</button>`}
+    ${shown.length === messages.length && more > 0 && html`<p class="hint">${many(more, 'more message')} on the branch itself.</p>`}
   </div>`;
 }
 

@@ -1,0 +1,92 @@
+"""What one caller asks for must not keep others waiting: long work in threads, answers in pages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sennit.server.endpoint import FEW
+from sennit.server.settings import Limits
+from sennit.sessions.session import SessionCore
+from sennit.turns import context
+from sennit.turns.request import Request
+from tests.serving import Talker, new_branch, serving
+
+
+def on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.fixture
+def worked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Each piece of long work that was done, and whether an event loop stood still for it."""
+    found: list[tuple[str, bool]] = []
+
+    def watch(owner: type, name: str) -> None:
+        work = getattr(owner, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            found.append((name, on_a_loop()))
+            return work(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(SessionCore, "describe")
+    watch(SessionCore, "add_messages")
+    watch(Request, "model_request")
+    return found
+
+
+def test_metadata_is_checked_and_many_items_are_stored_off_the_event_loop(
+    worked: list[tuple[str, bool]],
+) -> None:
+    items = [{"role": "user", "content": f"Knot {n}"} for n in range(FEW + 1)]
+    with serving() as server:
+        made = server.post("/v1/conversations", {"items": items}).json()["id"]
+        told = server.post(f"/v1/conversations/{made}", {"metadata": {"topic": "knots"}})
+        assert told.status_code == 200, told.text
+        session = new_branch(server).partition("/branches")[0]
+        assert server.put(session, {"metadata": {"x": [{}] * 1000}}).status_code == 200
+    assert worked == [("add_messages", False), ("describe", False), ("describe", False)]
+
+
+def test_the_prompt_of_a_long_branch_is_made_off_the_event_loop(
+    worked: list[tuple[str, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "_LONG", 10)
+    said = [{"role": "user", "content": "Knots?"}, {"role": "assistant", "content": "Yes."}]
+    with serving(models=[Talker()]) as server:
+        for long in (False, True):
+            messages = [*said * (10 if long else 1), said[0]]
+            asked = {"model": "talker", "messages": messages}
+            answer = server.post("/v1/chat/completions", asked)
+            assert answer.status_code == 200, answer.text
+            asked_on_loop = [on_loop for name, on_loop in worked if name == "model_request"]
+            assert asked_on_loop[-1] is not long
+
+
+def test_a_comparison_of_branches_has_a_limit_and_says_how_much_more_there_is() -> None:
+    with serving(limits=Limits(answer_bytes=10_000)) as server:
+        branch = new_branch(server)
+        session = branch.partition("/branches")[0]
+        server.post(f"{session}/branches", {"name": "other"})
+        for number in range(7):
+            text = f"{number}" * 1_500
+            assert (
+                server.post(f"{branch}/messages", {"role": "user", "text": text}).status_code == 201
+            )
+        asked: dict[str, Any] = {"a": branch.rpartition("/")[2], "b": "other"}
+        two = server.get(f"{session}/diff", params={**asked, "limit": 2}).json()
+        assert (len(two["since_a"]), two["more_a"], two["since_b"], two["more_b"]) == (2, 5, [], 0)
+        cut = server.get(f"{session}/diff", params=asked).json()
+        assert 0 < len(cut["since_a"]) < 4
+        assert len(cut["since_a"]) + cut["more_a"] == 7
+        for limit in (0, 1001):
+            refused = server.get(f"{session}/diff", params={**asked, "limit": limit})
+            assert refused.status_code == 422
