@@ -261,6 +261,45 @@ def test_forgetting_whoever_repeats_a_part_leaves_the_whole(client: Client) -> N
     assert memories(client) == before
 
 
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("My dog Rex is five.", "My dog Rex likes cheese."),
+        ("I drink tea.", "I drink tea with milk."),
+        ("I drink tea with milk.", "I drink tea without milk."),
+        ("I work at Acme.", "I work at Acme as a nurse."),
+        ("I like C.", "Well, I like C++, and my name is Ada."),
+        ("I live in Lisbon.", "I moved to Berlin."),
+    ],
+)
+def test_forgetting_one_session_leaves_all_that_another_has_said(
+    client: Client, one: str, two: str
+) -> None:
+    for forgotten, left in (("one", two), ("two", one)):
+        said_on(client, SPRING, "alone", left)
+        alone = sorted(memories(client).values())
+        client.forget(user="ada")
+        said_on(client, SPRING, "one", one)
+        said_on(client, SPRING, "two", two)
+        client.forget(session=forgotten)
+        assert sorted(memories(client).values()) == alone
+        client.forget(user="ada")
+
+
+def test_what_was_true_before_holds_again_when_all_that_took_its_place_is_forgotten(
+    client: Client,
+) -> None:
+    for number, home in enumerate(("Lisbon", "Berlin", "Paris")):
+        said_on(client, SPRING + number * DAY, home, f"I live in {home}.")
+    client.forget(session="Berlin")
+    [said] = memories(client).values()
+    assert "~~I live in Lisbon.~~" in said
+    assert "- I live in Paris." in said
+    client.forget(session="Paris")
+    [said] = memories(client).values()
+    assert said.splitlines()[2:] == ["- I live in Lisbon."]
+
+
 def test_what_all_agents_of_a_forgotten_user_know_is_gone_and_nothing_of_others(
     store: Store,
 ) -> None:

@@ -18,7 +18,16 @@ from sennit.memory.lexicon import ONE_AT_A_TIME
 from sennit.memory.phrases import expanded
 from sennit.memory.reading import sentences
 from sennit.memory.rules import fact_of
-from sennit.memory.terms import NEGATIONS, is_number, terms, words
+from sennit.memory.terms import (
+    FRAME,
+    NEGATIONS,
+    is_number,
+    stem,
+    telling_tokens,
+    terms,
+    tokens,
+    words,
+)
 from sennit.memory.values import Candidate, Category, Known
 
 
@@ -69,7 +78,7 @@ def is_repeat(known: Known, candidate: Candidate) -> bool:
 
 @lru_cache(maxsize=4096)
 def _said(text: str) -> tuple[str, ...]:
-    return tuple(words(expanded(text)))
+    return tuple(tokens(expanded(text)))
 
 
 def _day(moment: datetime | None) -> object:
@@ -80,8 +89,17 @@ def told_apart(known: str, new: str) -> Verdict:
     """Compare one sentence with another.
 
     Two sentences that state the same fact are the same only if the new one has no word of its own:
-    "I prefer short answers in German" says more than "I prefer short answers".
+    "I prefer short answers in German" says more than "I prefer short answers", and "I like C++"
+    something else than "I like C".
     """
+    if _said(known) == _said(new):
+        return Verdict.SAME
+    verdict = _told_apart(known, new)
+    return Verdict.MORE if verdict is Verdict.SAME and not says(known, new) else verdict
+
+
+def _told_apart(known: str, new: str) -> Verdict:
+    """Compare the facts of two sentences, or their content words where no rule knows a fact."""
     one, other = fact_of(known), fact_of(new)
     if one is None or other is None:
         return _words(known, new)
@@ -98,9 +116,20 @@ def _content(text: str) -> Words:
     return frozenset(terms(expanded(text)))
 
 
+def says(text: str, other: str) -> bool:
+    """Tell whether a text has every telling token of another, in its order.
+
+    The words that a fact is put in may differ, as in "I live in Lisbon" and "My home is in Lisbon".
+    """
+    fact = fact_of(other)
+    frame = fact.frame if fact else FRAME
+    found = iter(telling_tokens(expanded(text)))
+    return all(one in found for one in telling_tokens(expanded(other)) if stem(one) not in frame)
+
+
 def covers(new: str, known: str) -> bool:
     """Whether a new sentence says all that a known one says, in the same sense, and more."""
-    within = _content(known) <= _content(new)
+    within = _content(known) <= _content(new) and says(new, known)
     return within and told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
 
 

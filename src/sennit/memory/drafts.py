@@ -207,7 +207,7 @@ class Drafts:
             case Action.UPDATE:
                 new = self._fact(decision)
                 at = _us(decision.closed_at) or new.valid_from
-                draft.facts = [*profile.closed(draft.facts, name, at, self._commit), new]
+                draft.facts = [*profile.closed(draft.facts, name, at, self._commit, new.id), new]
                 name = new.id
             case Action.MERGE:
                 joined = [old, *self._absorbed_facts(decision, draft.facts)]
@@ -221,7 +221,9 @@ class Drafts:
                 )
                 # The merged one holds for all the time the old ones did: they never count alone.
                 for one in joined:
-                    draft.facts = profile.closed(draft.facts, one.id, one.valid_from, self._commit)
+                    draft.facts = profile.closed(
+                        draft.facts, one.id, one.valid_from, self._commit, merged.id
+                    )
                 draft.facts = [*draft.facts, merged]
                 name = merged.id
             case _ if _says_all(decision.candidate, old.text):

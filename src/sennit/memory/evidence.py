@@ -10,11 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from sennit import clock
+from sennit.memory import profile
+from sennit.memory.extract import extract_by_rules
+from sennit.memory.phrases import expanded
+from sennit.memory.reading import read, sentences
 from sennit.memory.realm import Realm
+from sennit.memory.terms import tokens
+from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.sessions.keeper import message_from
@@ -22,6 +28,8 @@ from sennit.stores.words import speaker
 
 if TYPE_CHECKING:
     from sennit.memory.history import Source
+
+Named = TypeVar("Named", "Source", profile.Source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Said:
         }
 
 
-def said_in(realm: Realm, sources: Iterable[Source]) -> dict[Source, Said]:
+def said_in(realm: Realm, sources: Iterable[Named]) -> dict[Named, Said]:
     """What the messages say that are still kept."""
     wanted = list(dict.fromkeys(sources))
     by_session: dict[UUID, list[UUID]] = {}
@@ -60,6 +68,24 @@ def said_in(realm: Realm, sources: Iterable[Source]) -> dict[Source, Said]:
         for said in _session(realm, session, messages)
     }
     return {one: found[key] for one in wanted if (key := (one.session, one.message)) in found}
+
+
+def said_by(realm: Realm, text: str, sources: Iterable[profile.Source]) -> str:
+    """Give the sentences of a text that the messages named say in full, word for word."""
+    mine = (realm.user.tenant, realm.user.name)
+    own = [one for one in sources if (one.tenant, one.user) == mine]
+    spoken = {
+        tuple(tokens(expanded(sentence)))
+        for said in said_in(realm, own).values()
+        for sentence in _statements(said.text)
+    }
+    return " ".join(one for one in sentences(text) if tuple(tokens(expanded(one))) in spoken)
+
+
+def _statements(text: str) -> Iterator[str]:
+    yield from sentences(text)
+    found = extract_by_rules(read([Message(InstructionContent(instruction=text))]))
+    yield from (one.text for one in found.candidates)
 
 
 def _session(realm: Realm, session: UUID, wanted: Sequence[UUID]) -> Iterator[Said]:

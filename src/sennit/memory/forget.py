@@ -21,11 +21,13 @@ from sennit.memory import profile
 from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import nothing_at
+from sennit.memory.evidence import said_by
 from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact
 from sennit.memory.realm import PROFILE, Realm
 from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
+from sennit.memory.values import abstract_of
 from sennit.messages.codec import dumps, loads
 from sennit.messages.plain import text
 from sennit.stores.commits import CommitRecord, PutCommit, no_commit
@@ -304,16 +306,43 @@ def forget_derived(
         for file, numbers in found:
             versions = realm.store.file_versions(file.owner, file.id)
             if _is_profile(file):
-                facts = profile.without_sources(profile.facts_in(file.latest.info), is_gone)
+                known = profile.facts_in(file.latest.info)
+                facts = profile.without_sources(known, is_gone, partial(said_by, realm))
                 changes += _rebuilt(file, versions, numbers, facts)
             else:
-                changes.append(RemoveVersions(file.owner, file.id, tuple(numbers)))
-                changes += _renamed(realm, file, versions, numbers)
+                changes += _erased(realm, file, versions, numbers, is_gone)
         if changes:
             realm.store.change_files(changes)
         return [file for file, _ in found]
 
     return again(erase, "the same memories")
+
+
+def _erased(
+    realm: Realm,
+    file: FileRecord,
+    versions: Sequence[VersionRecord],
+    numbers: set[int],
+    is_gone: Callable[[profile.Source], bool],
+) -> Iterator[FileChange]:
+    """Take versions of a memory away; what other messages have said in full, it says on."""
+    last = file.latest
+    left = [one for one in map(profile.Source.of, last.evidence) if not is_gone(one)]
+    text = said_by(realm, last.body.decode(), left) if last.number in numbers else ""
+    if text:
+        last = replace(
+            last,
+            number=last.number + 1,
+            written=clock.now_us(),
+            commit=None,
+            body=f"{text}\n".encode(),
+            evidence=tuple(one.evidence for one in left),
+            info={"did": "restored", "abstract": abstract_of(text)},
+        )
+        yield PutFile(file.owner, file.id, file.path, file.category, last)
+        versions = [*versions, last]
+    yield RemoveVersions(file.owner, file.id, tuple(numbers))
+    yield from _renamed(realm, file, versions, numbers)
 
 
 def _rebuilt(

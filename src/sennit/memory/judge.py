@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.compare import Verdict, compare
+from sennit.memory.compare import Verdict, compare, says
 from sennit.memory.dedup import (
     LONGEST,
     Batch,
@@ -24,10 +24,11 @@ from sennit.memory.dedup import (
     merged,
     with_sentence,
 )
+from sennit.memory.phrases import expanded
 from sennit.memory.ranker import Similar, TextRanker
 from sennit.memory.reading import sentences
 from sennit.memory.rules import fact_of
-from sennit.memory.terms import terms
+from sennit.memory.terms import telling_tokens, terms
 from sennit.memory.values import Action, Candidate, Decision, Known
 
 _LETTER = re.compile(r"\b[A-Z]\b")
@@ -192,10 +193,18 @@ def _may(action: Action, known: Known, candidate: Candidate) -> bool:
 def _within(said: str, known: Known, candidate: Candidate) -> bool:
     """Whether a text says the candidate, and nothing that neither text says."""
     found, new = frozenset(terms(said)), frozenset(terms(candidate.text))
-    return bool(said) and new <= found <= new | frozenset(terms(known.text))
+    return new <= found <= new | frozenset(terms(known.text)) and _tells(said, candidate.text)
 
 
 def _keeps(said: str, *texts: str) -> bool:
     """Whether a text has every content word of some others, and no other."""
     wanted = frozenset(term for text in texts for term in terms(text))
-    return bool(said) and frozenset(terms(said)) == wanted
+    return frozenset(terms(said)) == wanted and _tells(said, *texts)
+
+
+def _tells(said: str, *texts: str) -> bool:
+    """Tell whether a text has all that some others tell, "before" and "C++" included, in order."""
+    found = frozenset(telling_tokens(expanded(said)))
+    return bool(said) and all(
+        says(said, text) and found.issuperset(telling_tokens(expanded(text))) for text in texts
+    )

@@ -9,7 +9,7 @@ written from the facts; where a person has edited the lines, the facts follow th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
@@ -56,6 +56,8 @@ class Fact(msgspec.Struct, frozen=True):
     """The commit that wrote it; None if a person did."""
     closed_by: UUID | None = None
     """The commit that closed it."""
+    replaced_by: str | None = None
+    """The fact that took its place."""
     merged: bool = False
     """Whether its text joins what several messages said."""
 
@@ -123,10 +125,17 @@ def new_fact_id() -> str:
     return f"fact-{new_id()}"
 
 
-def closed(facts: Iterable[Fact], uid: str, at: int, commit: UUID | None) -> list[Fact]:
-    """The facts after one of them has ended."""
+def closed(
+    facts: Iterable[Fact], uid: str, at: int, commit: UUID | None, replaced_by: str
+) -> list[Fact]:
+    """The facts after one of them has ended, as another has taken its place."""
     return [
-        msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), closed_by=commit)
+        msgspec.structs.replace(
+            fact,
+            valid_to=max(at, fact.valid_from),
+            closed_by=commit,
+            replaced_by=replaced_by,
+        )
         if fact.id == uid and fact.valid_to is None
         else fact
         for fact in facts
@@ -143,7 +152,7 @@ def without_commit(facts: Iterable[Fact], commit: UUID, messages: Container[UUID
 
 
 def _reopened(fact: Fact) -> Fact:
-    return msgspec.structs.replace(fact, valid_to=None, closed_by=None)
+    return msgspec.structs.replace(fact, valid_to=None, closed_by=None, replaced_by=None)
 
 
 def _unconfirmed(fact: Fact, messages: Container[UUID]) -> Fact:
@@ -152,12 +161,33 @@ def _unconfirmed(fact: Fact, messages: Container[UUID]) -> Fact:
     return fact if fact.merged or not sources else msgspec.structs.replace(fact, sources=sources)
 
 
-def without_sources(facts: Iterable[Fact], is_gone: Callable[[Source], bool]) -> list[Fact]:
-    """The facts that say nothing of forgotten messages; what others have said too stays."""
+def without_sources(
+    facts: Iterable[Fact],
+    is_gone: Callable[[Source], bool],
+    said_by: Callable[[str, Sequence[Source]], str],
+) -> list[Fact]:
+    """The facts that say nothing of forgotten messages; what others have said too stays.
+
+    Of a text that joins what several messages said, what `said_by` finds in those left stays.
+    """
     kept: list[Fact] = []
+    gone: dict[str, str | None] = {}
     for fact in facts:
         left = tuple(source for source in fact.sources if not is_gone(source))
         joined = fact.merged and len(left) < len(fact.sources)
-        if not joined and (left or not fact.sources):
-            kept.append(msgspec.structs.replace(fact, sources=left))
-    return kept
+        text = said_by(fact.text, left) if joined else fact.text
+        if text and (left or not fact.sources):
+            kept.append(msgspec.structs.replace(fact, text=text, sources=left))
+        else:
+            gone[fact.id] = fact.replaced_by
+    return [_outlived(fact, gone) for fact in kept]
+
+
+def _outlived(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
+    """Give a fact as it is when some are gone: it holds again if all that took its place are."""
+    if fact.replaced_by not in gone:
+        return fact
+    by = fact.replaced_by
+    while by is not None and by in gone:
+        by = gone[by]
+    return msgspec.structs.replace(fact, replaced_by=by) if by else _reopened(fact)

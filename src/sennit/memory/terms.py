@@ -36,6 +36,15 @@ _SMALL = """
     now these days nowadays currently
 """
 _LITTLE = STOP_WORDS | set(_SMALL.split())
+_NOTHING_MORE = """
+    a an the i me my mine am is are be been being have has do does what that which please just also
+    still already really very quite now currently nowadays
+"""
+_EMPTY = frozenset(_NOTHING_MORE.split())
+"""Words that add nothing to a sentence that says the rest."""
+_PLACED = {"to": "in", "into": "in", "at": "in"}
+_TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[.@'-]\w+)*[+#%]*|[^\w\s]", re.UNICODE)
+_SIGNS = frozenset("#%&@")
 NEGATIONS = frozenset({"not", "no", "never", "nor", "without", "none", "cannot"})
 _LONGEST_SLUG = 60
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)")
@@ -55,6 +64,30 @@ def folded(text: str) -> str:
 def words(text: str) -> list[str]:
     """All words of a text, folded."""
     return _WORD.findall(folded(text))
+
+
+def tokens(text: str) -> list[str]:
+    """Give all words and signs of a text in order, as they are but for case and punctuation.
+
+    "C", "C++" and "C#" are different texts here, as are "5" and "-5", and two emojis.
+    """
+    return [one for one in _TOKEN.findall(text.replace("’", "'").casefold()) if _is_said(one)]
+
+
+def _is_said(token: str) -> bool:
+    if len(token) > 1 or token.isalnum() or token in _SIGNS:
+        return True
+    return token != "`" and unicodedata.category(token).startswith("S")
+
+
+def telling_tokens(text: str) -> list[str]:
+    """Give the tokens of a text that tell something; unlike terms these keep "before" and "all"."""
+    return [_as_told(one) for one in tokens(text) if one not in _EMPTY]
+
+
+def _as_told(token: str) -> str:
+    known = NUMBERS.get(token) or _SAME.get(token) or _PLACED.get(token)
+    return known or (token.removesuffix("s") if is_frame(token) else token)
 
 
 @lru_cache(maxsize=8192)
