@@ -8,6 +8,7 @@ words, what each client has in memory and what a fresh one finds can be compared
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -43,6 +44,7 @@ from sennit.stores.records import (
     Append,
     Change,
     EventRecord,
+    Head,
     Lease,
     MessageRecord,
     PutRun,
@@ -137,6 +139,13 @@ def shown(result: Any) -> Any:
             return result.id, result.key, dict(result.metadata)
         case _:
             return result
+
+
+def without_times(outcome: list[Head] | SennitError) -> Any:
+    """The outcome of a write, less the times of leases, which each store tells by its own clock."""
+    if isinstance(outcome, SennitError):
+        return re.sub(r"expires in \d+ s", "expires in … s", repr(outcome))
+    return [re.sub(r"expires=\d+", "expires=…", repr(head)) for head in outcome]
 
 
 def seen(session: Session) -> dict[str, Any]:
@@ -245,7 +254,7 @@ class Lockstep(RuleBasedStateMachine):
             try:
                 return shown(act(side))
             except SennitError as error:
-                return type(error).__name__, str(error)
+                return type(error).__name__, without_times(error)
 
     def on(self, who: int, key: str, act: Act) -> None:
         """Do something to a session."""
@@ -474,8 +483,11 @@ class Lockstep(RuleBasedStateMachine):
             for step, heads in zip(steps, found, strict=True):
                 if not isinstance(heads, SennitError) and heads and heads[0].taken:
                     side.leases[f"{key} {chosen} {step.holder}"] = heads[0].taken.lease
-            told = [repr(one) if isinstance(one, SennitError) else one for one in found]
-            return told, side.store.runs(*at), side.store.events(*at, 0, 1000)
+            return (
+                [without_times(one) for one in found],
+                side.store.runs(*at),
+                side.store.events(*at, 0, 1000),
+            )
 
         self.together(act)
 
