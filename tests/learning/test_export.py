@@ -1,7 +1,9 @@
 """Training files: what is written, checked against the forms that are published for them."""
 
 import json
+import re
 import tracemalloc
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -19,6 +21,7 @@ from sennit.messages.content import (
     InstructionContent,
     SystemContent,
 )
+from sennit.testing import ScriptedModel, ToolCall
 
 
 def asked(text, **more):
@@ -352,3 +355,38 @@ def test_what_an_export_holds_does_not_grow_with_the_store(tmp_path):
             chatted(client, f"s{n}")
         many = most_memory(client, tmp_path / "many.jsonl")
     assert many < 1.5 * few
+
+
+def test_a_redaction_that_gives_no_text_is_refused_and_writes_nothing(client, tmp_path):
+    nothing: Any = lambda _: None  # noqa: E731
+    chatted(client)
+    with pytest.raises(ValidationError, match="redact returns the text"):
+        client.export_training(tmp_path / "a.jsonl", ExportOptions(redact=nothing))
+    assert list(tmp_path.glob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), "0.5"])
+def test_a_lowest_score_that_nothing_can_be_compared_with_is_refused(score):
+    with pytest.raises(ValidationError, match="finite number"):
+        Filter(min_score=score)
+
+
+@pytest.mark.parametrize("format", ["openai", "tools", "sharegpt"])
+def test_redact_sees_the_keys_of_what_arguments_hold(client, tmp_path, format):
+    def pay(shares: dict[str, int]) -> str:
+        """Pay."""
+        return "paid"
+
+    session = client.session("one")
+    session.add_message("user", "Pay them.")
+    call = ToolCall("pay", {"shares": {"ann@home": 1, "bob@home": 2}})
+    session.conversation(model=ScriptedModel([[call], "Done."]), tools=[pay]).run()
+
+    def hidden(text):
+        return re.sub(r"\w+@home", "[who]", text)
+
+    _, rows = export(client, tmp_path / "a.jsonl", format=format, redact=hidden)
+    written = json.dumps(rows)
+    assert "@home" not in written
+    assert "[who]_" in written
+    assert "shares" in written

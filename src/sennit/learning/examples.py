@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit.errors import ValidationError, shown
 from sennit.learning.exchanges import Exchange, leaves, on_branch, on_branches
-from sennit.learning.labels import Label, average, label_many, labels_of
+from sennit.learning.labels import Label, average, finite, label_many, labels_of
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.native import to_model_messages
@@ -102,6 +102,8 @@ class Filter:
     """Whose labels count; by default everyone's."""
 
     def __post_init__(self) -> None:
+        if self.min_score is not None:
+            finite(self.min_score)
         if self.strict_trajectory and self.min_score is None:
             raise ValidationError("strict_trajectory=True needs a min_score to fall short of.")
 

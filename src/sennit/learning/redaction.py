@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+from sennit.errors import ValidationError, shown
 from sennit.learning.formats import Row
 from sennit.messages.codec import dumps, loads
 
@@ -20,8 +21,15 @@ _FORM = frozenset({"role", "type", "id", "tool_call_id", "from", "name", "tools"
 
 
 def redacted(row: Row, redact: Redact) -> Row:
-    """A row with every text as it may be shown."""
-    return _chat(row, redact)
+    """A row with every text as it may be shown; raises ValidationError if one became no text."""
+
+    def text(said: str) -> str:
+        found: Any = redact(said)
+        if not isinstance(found, str):
+            raise ValidationError(f"redact returns the text to show, got {shown(found)}.")
+        return found
+
+    return _chat(row, text)
 
 
 def _chat(value: Any, redact: Redact) -> Any:
@@ -42,7 +50,7 @@ def _field(name: str, value: Any, redact: Redact) -> Any:
     if name in _FORM:
         return value
     if name == "arguments":
-        return _in_text(value, _all, redact) if isinstance(value, str) else _all(value, redact)
+        return _in_text(value, _named, redact) if isinstance(value, str) else _named(value, redact)
     return _chat(value, redact)
 
 
@@ -51,12 +59,25 @@ def _in_text(said: str, walk: Callable[[Any, Redact], Any], redact: Redact) -> s
     return dumps(walk(loads(said), redact)).decode()
 
 
+def _named(value: Any, redact: Redact) -> Any:
+    """Arguments of a call: their names are the tool's, what they hold someone said."""
+    if not isinstance(value, dict):
+        return _all(value, redact)
+    return {name: _all(one, redact) for name, one in cast("Row", value).items()}
+
+
 def _all(value: Any, redact: Redact) -> Any:
-    """Data that someone said: all its texts, whatever they are called."""
+    """Data that someone said: all its texts, the keys too; equal keys are told apart."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, list):
         return [_all(one, redact) for one in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {name: _all(one, redact) for name, one in cast("Row", value).items()}
+        found: Row = {}
+        for name, one in cast("Row", value).items():
+            key = redact(name)
+            while key in found:
+                key += "_"
+            found[key] = _all(one, redact)
+        return found
     return value

@@ -6,7 +6,11 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Literal
 
 import dspy
@@ -15,6 +19,7 @@ from dspy.utils import DummyLM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sennit
 from sennit.learning.dspy import Session
 
 ADAPTERS = {"chat": dspy.ChatAdapter, "json": dspy.JSONAdapter, "xml": dspy.XMLAdapter}
@@ -300,3 +305,96 @@ def test_turns_that_will_be_sent_are_not_warned_of(caplog: pytest.LogCaptureFixt
         session.update_module(dspy.Predict("question -> answer"))
         session(question="q", history=[{"question": "q", "answer": "a"}])
     assert caplog.text == ""
+
+
+class Renamed(dspy.Module):
+    """A program whose predictor has other inputs than the program, and perhaps other outputs."""
+
+    def __init__(self, *, output: str) -> None:
+        super().__init__()
+        self.ask = dspy.Predict("question -> answer")
+        self.output = output
+
+    def forward(self, text: str) -> Any:
+        return dspy.Prediction(**{self.output: self.ask(question=text).answer})
+
+
+@pytest.mark.parametrize("output", ["answer", "reply"])
+def test_a_predictor_with_other_inputs_than_the_program_is_sent_what_it_was_asked(
+    output: str, tmp_path: Path
+) -> None:
+    lm = dummy()
+    with dspy.context(lm=lm), sennit.open(tmp_path / "s.db") as client:
+        session = Session(Renamed(output=output), store=client, key="k")
+        session(text="q0")
+        session(text="q1")
+        again = Session(Renamed(output=output), store=client, key="k")
+        again(text="q2")
+    assert [m["role"] for m in prompt(lm, 1)] == ["user", "assistant"]
+    assert "q0" in prompt(lm, 1)[0]["content"]
+    assert "answer(0)" in said(lm, 1)
+    assert [m["role"] for m in prompt(lm)] == ["user", "assistant"] * 2
+    assert "q1" in prompt(lm)[2]["content"]
+
+
+def test_inputs_of_a_predictor_that_are_not_chosen_for_the_history_are_not_sent() -> None:
+    lm = dummy()
+    with dspy.context(lm=lm):
+        session = Session(Renamed(output="answer"), history_input_fields={"text"})
+        session(text="q0")
+        session(text="q1")
+    assert "q0" not in str(prompt(lm))
+    assert "answer(0)" in said(lm)
+
+
+class Colour(str, Enum):  # noqa: UP042 - its text names the member, unlike that of a StrEnum
+    RED = "r"
+
+
+class Plain(Enum):
+    BLUE = "b"
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Typed(dspy.Signature):
+    """Answer with values of many types."""
+
+    when: datetime = dspy.InputField()
+    day: date = dspy.InputField()
+    lasting: timedelta = dspy.InputField()
+    raw: bytes = dspy.InputField()
+    point: Point = dspy.InputField()
+    plain: Plain = dspy.InputField()
+    many: list[Plain] = dspy.InputField()
+    colour: Colour = dspy.OutputField()
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values())
+def test_values_of_any_type_are_sent_alike_before_and_after_a_restart(
+    adapter: Any, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {
+        "when": datetime(2026, 3, 1, 9, 30),
+        "day": date(2026, 3, 1),
+        "lasting": timedelta(minutes=5),
+        "raw": b"raw",
+        "point": Point(1),
+        "plain": Plain.BLUE,
+        "many": [Plain.BLUE],
+    }
+    lm = DummyLM([{"colour": "r"}] * 4, adapter=adapter())
+    with dspy.context(lm=lm, adapter=adapter()), sennit.open(tmp_path / "s.db") as client:
+        session = Session(dspy.Predict(Typed), store=client, key="k")
+        session(**given)
+        session.save(tmp_path / "s.json")
+        session(**given)
+        session.undo()
+        Session(dspy.Predict(Typed), store=client, key="k")(**given)
+        Session.load_from(tmp_path / "s.json", dspy.Predict(Typed))(**given)
+    assert prompt(lm, 1)
+    assert prompt(lm, 2) == prompt(lm, 1)
+    assert prompt(lm, 3) == prompt(lm, 1)

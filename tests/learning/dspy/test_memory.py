@@ -303,3 +303,21 @@ def test_a_reset_clears_nodes_that_only_the_store_knows_of(tmp_path: Path) -> No
         again.reset()
         assert (said(again, "plan"), again.state.nodes.of("plan").memory) == ([], "")
         assert len(client.session("bot").get_branch("main/mine")) == 1
+
+
+@pytest.mark.parametrize("scope", ["isolated", "shared"])
+def test_predictors_of_a_loaded_session_hear_their_own_past(scope: Any, tmp_path: Path) -> None:
+    session, lm = run("one", "two", scope=scope)
+    session.save(tmp_path / "s.json")
+    with dspy.context(lm=lm):
+        session(goal="three")
+        Session.load_from(tmp_path / "s.json", Pair())(goal="three")
+    assert heard(lm, -4)
+    assert [len(heard(lm, -2)), len(heard(lm, -1))] == [len(heard(lm, -4)), len(heard(lm, -3))]
+
+
+def test_a_saved_session_with_an_unknown_kind_of_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"version": 2, "turns": [], "memory": {"scope": "all", "lifetime": "x"}}')
+    with pytest.raises(ValidationError, match="scope is one of"):
+        Session.load_from(path, Pair())

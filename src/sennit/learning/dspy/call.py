@@ -92,7 +92,9 @@ class Call:
 
     def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Take note of what a predictor was asked and said."""
-        self.nodes[node] = outputs
+        # Where the turn has none of its inputs, nothing else would tell what it was asked.
+        apart = self._memory is None and inputs.keys().isdisjoint(self.inputs)
+        self.nodes[node] = {**inputs, **outputs} if apart else outputs
         if self._memory is not None:
             self._memory.heard(node, inputs, outputs)
 

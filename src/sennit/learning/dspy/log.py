@@ -146,7 +146,8 @@ class TurnLog:
             for at in range(len(found), span.stop):
                 position = at - (len(self._told) - len(self.turns))
                 turn = self.turns[position] if position >= 0 else None
-                said = {} if turn is None else self.telling.shown(turn.nodes.get(node, {}))
+                inside = {} if turn is None else turn.nodes.get(node, {})
+                said = self.telling.inside(inside, fields.inputs)
                 asked = frozenset[str]() if turn is None else turn.inputs.keys()
                 found.append(fields.fit(self._told[at], said, asked))
             return known + [told for told in found[span.start : span.stop] if told is not None]

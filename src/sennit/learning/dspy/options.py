@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from sennit.errors import ValidationError, shown
 from sennit.learning.dspy.locks import LockMode
@@ -44,6 +44,19 @@ def require(name: str, given: Any, allowed: Any) -> None:
     words = get_args(allowed)
     if given not in words:
         raise ValidationError(f"{name} is one of {list(words)}, got {shown(given)}.")
+
+
+def field_names(name: str, given: Any) -> frozenset[str]:
+    """Return the field names in an option; raises ValidationError if it is no collection of them.
+
+    One text alone is refused: taken as a collection, it would name its letters.
+    """
+    found: list[Any] = [] if isinstance(given, str) else list(cast("Iterable[Any]", given))
+    if isinstance(given, str) or not all(isinstance(one, str) for one in found):
+        raise ValidationError(
+            f"{name} is a set of field names such as {{'notes'}}, got {shown(given)}."
+        )
+    return frozenset(found)
 
 
 def _require_limit(name: str, given: Any, least: int) -> None:

@@ -53,7 +53,8 @@ class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]
         if name != "messages":
             return super().__getattr__(name)  # pyright: ignore
         span = cast("Span", object.__getattribute__(self, "_span"))
-        found = self.__dict__["messages"] = span.messages()
+        # Copies, so that nobody changes what was told through a history they look at.
+        found = self.__dict__["messages"] = [dict(one) for one in span.messages()]
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -105,10 +106,11 @@ class Fields:
 
         Outputs that the turn lacks stay missing, as do those that are None without being
         optional. `said` is what this very predictor said in that turn; it supplies outputs that
-        the program as a whole did not return, such as the reasoning. `asked` names the inputs of
+        the program as a whole did not return, such as the reasoning, and what it was asked where
+        the program has other inputs. `asked` names the inputs of
         the turn. A turn with no input of this predictor is heard only for outputs of its own.
         """
-        filled = told if self.outputs <= told.keys() else {**said, **told}
+        filled = {**said, **told} if said else told
         unset = {one for one in self.outputs - self.optional if filled.get(one, self) is None}
         found = (self.outputs & filled.keys()) - unset
         if not found:

@@ -1,19 +1,26 @@
 """What a program says, as plain data that can be stored and read.
 
-A program's values may be anything. What JSON can say stays as it is; a pydantic model becomes its
-fields; anything else is kept as the text it shows. Text that no file could hold is mended: a value
-is never a reason to lose a turn.
+A program's values may be anything. What JSON can say stays as it is; a pydantic model or a
+dataclass becomes its fields, an enum its value, and dates, times and bytes become the text that
+DSPy sends for them, so a session that is opened again sends the same prompts. Anything else is kept
+as the text it shows. Text that no file could hold is mended: a value is never a reason to lose a
+turn.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import is_dataclass
+from datetime import date, time, timedelta
+from enum import Enum
 from typing import Any, cast
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 _DEEPEST = 40
+_WRITTEN = (date, time, timedelta, bytes)  # a datetime is a date
 
 
 def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,6 +29,8 @@ def plain_fields(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
+    if isinstance(value, Enum):  # before its text, which names the member
+        return _plain(value.value, depth + 1)
     if isinstance(value, str):
         return mended(value)
     if value is None or isinstance(value, bool):
@@ -32,7 +41,9 @@ def _plain(value: Any, depth: int) -> Any:
         return value if math.isfinite(value) else str(value)
     if depth >= _DEEPEST:
         return _shown(value)
-    if isinstance(value, BaseModel):
+    if isinstance(value, (BaseModel, *_WRITTEN)) or (
+        is_dataclass(value) and not isinstance(value, type)
+    ):
         return _plain(_dumped(value), depth + 1)
     if isinstance(value, Mapping):
         items = cast("Mapping[Any, Any]", value).items()
@@ -42,9 +53,11 @@ def _plain(value: Any, depth: int) -> Any:
     return _shown(value)
 
 
-def _dumped(value: BaseModel) -> Any:
+def _dumped(value: Any) -> Any:
     try:
-        return value.model_dump(mode="json", fallback=_shown)
+        if isinstance(value, BaseModel):
+            return value.model_dump(mode="json", fallback=_shown)
+        return to_jsonable_python(value, fallback=_shown)
     except Exception:  # a serializer of its own may fail
         return _shown(value)
 

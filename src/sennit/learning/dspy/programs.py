@@ -10,6 +10,8 @@ from typing import Any, cast, get_args, get_type_hints
 
 from sennit.learning.dspy.framework import History, Module, Predict
 
+_SETTINGS = frozenset({"signature", "demos", "config", "lm"})
+
 
 def copied(module: Any, mode: str) -> Any:
     """A program of one's own: copied through and through, its modules alone, or not at all."""
@@ -89,6 +91,36 @@ def is_history_type(annotation: Any) -> bool:
         return issubclass(annotation, History)
     parts = [one for one in get_args(annotation) if one is not NoneType]
     return len(parts) == 1 and is_history_type(parts[0])
+
+
+def by_name(module: Any, args: tuple[Any, ...], inputs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name; raises TypeError for one that has none, or two."""
+    if not args:
+        return inputs
+    parameters = list(signature(next(_entries(module))).parameters.values())[1:]
+    names = [one.name for one in parameters if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    kind = type(module).__name__
+    if len(args) > len(names):
+        raise TypeError(
+            f"{kind} takes {len(names)} arguments without a name, got {len(args)}; name them."
+        )
+    given = dict(zip(names, args, strict=False))
+    if twice := sorted(given.keys() & inputs.keys()):
+        raise TypeError(f"{kind} got {twice} twice: by position and by name.")
+    return {**given, **inputs}
+
+
+def fields_asked(module: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a call without the settings that `dspy.Predict` takes beside them.
+
+    A setting may hold a key or a whole model; a field of the program with such a name is an input.
+    """
+    found = dict(inputs)
+    for name in _SETTINGS & inputs.keys():
+        fields = (one.signature.input_fields for one in module.predictors())
+        if not takes(module, name) and not any(name in one for one in fields):
+            del found[name]
+    return found
 
 
 def fields_of(prediction: Any) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from typing import Any, Self, cast
 from sennit.errors import ValidationError, shown
 from sennit.ids import new_id
 from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.nodes import Lifetime, MemoryPlan, Scope
+from sennit.learning.dspy.options import require
 from sennit.learning.dspy.past import Told, history_from
 from sennit.learning.dspy.plain import plain_fields
 from sennit.learning.dspy.telling import Telling
@@ -151,6 +153,10 @@ def read_file(path: str | Path) -> Saved:
         state["history_input_fields"] = state["input_field_override"]
     options = {name: state[name] for name in _OPTIONS if name in state}
     options |= {name: set(_listed(state, name)) for name in _SETS if state.get(name) is not None}
+    if plan := _mapping(state.get("memory")):
+        require("scope", plan.get("scope"), Scope)
+        require("lifetime", plan.get("lifetime"), Lifetime)
+        options["memory"] = MemoryPlan(plan["scope"], plan["lifetime"])
     if state.get("l2_memory"):
         _log.warning(
             "%s holds an l2_memory of the program as a whole, which is left out: only predictors "

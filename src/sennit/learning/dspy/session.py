@@ -28,11 +28,25 @@ from sennit.learning.dspy.nodes import (
     NodeMemory,
     Scope,
 )
-from sennit.learning.dspy.options import HistoryPolicy, OnMetricError, OnTurn, Options, require
+from sennit.learning.dspy.options import (
+    HistoryPolicy,
+    OnMetricError,
+    OnTurn,
+    Options,
+    field_names,
+    require,
+)
 from sennit.learning.dspy.past import Snapshot, Told, history_from
-from sennit.learning.dspy.programs import copied, fields_of, history_field_of, takes
+from sennit.learning.dspy.programs import (
+    by_name,
+    copied,
+    fields_asked,
+    fields_of,
+    history_field_of,
+    takes,
+)
 from sennit.learning.dspy.rehearsal import Rehearsal
-from sennit.learning.dspy.saved import read_file, write_file
+from sennit.learning.dspy.saved import Saved, read_file, write_file
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.teaching import Judge, example_of, good_enough
 from sennit.learning.dspy.telling import CopyMode, Telling
@@ -95,8 +109,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         only = history_input_fields if input_field_override is None else input_field_override
         telling = Telling(
             history_field=history_field,
-            exclude=frozenset(exclude_fields or ()),
-            only_inputs=None if only is None else frozenset(only),
+            exclude=field_names("exclude_fields", exclude_fields or ()),
+            only_inputs=None if only is None else field_names("history_input_fields", only),
             max_turns=max_turns,
             max_stored=max_stored_turns,
             copies=copy_mode,
@@ -112,8 +126,9 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         )
         self.__dict__.update(_options=options, _wanted=history_field, _rehearsal=Rehearsal())
         self._take_in(module, stacklevel=4)  # DSPy's metaclass stands between
-        began = None if initial_history is None else history_from(initial_history)
         telling = self._options.telling
+        began = [] if initial_history is None else history_from(initial_history)
+        began = [telling.kept(one) for one in began]
         state = SessionState.kept(store, key, branch, telling)
         state.adopt(telling, lock)
         if began and not state.log.turns and not state.log.initial:
@@ -251,18 +266,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def __bool__(self) -> bool:
         return True  # also before the first turn
 
-    def forward(self, **inputs: Any) -> Any:
+    def forward(self, *args: Any, **inputs: Any) -> Any:
         """Call the program as the next turn."""
-        call = self._call(inputs)
+        call = self._call(by_name(self.module, args, inputs))
         with call.lock.held(), Speaking(call.begun()), call.attempt():
             prediction = self.module(**call.arguments)
             self._keep(call, prediction)
             self._tell(call)
         return prediction
 
-    async def aforward(self, **inputs: Any) -> Any:
+    async def aforward(self, *args: Any, **inputs: Any) -> Any:
         """The same, awaited; the loop does not wait for the store."""
-        call = await self.state.aside(self._call, inputs)
+        call = await self.state.aside(self._call, by_name(self.module, args, inputs))
         async with call.lock.aheld():
             with Speaking(await call.aside(call.begun)):
                 async with call.awaited_attempt():
@@ -299,13 +314,15 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             return
         options: Options = self._options
         log, outputs = call.state.log, fields_of(prediction)
-        if call.given is not None and options.policy == "replace_session":
-            replacing = TurnLog.of(log.telling, call.given)
-            turn = replacing.add(call.inputs, outputs, **call.inside)
+        inputs = fields_asked(self.module, call.inputs)
+        given = None if call.given is None else [log.telling.kept(one) for one in call.given]
+        if given is not None and options.policy == "replace_session":
+            replacing = TurnLog.of(log.telling, given)
+            turn = replacing.add(inputs, outputs, **call.inside)
             log.catch_up()
             log.become(replacing)
         else:
-            turn = log.add(call.inputs, outputs, call.span, call.given, **call.inside)
+            turn = log.add(inputs, outputs, call.span, given, **call.inside)
         call.turn = turn
 
     def _tell(self, call: Call) -> None:
@@ -425,15 +442,25 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def save_state(self) -> dict[str, Any]:
         """The conversation and how it is told, as plain data."""
-        return self.state.saved(history_policy=self._options.policy).written()
+        return self._saved().written()
 
     def save(self, path: str | Path) -> None:
         """Write `save_state` to a file; the program is not part of it."""
-        write_file(path, self.state.saved(history_policy=self._options.policy))
+        write_file(path, self._saved())
+
+    def _saved(self) -> Saved:
+        plan = self._options.plan
+        memory = (
+            {} if plan is None else {"memory": {"scope": plan.scope, "lifetime": plan.lifetime}}
+        )
+        return self.state.saved(history_policy=self._options.policy, **memory)
 
     @classmethod
     def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
-        """The session that was saved, around a program; options replace what was saved."""
+        """The session that was saved, around a program; options replace what was saved.
+
+        A consolidator is not saved.
+        """
         saved = read_file(path)
         made = cls(module, **_merged(saved.options, options))
         session = cast("Session", made)

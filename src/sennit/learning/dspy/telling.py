@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -30,6 +31,12 @@ class Telling:
         only = self.only_inputs
         heard = {name: inputs[name] for name in inputs if only is None or name in only}
         return self.shown({**heard, **outputs})
+
+    def inside(self, values: Mapping[str, Any], inputs: AbstractSet[str]) -> Told:
+        """Return what a predictor with these inputs was asked and said, as later calls hear it."""
+        only = self.only_inputs
+        hidden = frozenset[str]() if only is None else inputs - only
+        return self.shown({name: one for name, one in values.items() if name not in hidden})
 
     def shown(self, values: Mapping[str, Any]) -> Told:
         """Return the values that may stand in a history."""

@@ -38,7 +38,7 @@ class Turn:
     ) -> None:
         self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
         self.nodes = nodes or {}
-        """What nested predictors said that the outputs do not tell, by their names."""
+        """What nested predictors said, and were asked, that the turn does not tell, by name."""
         self.call = call
         """The call of the program it was said in, where nodes have turns of their own."""
         self.memories = memories or {}
