@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from openai.types.chat import ChatCompletionMessage
 
 import sennit
 from sennit import (
@@ -50,6 +51,21 @@ def test_a_whole_chat_of_dicts_is_stored() -> None:
     assert groups[2].parts == (ToolPart("tie", {"knot": "bowline"}, tool_id="c1"),)
 
 
+def test_the_answers_of_an_openai_client_go_in_as_they_are_dumped() -> None:
+    session = Session()
+    given = {"role": "assistant", "annotations": []}
+    session.add_message({"role": "user", "content": "Tie it.", "name": "grace"})
+    session.add_message(
+        ChatCompletionMessage.model_validate({**given, "tool_calls": [CALL]}).model_dump()
+    )
+    session.add_message(
+        ChatCompletionMessage.model_validate({**given, "content": "Done."}).model_dump()
+    )
+    assert roles(session) == ["user", "assistant", "assistant"]
+    assert session.default_branch.messages[0].sender == "grace"
+    assert session.default_branch.messages[-1].rendered == "Done."
+
+
 def test_parts_of_a_dict_are_texts_and_images() -> None:
     image = {"type": "image_url", "image_url": {"url": "https://a.example/x.png", "detail": "low"}}
     group = Session().add_message(
@@ -73,6 +89,8 @@ def test_parts_of_a_dict_are_texts_and_images() -> None:
             "tool_calls": [{**CALL, "function": {"name": "t", "arguments": "{"}}],
         },
         {"role": "system", "content": ""} | {"name": "x"},
+        {"role": "user", "content": "x", "name": 5},
+        {"role": "assistant", "content": "x", "refusal": "No."},
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///x"}}]},
     ],
     ids=str,

@@ -1,7 +1,8 @@
 """OpenAI-style chat messages as ours: `{"role": "user", "content": "Hello"}`.
 
-What such a dict says becomes a role with parts, or the result of a tool. Every key that is given
-is understood or refused: nothing is silently dropped.
+What such a dict says becomes a role with parts, or the result of a tool. Every key that says
+something is understood or refused: nothing is silently dropped. Keys without a value, of which the
+answers of a client have many (`"refusal": None`, `"annotations": []`), say nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _ROLES: Mapping[str, GroupRole] = {
 _KEYS: Mapping[str, frozenset[str]] = {
     "assistant": frozenset({"role", "content", "tool_calls"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
+    "user": frozenset({"role", "content", "name"}),
 }
 _USUAL = frozenset({"role", "content"})
 
@@ -52,14 +54,15 @@ def from_chat(said: Mapping[str, Any], *, sender: SenderRecipient | None = None)
     """The group that a chat message becomes; raises ValidationError for what it cannot hold."""
     role = chat_role(said)
     allowed = _KEYS.get(role, _USUAL)
-    if wrong := sorted(str(key) for key in said if key not in allowed and said[key] is not None):
+    given = {key for key, value in said.items() if value is not None and value != []}
+    if wrong := sorted(map(str, given - allowed)):
         raise ValidationError(
             f"A chat message with the role {role!r} has {sorted(allowed)}, not {wrong}."
         )
     if role == "tool":
         return _tool_result(said)
     parts = [*_said(said.get("content")), *map(_called, said.get("tool_calls") or ())]
-    return split(_ROLES[role], parts, sender=sender)
+    return split(_ROLES[role], parts, sender=said.get("name") or sender)
 
 
 def _tool_result(said: Mapping[str, Any]) -> MessageGroup:
