@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sennit
-from sennit import InvalidTypeError, NotFoundError, Return, Tool, ValidationError
+from sennit import ConflictError, InvalidTypeError, NotFoundError, Return, Tool, ValidationError
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
@@ -139,6 +139,28 @@ def test_a_reason_that_no_message_can_hold_decides_nothing(reason: Any) -> None:
         asyncio.run(talk.conversation().deny("c1", reason))
     assert asyncio.run(talk.conversation().approve("c1")) is not None
     assert done == ["a.txt"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_decisions_made_at_once_all_count_and_the_run_goes_on(
+    tmp_path: Path, durable: bool
+) -> None:
+    tool, done = careful()
+    calls = [ToolCall("delete", {"name": name}, name) for name in "abc"]
+    with sennit.open(tmp_path / "s.db" if durable else ":memory:") as client:
+        model = ScriptedModel([calls, "Done."])
+        conversation = client.session("one").conversation(model=model, tools=[tool])
+
+        async def decide_all() -> list[Any]:
+            await conversation.say("Go.")
+            twice = [conversation.approve(call_id) for call_id in "abc" * 2]
+            return await asyncio.gather(*twice, return_exceptions=True)
+
+        told = asyncio.run(decide_all())
+        late = (NotFoundError, ConflictError)  # decided before, or the run goes on already
+        assert sum(isinstance(one, late) for one in told) == 3
+        assert [one.success for one in told if isinstance(one, Return)] == [True]
+        assert sorted(done) == ["a", "b", "c"]
 
 
 def test_resuming_without_a_decision_waits_on() -> None:

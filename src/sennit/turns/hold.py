@@ -1,7 +1,8 @@
 """Holding a branch while something runs on it, with a sign of life now and then.
 
 A holder that died is recognised at once on the same machine and in the same PID namespace, and
-elsewhere when its lease has expired.
+elsewhere when its lease has expired. A holder that is no run, such as a decision being recorded, is
+waited for.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from asyncio import (
     to_thread,
     wait,
 )
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
+from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
+_TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is no run
 
 
 @dataclass(slots=True)
@@ -53,14 +57,14 @@ def new_holder() -> str:
 async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
     """Hold a branch; raises ConflictError if another run has it and is alive."""
     if not runs.durable:
-        found = _found(runs, holder)
+        found = await _patient(runs, partial(_found_now, runs, holder))
         try:
             yield found
         finally:
             if not found.released:
                 runs.release(found.lease)
         return
-    found = await _found_undisturbed(runs, holder)
+    found = await _patient(runs, partial(_found_undisturbed, runs, holder))
     beating = _Beating(runs, found)
     try:
         yield found
@@ -69,6 +73,29 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
         if not found.released:
             with suppress(SennitError):  # then it runs out by itself
                 await get_running_loop().run_in_executor(None, runs.release, found.lease)
+
+
+async def _patient(runs: BranchRuns, take: Callable[[], Awaitable[Held]]) -> Held:
+    """Take a branch; raises ConflictError if a run has it, or something else for too long."""
+    for _ in range(_TRIES):
+        try:
+            return await take()
+        except ConflictError as error:
+            if await _is_run(runs, error.holder):
+                raise
+        await sleep(_PAUSE)
+    return await take()
+
+
+async def _is_run(runs: BranchRuns, holder: str) -> bool:
+    last = await to_thread(runs.last) if runs.durable else runs.last()
+    if last is None or last.state != "running":
+        return False
+    return loads(last.body).get("holder") == holder
+
+
+async def _found_now(runs: BranchRuns, holder: str) -> Held:
+    return _found(runs, holder)
 
 
 async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
