@@ -187,6 +187,16 @@ def test_a_call_that_is_refused_is_not_made_and_the_model_hears_why(tmp_path: Pa
     assert notes(tmp_path) == ""
 
 
+def test_a_person_who_decides_is_shown_the_whole_call_in_its_order(tmp_path: Path) -> None:
+    harmless = "word " * 40
+    with terminal(program(tmp_path, f"→{harmless}\u202eand the end", "Noted."), tmp_path) as chat:
+        chat.say("Note", "Allow note")
+        chat.expect('and the end")?')
+        chat.say("n", "Noted.")
+        assert "\u202e" not in chat.shown
+        quit_(chat)
+
+
 def test_one_decision_after_the_other(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→one", "→two", "Done."), tmp_path) as chat:
         chat.say("Note", 'Allow note(text="one")?')

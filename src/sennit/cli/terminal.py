@@ -30,7 +30,7 @@ from sennit.cli.commits import Commits
 from sennit.cli.interrupted import called
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
-from sennit.cli.words import call_text, clean
+from sennit.cli.words import call_in_full, call_text, clean
 from sennit.errors import SennitError
 from sennit.stores.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
@@ -98,7 +98,7 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
                     return
                 if talk.started_before(call):
                     screen.note(f"{text} was started before. {_TWICE}")
-                decision = await lines.decide(text)
+                decision = await lines.decide(call_in_full(called(call)))
                 if decision is None:
                     screen.note("(it waits; /approve asks you again)")
                     return

@@ -19,7 +19,8 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.unset import Unset
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# The last two ranges turn the direction of text: what stands behind them is shown elsewhere.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 LINE = 72
 
 
@@ -57,9 +58,14 @@ def call_card(call: ActionRequestContent, width: int = LINE) -> str:
 
 def call_text(call: ActionRequestContent, width: int = LINE) -> str:
     """A tool call in one line, to be spoken of."""
+    return one_line(call_in_full(call), width)
+
+
+def call_in_full(call: ActionRequestContent) -> str:
+    """Return a tool call with all that it is given, for a person who decides about it."""
     arguments = {} if call.arguments is Unset else call.arguments
     given = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
-    return one_line(f"{call.function or '?'}({given})", width)
+    return clean(f"{call.function or '?'}({given})")
 
 
 def result_card(result: ActionResponseContent, width: int = LINE) -> str:
