@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from uuid import UUID
 
 from sennit.messages.codec import dumps, loads
 from sennit.messages.content import (
@@ -137,6 +138,9 @@ class Match:
     at: int
     """How many messages of the branch those are, without the system message."""
 
+    last: UUID | None
+    """The last of those."""
+
     @property
     def at_the_end(self) -> bool:
         """Whether the branch says nothing more, so that it can be continued."""
@@ -171,4 +175,10 @@ def _match(history: Sequence[Turn], branch: Branch) -> Match | None:
     shared = bisect_left(range(most), True, key=lambda at: history[at].digest != trail[at].digest)
     if not shared:
         return None
-    return Match(branch, shared, history[shared - 1].end, trail[shared - 1].end)
+    at = trail[shared - 1].end
+    return Match(branch, shared, history[shared - 1].end, at, message_at(branch, at))
+
+
+def message_at(branch: Branch, length: int) -> UUID | None:
+    """The last of so many messages of a branch, the system message aside; None if it has fewer."""
+    return branch.tail.id_at(length - 1) if 0 < length <= branch.tail.total else None

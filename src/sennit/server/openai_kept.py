@@ -99,12 +99,9 @@ class KeptResponse:
 
 
 async def find_response(caller: Caller, name: str) -> KeptResponse | None:
-    """The response with that id, if the owner has it."""
+    """The response with that id as the store has it now, if the owner has it."""
     ids = _ids(name)
-    if ids is None:
-        return None
-    found = _response(caller.client.opened(ids[0]), ids[1])
-    return found or await to_thread(_looked_up, caller, *ids)
+    return None if ids is None else await to_thread(_looked_up, caller, *ids)
 
 
 def _looked_up(caller: Caller, session: UUID, first: UUID) -> KeptResponse | None:
@@ -114,8 +111,8 @@ def _looked_up(caller: Caller, session: UUID, first: UUID) -> KeptResponse | Non
         return None
 
 
-def _response(session: Session | None, first: UUID) -> KeptResponse | None:
-    if session is None or first not in session.messages:
+def _response(session: Session, first: UUID) -> KeptResponse | None:
+    if first not in session.messages:
         return None
     if "response" not in session.messages[first].metadata:
         return None

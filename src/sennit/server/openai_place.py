@@ -23,10 +23,10 @@ from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.errors import ExistsError, NotFoundError
+from sennit.errors import ConflictError, ExistsError, NotFoundError
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
-from sennit.server.openai_history import Match, Turn, best_match, trail_of
+from sennit.server.openai_history import Match, Turn, best_match, message_at, trail_of
 from sennit.server.openai_known import Known, Spot, Story
 from sennit.server.openai_shapes import bad
 from sennit.server.openai_shelf import SOURCE, Shelf, full
@@ -54,6 +54,8 @@ class Place:
     at: int | None
     """How many messages the branch holds there, without the system message; None: at its end."""
 
+    last: UUID | None = None
+    """The last of those messages: another one shows that they were changed. None: any will do."""
     kept: bool = True
     """Whether a store keeps it."""
     story: Story | None = None
@@ -120,8 +122,11 @@ async def _story(caller: Caller, sent: Sent) -> Story:
 
 
 async def _again(caller: Caller, sent: Sent, named: Named | None, anew: bool, gone: Place) -> Place:
-    """The place for the same where another one is gone."""
-    caller.lose(gone.session.id)
+    """The place for the same where another one is gone, or is not what it was."""
+    try:
+        await caller.session(str(gone.session.id))
+    except NotFoundError:
+        caller.lose(gone.session.id)
     return replace(await place_of(caller, sent, named, anew=anew), again=None)
 
 
@@ -135,11 +140,13 @@ async def _found(
         begun = await _begin(caller, sent, shelf) if len(turns) == 1 else None
         if begun is not None:
             return begun, 0
+    if match is None or match.turns < len(turns) - 1 or not match.at_the_end:
+        # A fork is made of what the store has by now.
         sessions = _candidates(caller, spot, shelf)
         match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
     if match is None or (full(_session(match.branch)) and not match.at_the_end):
         return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
-    place = Place(match.branch, sent.messages[match.said :], match.at)
+    place = Place(match.branch, sent.messages[match.said :], match.at, last=match.last)
     return await continued(place, sent.system, caller.known), match.turns
 
 
@@ -154,8 +161,10 @@ async def _in_conversation(
     spot = caller.known.spot(caller.client, turns[-1:])
     if spot is None or caller.known.spot(caller.client, wanted[-1:]) not in (None, spot):
         return None
-    session = caller.client.opened(spot[0])
-    main = None if session is None else session.get_branch(spot[1], None)
+    try:
+        main = (await caller.session(str(spot[0]))).get_branch(spot[1], None)
+    except NotFoundError:
+        return None
     if main is None or not is_main_of_conversation(main):
         return None
     match = best_match(wanted, (main,))
@@ -218,7 +227,11 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
             return Place(branch, sent.messages, 0)
-    branch = await caller.open.hold(session).acreate_branch(system=system)
+    try:
+        branch = await caller.open.hold(session).acreate_branch(system=system)
+    except NotFoundError:  # deleted elsewhere
+        caller.lose(session.id)
+        return None
     return Place(branch, sent.messages, 0)
 
 
@@ -335,8 +348,10 @@ def forked(place: Place, system: Message | UUID | None) -> Place:
 
 
 async def aside(place: Place, system: Message | UUID | None) -> Place:
-    """The same for async callers."""
+    """The same for async callers; raises ConflictError if others have changed what it goes on."""
     branch = place.branch
+    if place.at and place.last not in (None, message_at(branch, place.at)):
+        raise ConflictError("What was said before was changed by somebody else; send it again.")
     at = branch.tail.total if place.at is None else place.at
     grants = branch.grants
     fork = await branch.session.afork_history(branch, at, name=None, grants=grants, system=system)

@@ -168,8 +168,7 @@ async def _conversation(call: Call, ask: ResponsesAsk) -> Session | None:
         return None
     if not name:
         raise bad("conversation", "The id of a conversation must not be empty.")
-    found = call.caller.client.opened(session_named(name))
-    return found or await find_conversation(call.caller, name, must_be=is_conversation_id(name))
+    return await find_conversation(call.caller, name, must_be=is_conversation_id(name))
 
 
 def _named(call: Call, ask: ResponsesAsk, before: KeptResponse | None) -> Named | None:

@@ -81,11 +81,11 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
     """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
     while True:
         place, conversation = await _prepared(place, wanted)
-        result = await conversation.say(place.say, ONE_ANSWER, at=place.at)
+        result = await conversation.say(place.say, ONE_ANSWER, at=place.at, last=place.last)
         if not _elsewhere(result, place):
             _note(place, result)
             return place, sound(result)
-        place = await _moved(place, result)
+        place = await _moved(place)
 
 
 async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
@@ -96,7 +96,8 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
     while True:
         place, conversation = await _prepared(place, wanted)
         result = Return()
-        async with conversation.events(ONE_ANSWER, say=place.say, at=place.at) as watch:
+        begun = conversation.events(ONE_ANSWER, say=place.say, at=place.at, last=place.last)
+        async with begun as watch:
             async for event in watch:
                 if isinstance(event, RunEnded):
                     result = event.result
@@ -106,7 +107,7 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
                 yield event
             else:
                 return
-        place = await _moved(place, result)
+        place = await _moved(place)
 
 
 async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:
@@ -135,12 +136,12 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     return place, ConversationSession(replace(request, output=wanted.form))
 
 
-async def _moved(place: Place, result: Return) -> Place:
+async def _moved(place: Place) -> Place:
     """Where it goes on instead: a fork, as somebody else is busy there or was faster.
 
-    What is not there any more is looked for once more.
+    What is not there any more, or may have been changed, is looked for once more.
     """
-    if isinstance(result.error, NotFoundError) and place.again is not None:
+    if place.again is not None:
         return await place.again()
     system = place.branch.system
     beside = await aside(place, None if system is None else system.id)

@@ -7,6 +7,7 @@ users who say it do not. Opening a session twice gives the same object.
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -156,8 +157,10 @@ class ClientCore(Generic[_S]):
         None if the session is there already.
         """
         uid, key = self._identify(session_id)
-        if uid in self._open:
-            return None
+        if (found := self._open.get(uid)) is not None:
+            if await to_thread(_is_there, found):
+                return None
+            self.let_go(uid)  # deleted elsewhere
         record = _new(uid, key, metadata)
         session = self._opened(record, self._keeper(uid, record))
         try:

@@ -25,6 +25,8 @@ class Aim:
     """Put on the branch as the run begins: one that is refused leaves nothing behind."""
     at: int | None = None
     """How many messages, the system message aside, the branch must hold as the run begins."""
+    last: UUID | None = None
+    """The last of those messages; None if any will do."""
     check: Check | None = None
     """Looks at each answer; what it objects to is told to the model, which answers again."""
     only: UUID | None = None

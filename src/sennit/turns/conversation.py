@@ -116,6 +116,7 @@ class ConversationSession:
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
+        last: UUID | None = None,
         pieces: bool = True,
     ) -> Watch[AnyEvent]: ...
     @overload
@@ -128,21 +129,22 @@ class ConversationSession:
         resume: bool = False,
         say: str | Message | Sequence[Message] | None = None,
         at: int | None = None,
+        last: UUID | None = None,
         pieces: bool = True,
         after: int | None = None,
     ) -> Watch[AnyEvent] | Joined:
         """The same as typed events; the last one is RunEnded.
 
-        `resume`, `say` and `at` are as in `stream`. Without `pieces` text comes in whole messages,
-        and the model need not stream.
+        `resume`, `say` and `at` are as in `stream`, `last` as in `say`. Without `pieces` text
+        comes in whole messages, and the model need not stream.
 
         With `after`, the number of the last event that was seen, nothing is started: it joins the
         run under way, in this program or another, and gives the rest; see Joined.
         """
         if after is None:
-            aim = Aim(say=self._spoken(say), at=at)
+            aim = Aim(say=self._spoken(say), at=at, last=last)
             return self._watch(options, streaming_options, as_event, resume, aim, pieces=pieces)
-        if not (options is streaming_options is say is at is None) or resume:
+        if not (options is streaming_options is say is at is last is None) or resume:
             raise ValidationError("events(after=…) starts no run, so it takes no options.")
         return Joined(BranchRuns(self._request.branch), after)
 
@@ -261,17 +263,19 @@ class ConversationSession:
         options: SessionOptions | None = None,
         *,
         at: int | None = None,
+        last: UUID | None = None,
         check: Check | None = None,
     ) -> Return:
         """Say something and run until it is answered; a run that is refused leaves nothing behind.
 
         Several messages are said in one step, such as the results of calls that others have made.
         With `at`, how many messages the branch is known to hold (the system message aside), a run
-        is refused ("moved") if somebody has said more there since.
+        is refused ("moved") if somebody has said more there since, or removed something; with
+        `last`, the id of the last of them, also if as many others stand there now.
         `check` looks at each answer: a text it gives is told to the model, which answers again as
         long as the options allow. What it lets pass, or nobody may mend, is the end.
         """
-        aim = Aim(say=self._spoken(message), at=at, check=check)
+        aim = Aim(say=self._spoken(message), at=at, last=last, check=check)
         return await self._driver.run(options or SessionOptions(), None, _nobody, aim=aim)
 
     def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:

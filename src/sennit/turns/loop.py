@@ -112,7 +112,10 @@ def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
     """Why a run does not fit a branch as it was found."""
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING
-    if run.aim.at not in (None, run.request.branch.tail.total):
+    aim, tail = run.aim, run.request.branch.tail
+    if aim.at not in (None, tail.total):
+        return MOVED
+    if aim.last is not None and (not tail.total or tail.id_at(tail.total - 1) != aim.last):
         return MOVED
     if resume or not run.runs.durable:
         return None
