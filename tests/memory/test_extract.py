@@ -330,3 +330,8 @@ def test_recalled_memories_are_not_remembered_again_in_a_long_conversation() -> 
         question = InstructionContent(instruction=f"What about {turn}?", context=recalled)
         talk += [Message(question), assistant(f"As I recall: {' '.join(recalled)} So {turn}.")]
     assert texts(*talk) == []
+
+
+def test_long_runs_of_blanks_are_read_in_one_pass() -> None:
+    blanks = f"I bought a{' ' * 970}b. " * 900  # minutes, if each blank were a place to begin at
+    assert "I like tea." in texts(user(f"I like tea. {blanks}"))

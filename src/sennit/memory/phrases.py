@@ -139,7 +139,7 @@ _ORDER_HINTS = (
 )  # fmt: skip
 """One of these stands in every order; looking for them first saves most of the time."""
 _CLAUSES = re.compile(
-    r"(?:,\s*(?:and|but|so|while)?|\s+(?:and|but|so|while|though|although))\s+"
+    r"(?:,(?:\s*+(?:and|but|so|while))?|(?<!\s)\s++(?:and|but|so|while|though|although))\s++"
     r"(?=(?:I|my|we|our)\b)(?!(?:my|our) [\w -]{2,25},)",
     _I,
 )

@@ -111,7 +111,7 @@ class RunList(Shape):
 class EventsQuery(Ask):
     """From which event on, and whether to go on after the run."""
 
-    after: Annotated[int, Meta(ge=0)] = 0
+    after: Annotated[int, Meta(ge=0, lt=10**18)] = 0
     follow: bool = False
 
 
