@@ -5,7 +5,7 @@ times with a pause after each. Another tenant adds one-line messages all the whi
 other. Server, attacker and writer are three processes. What counts for a route is the slowest of
 the writes during one large request, for the large request in the middle, as a ratio to the median
 write in the pauses around it; the slowest write in a pause is told beside it, as a measure of the
-machine. `python -m benchmarks.fairness run` prints the table.
+machine. `python -m benchmarks.fairness run [PART OF A ROUTE [POSTGRESQL URL]]` prints the table.
 """
 
 from __future__ import annotations
@@ -55,18 +55,20 @@ def run() -> Iterator[Result]:
     yield from (one.result for one in measured())
 
 
-def measured(only: str = "") -> Iterator[Measured]:
-    """Measure every route whose name holds `only`."""
+def measured(only: str = "", url: str = "") -> Iterator[Measured]:
+    """Measure every route whose name holds `only`, on a new SQLite file or at a store's URL."""
     with tempfile.TemporaryDirectory() as folder:
         tokens = Path(folder) / "tokens.json"
         large, small = (_token(tokens, name) for name in ("large", "small"))
-        with _child("serve", folder) as server:
+        with _child("serve", folder, url) as server:
             assert server.stdout is not None
-            url = server.stdout.readline().strip()
-            with httpx.Client(base_url=url, headers=large, trust_env=False, timeout=600) as client:
+            address = server.stdout.readline().strip()
+            with httpx.Client(
+                base_url=address, headers=large, trust_env=False, timeout=600
+            ) as client:
                 place = Place.made(client)
                 cases = [one for one in worst(place) if only in one.name]
-                yield from _beside(url, small["authorization"], client, cases)
+                yield from _beside(address, small["authorization"], client, cases)
 
 
 def _token(tokens: Path, tenant: str) -> dict[str, str]:
@@ -138,7 +140,7 @@ def _child(*arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def _serve(folder: str) -> None:
+def _serve(folder: str, url: str) -> None:
     from benchmarks.server import Instant, running
     from sennit.server.app import create_app
     from sennit.server.serving import tune
@@ -146,7 +148,7 @@ def _serve(folder: str) -> None:
 
     tune()
     settings = ServerSettings(
-        url=Path(folder) / "s.db",
+        url=url or Path(folder) / "s.db",
         port=0,
         models=(Instant(),),
         tokens=Path(folder) / "tokens.json",
@@ -177,10 +179,10 @@ def _write(url: str, token: str) -> None:
     print(json.dumps(found[10:]))
 
 
-def _print_table(only: str = "") -> None:
+def _print_table(only: str = "", url: str = "") -> None:
     print("| route | took | quiet median | quiet slowest | slowest | ratio | to quiet slowest | |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
-    for one in measured(only):
+    for one in measured(only, url):
         line = (one.took, one.quiet, one.quiet_slowest, one.slowest)
         told = " | ".join(f"{value:,.1f} ms" for value in line)
         ratios = f"{one.result.ratio:.1f} × | {one.slowest / one.quiet_slowest:.1f} ×"

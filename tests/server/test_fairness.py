@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sennit.server.endpoint import FEW
 from sennit.server.settings import Limits
-from sennit.sessions.session import SessionCore
+from sennit.sessions import placement, session
+from sennit.sessions.kept import _FEW as FEW
 from sennit.turns import context
 from sennit.turns.request import Request
 from tests.serving import Talker, new_branch, serving
@@ -28,7 +28,7 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     """Each piece of long work that was done, and whether an event loop stood still for it."""
     found: list[tuple[str, bool]] = []
 
-    def watch(owner: type, name: str) -> None:
+    def watch(owner: Any, name: str) -> None:
         work = getattr(owner, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -37,8 +37,8 @@ def worked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
 
         monkeypatch.setattr(owner, name, watched)
 
-    watch(SessionCore, "describe")
-    watch(SessionCore, "add_messages")
+    watch(session, "plain_dict")
+    watch(placement, "message_record")
     watch(Request, "model_request")
     return found
 
@@ -48,12 +48,15 @@ def test_metadata_is_checked_and_many_items_are_stored_off_the_event_loop(
 ) -> None:
     items = [{"role": "user", "content": f"Knot {n}"} for n in range(FEW + 1)]
     with serving() as server:
-        made = server.post("/v1/conversations", {"items": items}).json()["id"]
-        told = server.post(f"/v1/conversations/{made}", {"metadata": {"topic": "knots"}})
-        assert told.status_code == 200, told.text
-        session = new_branch(server).partition("/branches")[0]
-        assert server.put(session, {"metadata": {"x": [{}] * 1000}}).status_code == 200
-    assert worked == [("add_messages", False), ("describe", False), ("describe", False)]
+        path = new_branch(server).partition("/branches")[0]
+        worked.clear()
+        server.post("/v1/conversations", {"items": items})
+        assert [one for one in worked if one[1]] == []
+        assert worked.count(("message_record", False)) == len(items)
+        worked.clear()
+        assert server.put(path, {"metadata": {"x": [{}] * 1000}}).status_code == 200
+        assert ("plain_dict", False) in worked
+        assert ("plain_dict", True) not in worked
 
 
 def test_the_prompt_of_a_long_branch_is_made_off_the_event_loop(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from sennit.errors import NotFoundError
 from sennit.ids import new_id
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.server.endpoint import FEW, Ask, Call, Endpoint, Shape
+from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.openai_echo import add_once
 from sennit.server.openai_history import branch_trail
 from sennit.server.openai_items import items_in, items_of
@@ -137,21 +136,17 @@ async def create(call: Call) -> ConversationObject:
     notes = _checked(given.metadata)
     sent = await _items(call, given.items or [])
     check_calls(sent.messages, may_wait=True)
-    session = await _made(call, sent, {**SOURCE, CLIENT_NOTES: notes})
+    session = await _made(call.caller, sent, {**SOURCE, CLIENT_NOTES: notes})
     return _told(session, _PREFIX + session.id.hex)
 
 
-async def _made(call: Call, sent: Sent, metadata: Mapping[str, Any]) -> Session:
+async def _made(caller: Caller, sent: Sent, metadata: Mapping[str, Any]) -> Session:
     """A session with a main branch; its id is told when all of it is there."""
-    caller, uid = call.caller, new_id()
+    uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
     branch = await caller.client.abegin(uid, system=system, metadata=metadata)
     assert branch is not None  # the id is new
-    if len(sent.messages) > FEW:
-        add = partial(branch.session.add_messages, sent.messages, branches=branch)
-        await call.server.work.run(caller, add)
-    else:
-        await branch.session.aadd_messages(sent.messages, branches=branch)
+    await branch.session.aadd_messages(sent.messages, branches=branch)
     await to_thread(_note, caller, branch)
     return await caller.session(str(uid))
 
@@ -177,7 +172,7 @@ async def update(call: Call) -> ConversationObject:
     given: Notes = call.body
     notes = _checked(given.metadata)
     session = await _named(call)
-    await to_thread(session.describe, {**session.metadata, CLIENT_NOTES: notes})
+    await session.adescribe({**session.metadata, CLIENT_NOTES: notes})
     return _told(session, call.path["conversation"])
 
 

@@ -212,7 +212,7 @@ async def describe_session(call: Call) -> SessionShape:
     """Give a session other metadata."""
     given: Description = call.body
     session = await call.caller.session(call.path["session"])
-    await to_thread(session.describe, given.metadata)
+    await session.adescribe(given.metadata)
     return await to_thread(_made, call.caller, session.id)
 
 

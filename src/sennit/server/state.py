@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 
+import anyio
+
 from sennit.api.address import store_at
 from sennit.api.clients import Clients
 from sennit.errors import ExistsError
@@ -71,6 +73,8 @@ class ServerState:
             # What waits for the store, or is long to read, must not hold up what is quick.
             threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sennit")
             get_running_loop().set_default_executor(threads)
+            # The first stream would import it on the event loop.
+            await to_thread(getattr, anyio, "create_task_group")
             services = ServiceRegistry()
             await self._register(services, stack)
             store = await to_thread(store_at, self.settings.url)

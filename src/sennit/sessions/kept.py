@@ -11,6 +11,7 @@ hold it while it waits for the store. Callers check before they come here.
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 
 _TRIES = 3  # to read while others go on
+
+_FEW = 64  # messages that are encoded on an event loop; more are in a thread
 
 
 class Kept(Element):
@@ -163,6 +166,10 @@ class Kept(Element):
             return
         with self.lock:
             placement = Placement.of(messages, branches, self._messages)
+        if len(messages) > _FEW and not also:
+            changes = await to_thread(getattr, placement, "changes")
+        else:
+            changes = placement.changes
 
         def apply(heads: list[Head]) -> None:
             with self.lock:
@@ -171,7 +178,7 @@ class Kept(Element):
                 self.refresh()
 
         try:
-            await self._keeper.submit((*placement.changes, *also), apply)
+            await self._keeper.submit((*changes, *also), apply)
         except ConflictError:
             await self.arefresh()
             raise

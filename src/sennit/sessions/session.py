@@ -10,6 +10,7 @@ checked whole before any of it is made, so that whatever is refused leaves no tr
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -365,7 +366,7 @@ class SessionCore(Braid):
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
         """`describe` for async callers."""
-        kept = plain_dict(metadata, "metadata")
+        kept = await to_thread(plain_dict, metadata, "metadata")
 
         def apply() -> None:
             self._metadata = MappingProxyType(kept)
