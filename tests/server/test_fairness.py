@@ -10,6 +10,7 @@ import pytest
 from sennit.server.settings import Limits
 from sennit.sessions import placement, session
 from sennit.sessions.kept import _FEW as FEW
+from sennit.stores import words
 from sennit.turns import context
 from sennit.turns.request import Request
 from tests.serving import Talker, new_branch, serving
@@ -93,3 +94,14 @@ def test_a_comparison_of_branches_has_a_limit_and_says_how_much_more_there_is() 
         for limit in (0, 1001):
             refused = server.get(f"{session}/diff", params={**asked, "limit": limit})
             assert refused.status_code == 422
+
+
+@pytest.mark.parametrize(
+    "text", ["", "rye", "a\u00a0b rye, 日本語 " * 30, "x " * 50 + "brye", "no\x1cne"]
+)
+def test_a_snippet_of_a_text_that_is_split_piece_by_piece_is_the_same(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = words.snippet(text, ["rye"])
+    monkeypatch.setattr(words, "_LONG", -1)
+    assert words.snippet(text, ["rye"]) == at_once

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, cast
 
 from sennit import clock
@@ -63,6 +63,8 @@ _MONTHS = (
 )
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _AROUND = 8
+_LONG = 65_536  # characters of a text that is not split in one go
+_PIECE = re.compile(r"\S+")
 _LONGEST_WORD = 500
 _LONGEST_PHRASE = 4  # letters that are asked for together where no spaces tell words apart
 _LONGEST_SNIPPET = 300
@@ -204,22 +206,29 @@ def pieces(text: str, size: int) -> list[str]:
 
 def snippet(text: str, words: list[str]) -> str:
     """The part of a text around the first place where one of the words stands; never a long one."""
-    pieces = text.split()
-    at = _first(pieces, words)
+    at = _first(text, words)
     first, last = max(0, at - _AROUND), at + _AROUND + 1
-    shown = " ".join(pieces[first:last])
+    around = list(islice(_split(text), first, last + 1))
+    shown = " ".join(around[: last - first])
     begins, ends = _cut(shown, words)
     before = "…" if first or begins else ""
-    after = "…" if last < len(pieces) or ends < len(shown) else ""
+    after = "…" if len(around) > last - first or ends < len(shown) else ""
     return f"{before}{shown[begins:ends]}{after}"
 
 
-def _first(pieces: list[str], words: list[str]) -> int:
+def _split(text: str) -> Iterable[str]:
+    """The pieces between spaces; those of a long text one by one, so that no thread waits."""
+    if len(text) <= _LONG:
+        return text.split()
+    return (piece.group() for piece in _PIECE.finditer(text))
+
+
+def _first(text: str, words: list[str]) -> int:
     """Where the first of the words stands, first looked for as it was asked, then within others."""
     begun = tuple(_stem(word) for word in words)
     held = [f" {_stem(_words(word))}" for word in words]
-    begins = (n for n, piece in enumerate(pieces) if _begins(piece, begun))
-    holds = (n for n, piece in enumerate(pieces) if _holds(piece, held))
+    begins = (n for n, piece in enumerate(_split(text)) if _begins(piece, begun))
+    holds = (n for n, piece in enumerate(_split(text)) if _holds(piece, held))
     return next(chain(begins, holds), 0)
 
 
