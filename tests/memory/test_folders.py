@@ -64,6 +64,13 @@ def test_an_unchanged_folder_changes_nothing(filled: Client, tmp_path: Path) -> 
     assert filled.fs.stat(PROFILE).version == 1
 
 
+def test_lines_of_another_system_stay_as_they_are(filled: Client, tmp_path: Path) -> None:
+    filled.fs.write("viking://resources/notes.txt", "one\r\ntwo\r\n")
+    filled.fs.export(tmp_path / "out", "viking://resources")
+    assert filled.fs.import_(tmp_path / "out", "viking://resources").updated == 0
+    assert filled.fs.read("viking://resources/notes.txt") == "one\r\ntwo\r\n"
+
+
 def test_edited_markdown_becomes_a_new_version(filled: Client, tmp_path: Path) -> None:
     filled.fs.export(tmp_path / "out", "viking://user/memories")
     path = tmp_path / "out/profile.md"

@@ -230,7 +230,7 @@ def _put(tree: StoredTree, found: _Found) -> PutFile | None:
     if file is None:
         return PutFile(put.owner, put.id, put.path, put.category, version)
     last = file.latest
-    same = found.text.rstrip() == last.body.decode().rstrip()
+    same = found.text.rstrip() == last.body.decode().replace("\r\n", "\n").rstrip()
     if same and (version.valid_from, version.valid_to) == (last.valid_from, last.valid_to):
         return None
     return PutFile(put.owner, put.id, put.path, put.category, version)
