@@ -26,6 +26,7 @@ from sennit.memory.reading import read
 from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name, result_of
 from sennit.memory.uri import Uri, branch_folder, session_name
+from sennit.memory.values import Summary
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -173,8 +174,13 @@ class _Session:
             "" if self._current or not self.found.commits else _noted(self.found.commits[-1], name)
         )
 
-    def _by_rules(self, how: Callable[[Any], str]) -> str:
-        return how(summarize.summary_by_rules(read(self._current))) if self._current else ""
+    def _by_rules(self, how: Callable[[Summary], str]) -> str:
+        return how(self._summary) if self._current else ""
+
+    @cached_property
+    def _summary(self) -> Summary:
+        """What rules say of the current messages: slow, and asked for by size and by text."""
+        return summarize.summary_by_rules(read(self._current))
 
     def _archive(self, commit: CommitRecord) -> _Folder:
         files = _Folder({"messages.jsonl": lambda: jsonl.lines(self._messages(commit))})
