@@ -106,6 +106,7 @@ def test_it_is_connected_once_when_it_is_first_asked(providers: Providers, way: 
 
     asyncio.run(work())
     options = {"base_url": "https://example.org/v1", "api_key": KEY, "window": 5}
+    options |= {"fetch_images": False}
     assert providers.connected == [("openai:gpt-5", options)]
 
 

@@ -100,7 +100,7 @@ def test_a_parameter_that_is_none_is_as_if_not_given() -> None:
 
 @pytest.mark.parametrize("messages", [[], [{"role": "user", "content": ""}]])
 def test_a_request_that_says_nothing_is_refused(messages: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValidationError, match="at least one message"):
+    with pytest.raises(ValidationError, match="at least one"):
         body(*messages)
 
 

@@ -34,7 +34,7 @@ _ADDRESSES = st.sampled_from(
 def test_no_error_tells_a_password_whatever_signs_are_in_it(
     before: str, after: str, address: str
 ) -> None:
-    if address.startswith("postgresql://{0}@") and ":" not in before + after:
+    if address.startswith("postgresql://{0}@") and ":" not in before:
         before = f"ada:{before}"  # else it is the name of a user, which may be shown
     url = address.format(f"{before}{CANARY}{after}")
     with pytest.raises(SennitError) as caught:
