@@ -11,7 +11,6 @@ hold it while it waits for the store. Callers check before they come here.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -167,7 +166,9 @@ class Kept(Element):
         with self.lock:
             placement = Placement.of(messages, branches, self._messages)
         if len(messages) > _FEW and not also:
-            changes = await to_thread(getattr, placement, "changes")
+            import asyncio  # takes long, and only async callers need it
+
+            changes = await asyncio.to_thread(getattr, placement, "changes")
         else:
             changes = placement.changes
 

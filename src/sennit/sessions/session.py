@@ -10,7 +10,6 @@ checked whole before any of it is made, so that whatever is refused leaves no tr
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
@@ -366,7 +365,9 @@ class SessionCore(Braid):
 
     async def adescribe(self, metadata: Mapping[str, Any]) -> None:
         """`describe` for async callers."""
-        kept = await to_thread(plain_dict, metadata, "metadata")
+        import asyncio  # takes long, and only async callers need it
+
+        kept = await asyncio.to_thread(plain_dict, metadata, "metadata")
 
         def apply() -> None:
             self._metadata = MappingProxyType(kept)
