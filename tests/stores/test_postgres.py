@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import string
 import subprocess
@@ -936,3 +937,17 @@ def test_an_append_changes_no_index_of_sessions(
         ).fetchall()[0]
     assert changed == 10
     assert on_its_page >= 9  # the clock may strike meanwhile
+
+
+def test_messages_larger_than_the_buffers_of_a_connection_are_written_in_a_group(
+    emptied: str,
+) -> None:
+    async def say(client: Client) -> None:
+        session = client.session("large")
+        await session.aadd_message("user", "knot")
+        texts = [f"{number} " * 1_000_000 for number in range(3)]
+        await asyncio.gather(*(session.aadd_message("user", text) for text in texts))
+        assert len(session.default_branch) == 4
+
+    with sennit.open(emptied) as client:
+        asyncio.run(say(client))

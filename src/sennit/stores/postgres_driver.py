@@ -12,6 +12,7 @@ try:
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.generators import execute, fetch_many, pipeline_communicate
     from psycopg.pq import TransactionStatus
+    from psycopg.waiting import Ready, Wait
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as error:
     raise MissingExtraError.of("The PostgreSQL store", "postgres") from error
@@ -20,7 +21,9 @@ __all__ = [
     "ConnectionPool",
     "PQGen",
     "PoolTimeout",
+    "Ready",
     "TransactionStatus",
+    "Wait",
     "conninfo_to_dict",
     "execute",
     "fetch_many",

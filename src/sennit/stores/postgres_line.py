@@ -13,6 +13,8 @@ from typing import Any, LiteralString, TypeAlias
 
 from sennit.stores.postgres_driver import (
     PQGen,
+    Ready,
+    Wait,
     execute,
     fetch_many,
     pg,
@@ -111,6 +113,10 @@ class Line(psycopg.Connection[tuple[Any, ...]]):
         )
         commands.append(sync)
         found = yield from pipeline_communicate(self.pgconn, commands)
+        # It ends when all is queued: the server answers nothing until the rest is sent too.
+        while self.pgconn.flush():
+            if (yield Wait.RW) & Ready.R:
+                self.pgconn.consume_input()
         while len(found) <= len(asked):
             found.append((yield from fetch_many(self.pgconn)))
         return [answers[-1] for answers in found[:-1]]
