@@ -48,7 +48,7 @@ def summary_by_rules(conversation: Conversation) -> Summary:
     pending = _pending(heard)
     said = [one.gist for one in asked if one.gist]
     intents = [line for line in said if is_request(line) or is_problem(line)] or said
-    intent = intents[0] if intents else told[0].gist if told else _NOTHING
+    intent = next(iter(intents or (one.gist for one in told if one.gist)), _NOTHING)
     result = told[-1].gist if told else "No answer yet"
     return Summary(
         topic=", ".join(concepts[:3]) or "Conversation",

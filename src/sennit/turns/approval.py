@@ -26,7 +26,7 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     """
     text(reason, "The reason")
     runs = BranchRuns(branch)
-    async with held(runs, new_holder()) as found:
+    async with held(runs, new_holder(brief=True)) as found:
         left = found.left
         open_ = [] if left is None else pending(branch)
         calls = Calls() if left is None else left.calls

@@ -1,8 +1,8 @@
 """Holding a branch while something runs on it, with a sign of life now and then.
 
 A holder that died is recognised at once on the same machine and in the same PID namespace, and
-elsewhere when its lease has expired. A holder that is no run, such as a decision being recorded, is
-waited for.
+elsewhere when its lease has expired. A holder that is brief, such as a decision being recorded, is
+waited for; a run is not.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from functools import partial
 from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
-from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
-_TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is no run
+_TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is brief
+_BRIEF = "/brief"
 
 
 @dataclass(slots=True)
@@ -48,23 +48,23 @@ class Held:
     """Whether it was given back already, with what was written last."""
 
 
-def new_holder() -> str:
-    """A name for the next holder of a branch: this process, and one of its runs."""
-    return f"{process.identity()}/{new_id()}"
+def new_holder(*, brief: bool = False) -> str:
+    """Name the next holder of a branch: this process, and one of its runs or brief changes."""
+    return f"{process.identity()}/{new_id()}{_BRIEF if brief else ''}"
 
 
 @asynccontextmanager
 async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
     """Hold a branch; raises ConflictError if another run has it and is alive."""
     if not runs.durable:
-        found = await _patient(runs, partial(_found_now, runs, holder))
+        found = await _patient(partial(_found_now, runs, holder))
         try:
             yield found
         finally:
             if not found.released:
                 runs.release(found.lease)
         return
-    found = await _patient(runs, partial(_found_undisturbed, runs, holder))
+    found = await _patient(partial(_found_undisturbed, runs, holder))
     beating = _Beating(runs, found)
     try:
         yield found
@@ -75,23 +75,16 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
                 await get_running_loop().run_in_executor(None, runs.release, found.lease)
 
 
-async def _patient(runs: BranchRuns, take: Callable[[], Awaitable[Held]]) -> Held:
-    """Take a branch; raises ConflictError if a run has it, or something else for too long."""
+async def _patient(take: Callable[[], Awaitable[Held]]) -> Held:
+    """Take a branch; raises ConflictError if a run has it, or something brief for too long."""
     for _ in range(_TRIES):
         try:
             return await take()
         except ConflictError as error:
-            if await _is_run(runs, error.holder):
+            if not error.holder.endswith(_BRIEF):
                 raise
         await sleep(_PAUSE)
     return await take()
-
-
-async def _is_run(runs: BranchRuns, holder: str) -> bool:
-    last = await to_thread(runs.last) if runs.durable else runs.last()
-    if last is None or last.state != "running":
-        return False
-    return loads(last.body).get("holder") == holder
 
 
 async def _found_now(runs: BranchRuns, holder: str) -> Held:

@@ -6,8 +6,7 @@
     drain        the tools it has asked for
     stop         with exactly one end, whatever happened
 
-A provider's failure is an end, not an exception. Being cancelled from outside is passed on, once
-what was said is safe.
+A provider's failure is an end, not an exception. A cancel is passed on once all said is stored.
 """
 
 from __future__ import annotations
@@ -113,13 +112,11 @@ def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING
     aim, tail = run.aim, run.request.branch.tail
-    if aim.at not in (None, tail.total):
+    last = tail.id_at(tail.total - 1) if tail.total else None
+    if aim.at not in (None, tail.total) or aim.last not in (None, last):
         return MOVED
-    if aim.last is not None and (not tail.total or tail.id_at(tail.total - 1) != aim.last):
-        return MOVED
-    if resume or not run.runs.durable:
-        return None
-    told = run.nothing_to_answer()  # another program may have committed meanwhile
+    # Another program may have committed meanwhile.
+    told = None if resume or not run.runs.durable else run.nothing_to_answer()
     return None if told is None else Notice("error", "empty", told)
 
 

@@ -117,7 +117,7 @@ async def put(
 
 async def _put_alone(outcome: Outcome, branch: Branch, publish: Publish) -> None:
     runs = BranchRuns(branch)
-    async with held(runs, new_holder()) as found:
+    async with held(runs, new_holder(brief=True)) as found:
         outcome.check(branch)
         journal = Journal(runs, found, publish)
         if found.left is None:  # a run that waits, or was interrupted, stays the last one
