@@ -47,11 +47,12 @@ def _fill(path: Path, count: int) -> None:
     with sennit.open(path, durability="normal") as client:
         for first in range(0, count, _A_SESSION):
             session = client.session(f"chat_{first}")
+            main = session.default_branch
             with session.lock:
                 for number in range(first, min(first + _A_SESSION, count)):
                     word = " quagga" if number in rare else ""
                     text = f"{_half(chance, turns)} {_half(chance, turns)}{word} {number}"
-                    session.add_message(Message(InstructionContent(instruction=text)))
+                    session.add_message(Message(InstructionContent(instruction=text)), main)
 
 
 def _half(chance: Random, turns: list[str]) -> str:
