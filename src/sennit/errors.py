@@ -27,6 +27,7 @@ Each also derives from the built-in that people already catch, so `except KeyErr
 
 from collections.abc import Sequence
 from typing import Literal, Self, TypeAlias
+from uuid import UUID
 
 _SHOWN = 100
 
@@ -182,7 +183,9 @@ class ArchiveError(StoreError):
 class ConflictError(StoreError):
     """Someone else changed it first, or holds it; nothing was done."""
 
-    def __init__(self, message: str, *, holder: str = "") -> None:
+    def __init__(self, message: str, *, holder: str = "", call: UUID | None = None) -> None:
         super().__init__(message)
         self.holder = holder
         """Who holds it, if someone does."""
+        self.call = call
+        """The message that asks for a tool call which someone else has started, if that is it."""

@@ -15,7 +15,7 @@ from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor import examine
 from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import AddMessages, MessageRecord
+from sennit.stores.records import AddMessages, MessageRecord, PutStarts
 from tests.noting import note_something
 from tests.stores.wards import (
     ADA,
@@ -386,6 +386,27 @@ def test_labels_of_no_message_are_dropped(client: Client, harm: Harm) -> None:
     harm("UPDATE labels SET message = message + 1000")
     mended(client, "labels")
     assert counted(harm, "labels") == [0]
+
+
+def test_starts_of_tool_calls_of_no_message_are_dropped(client: Client, harm: Harm) -> None:
+    session = client.session("chat")
+    starts = PutStarts(((session.get_branch("main")[-1], 1),))
+    client._store.write(client._owner, session.id, [starts])
+    assert client.doctor() == []
+    harm("UPDATE starts SET session = session + 1000")
+    mended(client, "starts")
+    assert counted(harm, "starts") == [0]
+
+
+def test_starts_of_tool_calls_move_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:
+    session = client.session("chat")
+    call = session.get_branch("main")[2]
+    client._store.write(client._owner, session.id, [PutStarts(((call, 1),))])
+    harm("DELETE FROM sessions WHERE key = 'chat'")
+    client.doctor(repair=True)
+    assert client.doctor() == []
+    (recovered,) = [one.id for one in client.sessions() if one.metadata.get("recovered")]
+    assert client._store.starts(client._owner, recovered, None) == {call: 1}
 
 
 def test_what_was_noted_moves_with_a_session_that_was_lost(client: Client, harm: Harm) -> None:

@@ -84,6 +84,7 @@ def state(client: Client) -> State:
             whole.commits,
             whole.labels,
             {one.message for one in whole.removed},
+            whole.starts,
         )
     found["words"] = {hit.message for hit in client.search_messages("knot", limit=500)}
     return found
@@ -102,6 +103,7 @@ def everything(client: Client) -> tuple[list[Whole], list[KeptFile]]:
             store.commits(client._owner, info.id),
             store.labels(client._owner, info.id),
             store.removed(client._owner, info.id, 2**62, 1000),
+            store.starts(client._owner, info.id, None),
         )
         for info in client.sessions(limit=100)
     ]

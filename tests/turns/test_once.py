@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,9 +18,11 @@ import pytest
 import sennit
 from sennit import (
     ActionRequestContent,
+    Branch,
     Client,
     Message,
     NotFoundError,
+    Session,
     SessionOptions,
     Tool,
 )
@@ -33,7 +36,7 @@ from tests.torture.nursery import Job, Nursery, Say
 
 pytest_plugins = ("tests.durable",)
 Count: TypeAlias = Callable[[str, object], None]
-STARTED_ABOVE = "error Not run: this was, or may have been, started before, on a branch from which"
+STARTED_ELSEWHERE = "error Not run: this was started before, on another branch or in another store"
 INTERRUPTED = "error Interrupted: the program ended while this ran; whether it took effect is"
 
 
@@ -227,13 +230,13 @@ def test_a_fork_does_not_repeat_a_call_that_was_started_above(
         fork = till.session.fork("main", name="other", resources=True)
         conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
         assert conversation.run().stop_reason == "suspended"
-        assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ABOVE)
+        assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ELSEWHERE)
         assert till.paid == ["ada"]
 
 
 @pytest.mark.parametrize("removed", ["main", "between"])
 @pytest.mark.parametrize("replay", ["never", "ask"])
-def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_may_have_started(
+def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_has_started(
     nursery: Nursery, tmp_path: Path, replay: Replay, removed: str
 ) -> None:
     died(nursery, tmp_path, replay=replay)
@@ -245,11 +248,152 @@ def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_may_have_started(
         conversation = till.session.conversation(fork, model=till.model, tools=till.tools)
         result = conversation.run()
         assert till.paid == ["ada"]
-        if replay == "ask":
-            assert [in_short(one) for one in conversation.waiting()] == ["call pay"] * 2
-        else:
-            assert result.success
-            assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ABOVE)
+        assert result.stop_reason == "suspended"
+        assert len(conversation.waiting()) == (2 if replay == "ask" else 1)
+        if replay == "never":
+            assert [in_short(one) for one in fork.messages][3].startswith(STARTED_ELSEWHERE)
+
+
+def on_fork(till: Till, fork: Branch) -> ConversationSession:
+    return till.session.conversation(fork, model=till.model, tools=till.tools)
+
+
+@pytest.mark.parametrize("replay", ["never", "ask", "safe"])
+def test_a_branch_takes_the_result_of_a_call_that_was_made_on_another_one(
+    tmp_path: Path, replay: Replay
+) -> None:
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay=replay, needs_approval=False)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run(SessionOptions(max_tool_passes=0))
+        fork = till.session.fork("main", name="other", resources=True)
+        assert till.conversation.run().success
+        till.session.add_message("user", "Thank you.")
+        assert on_fork(till, fork).run().success
+        assert till.paid == ["ada", "bob"]
+        assert fork.messages[3:5] == till.session.default_branch.messages[3:5]
+
+
+def test_a_session_without_a_store_makes_a_call_once_for_all_branches() -> None:
+    paid: list[str] = []
+
+    def pay(to: str) -> str:
+        """Pay somebody."""
+        paid.append(to)
+        return f"paid {to}"
+
+    session = Session()
+    model = ScriptedModel([_reply] * 3)
+    first = session.conversation(model=model, tools=[pay])
+    session.add_message("user", "Pay both.")
+    first.run(SessionOptions(max_tool_passes=0))
+    second = session.conversation(session.fork("main", name="other"), model=model, tools=[pay])
+    assert first.run().success
+    assert second.run().success
+    assert paid == ["ada", "bob"]
+
+
+def test_an_approval_given_before_another_branch_started_the_call_is_void(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay="ask")
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run()
+        fork = till.session.fork("main", name="other", resources=True)
+        other = on_fork(till, fork)
+        assert other.run().stop_reason == "suspended"
+        asyncio.run(other.approve("c_ada", resume=False))
+    job = {"do": "turns.test_once.die_resuming", "folder": str(tmp_path)}
+    assert nursery.run(job) == (-9, [])
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay="ask")
+        other = on_fork(till, till.session.get_branch("other"))
+        assert asyncio.run(other.resume()).stop_reason == "suspended"
+        assert till.paid == ["ada"]
+        asyncio.run(other.approve("c_ada", resume=False))
+        asyncio.run(other.deny("c_bob"))
+        assert till.paid == ["ada", "ada"]
+
+
+def die_resuming(job: Job, _: Say) -> None:
+    """In a child: approve the first call on the main branch, and die while it is paid."""
+    folder = Path(job["folder"])
+    os.environ["SENNIT_TEST_DIE"] = "ada"
+    with sennit.open(folder / "till.db") as client:
+        till = Till(client, folder, replay="ask")
+        asyncio.run(till.conversation.approve("c_ada", resume=False))
+        asyncio.run(till.conversation.approve("c_bob"))
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_a_call_that_two_branches_start_at_the_same_moment_is_made_once(
+    emptied: str, tmp_path: Path, kind: str
+) -> None:
+    urls = {"memory": ":memory:", "sqlite": str(tmp_path / "till.db"), "postgres": emptied}
+    with sennit.open(urls[kind]) as client:
+        till = Till(client, tmp_path, needs_approval=False)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run(SessionOptions(max_tool_passes=0))
+        fork = till.session.fork("main", name="other", resources=True)
+        other, ends = on_fork(till, fork), list[str]()
+
+        def run_the_other(_: str) -> None:
+            with ThreadPoolExecutor() as pool:
+                ends.append(str(pool.submit(other.run).result().stop_reason))
+
+        with faults.arm("journal.before: run", run_the_other, at=1):
+            assert till.conversation.run().success
+        assert ends == ["stable"]
+        assert till.paid == ["ada", "bob"]
+        assert till.said[3:5] == ["result paid ada", "result paid bob"]
+
+
+def run_on(job: Job, say: Say) -> None:
+    """In a child: run one branch beside another program that runs another one."""
+    folder = Path(job["folder"])
+    with sennit.open(job["store"]) as client:
+        till = Till(client, folder, needs_approval=False)
+        conversation = on_fork(till, till.session.get_branch(job["branch"]))
+        say(str(conversation.run().stop_reason))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_processes_that_run_branches_with_the_same_call_at_once_make_it_once(
+    emptied: str, nursery: Nursery, tmp_path: Path, kind: str
+) -> None:
+    store = emptied if kind == "postgres" else str(tmp_path / "till.db")
+    names = ["main", "left", "right"]
+    with sennit.open(store) as client:
+        till = Till(client, tmp_path, needs_approval=False)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run(SessionOptions(max_tool_passes=0))
+        for name in names[1:]:
+            till.session.fork("main", name=name, resources=True)
+    job = {"do": "turns.test_once.run_on", "folder": str(tmp_path), "store": store}
+    ends = nursery.run_all([{**job, "branch": name} for name in names])
+    assert ends == [(0, ["stable"])] * 3
+    assert sorted(till.paid) == ["ada", "bob"]
+
+
+@pytest.mark.parametrize("replay", ["never", "ask"])
+def test_an_imported_session_knows_which_calls_were_started(
+    nursery: Nursery, tmp_path: Path, replay: Replay
+) -> None:
+    died(nursery, tmp_path, replay=replay)
+    with sennit.open(tmp_path / "till.db") as client:
+        client.export(tmp_path / "till.zip")
+    with sennit.open(":memory:") as client:
+        for _ in range(2):
+            client.import_(tmp_path / "till.zip")
+        till = Till(client, tmp_path, replay=replay)
+        till.session.default_branch.grant(resources="*")
+        till.conversation.run()
+        assert till.paid == ["ada"]
+        waiting = [in_short(one) for one in till.conversation.waiting()]
+        assert waiting == ["call pay"] * (2 if replay == "ask" else 1)
+        if replay == "never":
+            assert till.said[3].startswith(STARTED_ELSEWHERE)
 
 
 def test_a_call_put_on_a_fork_is_made_though_the_branch_above_was_removed(tmp_path: Path) -> None:

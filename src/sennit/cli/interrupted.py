@@ -87,9 +87,8 @@ def interrupted(branch: Branch, tools: Iterable[Tool]) -> Interrupted | None:
 def started(branch: Branch, messages: Iterable[Message]) -> list[str]:
     """Return the tool calls among some messages that were started, so may have taken effect."""
     requests = [one for one in messages if isinstance(one.content, ActionRequestContent)]
-    calls = Calls()
-    calls.complete_now(BranchRuns(branch), requests)
-    return [call_text(called(one)) for one in requests if calls.may_have_run(one.id)]
+    starts = BranchRuns(branch).starts([one.id for one in requests])
+    return [call_text(called(one)) for one in requests if one.id in starts]
 
 
 def started_before(branch: Branch, call: Message) -> bool:

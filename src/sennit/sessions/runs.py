@@ -150,6 +150,15 @@ class BranchRuns:
                 return self._session._log.last_seq(self.branch.id)
         return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
 
+    def starts(self, messages: Sequence[UUID]) -> dict[UUID, int]:
+        """How often tool calls were started, on any branch; those never started are left out."""
+        keeper = self._keeper
+        if keeper is None:
+            with self._session.lock:
+                found = self._session._log.starts
+                return {uid: found[uid] for uid in messages if uid in found}
+        return keeper.store.starts(keeper.owner, keeper.session, messages)
+
     def all_events(self, after: int = 0) -> Iterator[EventRecord]:
         """All events past a number, read page by page."""
         while page := self.events(after):

@@ -23,7 +23,7 @@ from sennit.stores.base import Store, damaged_message, of_one_piece
 from sennit.stores.checksums import DAMAGED
 from sennit.stores.files import KeptFile
 from sennit.stores.portable import additions, needed_segments
-from sennit.stores.records import PutLabels, Whole
+from sennit.stores.records import PutLabels, PutStarts, Whole
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_detached import DetachedTable
@@ -81,6 +81,8 @@ def _put(copy: SQLiteStore, whole: Whole) -> None:
     changes = additions(ordered, None)
     if whole.labels:
         changes.append(PutLabels(tuple(whole.labels)))
+    if whole.starts:
+        changes.append(PutStarts(tuple(whole.starts.items())))
     if changes:
         copy.write(owner, found.session.id, changes)
         _put_back(copy, whole)

@@ -108,8 +108,8 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         An Append whose messages all stand on the branch already is taken for one whose
         acknowledgement was lost: nothing is added, and the head says where they begin.
         Raises NotFoundError if the session, a branch or a message is not there, ConflictError if a
-        branch was changed by someone else or its lease is another's, ExistsError if an id or a name
-        is taken by another.
+        branch was changed by someone else, its lease is another's or a tool call was started by
+        someone else, ExistsError if an id or a name is taken by another.
         """
         ...
 
@@ -183,6 +183,16 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        ...
+
+    def starts(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
+    ) -> dict[UUID, int]:
+        """How often tool calls were started, on any branch, by the messages that ask for them.
+
+        Of these messages, or of all with None; a call that was never started is left out. Raises
+        NotFoundError if the session is not there.
+        """
         ...
 
     def close(self) -> None:

@@ -511,6 +511,12 @@ _CHECKS = (
         telling("DROP_STRAY_LABELS"),
     ),
     Check(
+        "starts",
+        "Starts of tool calls belong to no message.",
+        asking("STRAY_STARTS"),
+        telling("DROP_STRAY_STARTS"),
+    ),
+    Check(
         "removed",
         "Notes of removed messages belong to no message.",
         asking("STRAY_DETACHED"),

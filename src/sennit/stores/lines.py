@@ -1,8 +1,8 @@
 """A session as lines of JSON, and back.
 
-First the session, then its messages, segments and branches, then its commits, what was used, and
-its labels; each line says its kind, and whatever a line refers to stands before it. So a base
-cannot build on itself, and one pass writes or reads.
+First the session, then its messages, segments and branches, then its commits, what was used, its
+labels, and how often its tool calls were started; each line says its kind, and whatever a line
+refers to stands before it. So a base cannot build on itself, and one pass writes or reads.
 
 Reading trusts nothing. A message is checked as if someone had just typed it in, ids and names must
 be unique, every reference must lead somewhere, and no branch may hold a message twice. A session
@@ -16,7 +16,7 @@ stays fenced; one that was never given any comes back as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias, get_args
 from uuid import UUID
 
 import msgspec
@@ -87,10 +87,22 @@ class _LabelLine(msgspec.Struct, tag_field="kind", tag="label", forbid_unknown_f
     created: Moment
 
 
+class _StartsLine(msgspec.Struct, tag_field="kind", tag="starts", forbid_unknown_fields=True):
+    message: UUID
+    times: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+
 _Line: TypeAlias = (
-    _SessionLine | _MessageLine | _SegmentLine | _BranchLine | CommitLine | UseLine | _LabelLine
+    _SessionLine
+    | _MessageLine
+    | _SegmentLine
+    | _BranchLine
+    | CommitLine
+    | UseLine
+    | _LabelLine
+    | _StartsLine
 )
-_ORDER = (_SessionLine, _MessageLine, _SegmentLine, _BranchLine, CommitLine, UseLine, _LabelLine)
+_ORDER = get_args(_Line)
 
 
 _parsed = reader(object, MAX_LINE)
@@ -102,14 +114,14 @@ class Read(NamedTuple):
     snapshot: Snapshot
     commits: CommitsRecord
     labels: list[LabelRecord]
+    starts: dict[UUID, int]
+    """How often tool calls were started, by the messages that ask for them."""
 
 
-def written(
-    snapshot: Snapshot, commits: CommitsRecord, labels: Iterable[LabelRecord] = ()
-) -> Iterator[bytes]:
+def written(read: Read) -> Iterator[bytes]:
     """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
-    session = snapshot.session.key or str(snapshot.session.id)
-    for line in _told(snapshot, commits, labels):
+    session = read.snapshot.session.key or str(read.snapshot.session.id)
+    for line in _told(read):
         try:
             yield dumps(line, MAX_LINE - 1) + b"\n"
         except CodecError as error:
@@ -123,9 +135,8 @@ def _named(line: _Line) -> str:
     return f"{kind.capitalize()} {getattr(line, 'id', '')}".rstrip()
 
 
-def _told(
-    snapshot: Snapshot, commits: CommitsRecord, labels: Iterable[LabelRecord]
-) -> Iterator[_Line]:
+def _told(read: Read) -> Iterator[_Line]:
+    snapshot = read.snapshot
     one = snapshot.session
     yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
     for message in snapshot.messages:
@@ -137,10 +148,12 @@ def _told(
         yield _SegmentLine(segment.id, segment.base, segment.offset, entries)
     for branch in snapshot.branches:
         yield _branch_line(branch)
-    yield from commit_lines.written(commits)
-    for label in labels:
+    yield from commit_lines.written(read.commits)
+    for label in read.labels:
         if label.score is not None:
             yield _LabelLine(label.message, label.judge, label.score, label.created)
+    for message, times in sorted(read.starts.items()):
+        yield _StartsLine(message, times)
 
 
 def _branch_line(branch: BranchRecord) -> _BranchLine:
@@ -186,6 +199,7 @@ class _Reader:
         self._tails: set[UUID] = set()
         self._commits = CommitReader()
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
+        self._starts: dict[UUID, int] = {}
 
     def take(self, line: _Line) -> None:
         """Add what a line says; raises ValidationError."""
@@ -193,7 +207,7 @@ class _Reader:
         if kind < self._kind or (kind > 0) == (self._session is None):
             raise ValidationError(
                 "Lines come in the order session, messages, segments, branches, commits, uses, "
-                "labels."
+                "labels, starts."
             )
         self._kind = kind
         match line:
@@ -211,6 +225,8 @@ class _Reader:
                 self._commits.take_use(line)
             case _LabelLine():
                 self._take_label(line)
+            case _StartsLine():
+                self._take_starts(line)
 
     def finished(self) -> Read:
         """The whole session, when no more lines come; raises ValidationError."""
@@ -221,7 +237,8 @@ class _Reader:
         _refuse_repeats(segments)
         messages, branches = list(self._messages.values()), list(self._branches.values())
         snapshot = Snapshot(self._session, messages, segments, branches)
-        return Read(snapshot, self._commits.finished(), list(self._labels.values()))
+        labels = list(self._labels.values())
+        return Read(snapshot, self._commits.finished(), labels, self._starts)
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
         uid = line.id if line.key is None else session_id(self._owner, _key(line.key))
@@ -291,6 +308,12 @@ class _Reader:
         if key in self._labels:
             raise ValidationError(f"{shown(line.judge)} has labelled {line.message} twice.")
         self._labels[key] = LabelRecord(line.message, line.judge, line.score, line.created)
+
+    def _take_starts(self, line: _StartsLine) -> None:
+        if line.message not in self._messages:
+            raise ValidationError(f"There is no message {line.message} that asks for a tool call.")
+        _refuse_taken(line.message, self._starts, "the starts of message")
+        self._starts[line.message] = line.times
 
 
 def _key(key: str) -> str:

@@ -121,6 +121,7 @@ class MemoryStore(Closing):
                     kept.commits.all(),
                     kept.judged(),
                     _removed(owner, kept, AFTER_ALL[0]),
+                    dict(kept.log.starts),
                 )
                 for owner, sessions in self._owners.items()
                 for kept in sessions.values()
@@ -449,6 +450,14 @@ class MemoryStore(Closing):
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
         with self._step():
             return self._kept(owner, session).judged()
+
+    def starts(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
+    ) -> dict[UUID, int]:
+        with self._step():
+            found = self._kept(owner, session).log.starts
+            chosen = found if messages is None else messages
+            return {uid: found[uid] for uid in chosen if uid in found}
 
     def close(self) -> None:
         with self._lock:

@@ -56,6 +56,7 @@ from sennit.stores.records import (
     MessageRecord,
     PutLabels,
     PutRun,
+    PutStarts,
     RemoveBranch,
     RemoveMessages,
     RenameBranch,
@@ -244,6 +245,8 @@ class MemorySession:
                 self._commit(change)
             case PutLabels():
                 self._put_labels(change)
+            case PutStarts():
+                self._put_starts(change)
             case DescribeSession():
                 self._describe(change.metadata)
             case TakeLease():
@@ -262,6 +265,12 @@ class MemorySession:
             self._drop(self._labels, [key])
             if one.score is not None:
                 self._put(self._labels, key, one)
+
+    def _put_starts(self, change: PutStarts) -> None:
+        self._check_known(message for message, _ in change.starts)
+        starts = self.log.starts
+        for message, times in change.starts:
+            self._put(starts, message, max(times, starts.get(message, 0)))
 
     def _commit(self, change: CommitChange) -> None:
         if isinstance(change, AddCommit):
@@ -384,6 +393,7 @@ class MemorySession:
                 self._put(self._branches, branch.id, changed)
         self._have(self.commits.without(gone))
         self._drop(self._labels, [key for key in self._labels if key[0] in gone])
+        self._drop(self.log.starts, gone)
         self._drop(self.messages, gone)
         self._attach(gone)
 
@@ -467,11 +477,22 @@ class MemorySession:
             self._put(self.log.leases, run.branch, leases.ended(self.log.leases[run.branch]))
 
     def _add_events(self, change: AddEvents) -> None:
+        starts = tuple(one for one in change.starts if one.message in self.messages)
+        change = msgspec.structs.replace(change, starts=starts)
         self.log.check([change])
         events = self.log.events.setdefault(change.branch, [])
         length = len(events)
         self._undo.append(lambda: events.__delitem__(slice(length, None)))
+        had = {one.message: self.log.starts.get(one.message) for one in starts}
+        self._undo.append(lambda: self._have_starts(had))
         self.log.apply(change)
+
+    def _have_starts(self, starts: Mapping[UUID, int | None]) -> None:
+        for message, times in starts.items():
+            if times is None:
+                self.log.starts.pop(message, None)
+            else:
+                self.log.starts[message] = times
 
     def _take_out(self, gone: set[UUID]) -> dict[UUID, list[int]]:
         """Take messages out of all segments; gives where they stood in the history of each."""

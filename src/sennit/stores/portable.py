@@ -44,6 +44,7 @@ from sennit.stores.records import (
     MessageRecord,
     Owner,
     PutLabels,
+    PutStarts,
     RemoveBranch,
     SegmentRecord,
     SessionRecord,
@@ -103,10 +104,11 @@ def export_sessions(
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
-                # What was committed or judged first is among the messages that are read next.
+                # What was committed, judged or started is among the messages that are read next.
                 commits, labels = store.commits(owner, uid), store.labels(owner, uid)
+                starts = store.starts(owner, uid, None)
                 removed = store.removed(owner, uid, AFTER_ALL[0], _ALL)
-                found = lines.Read(store.load(owner, uid), commits, labels)
+                found = lines.Read(store.load(owner, uid), commits, labels, starts)
                 _export_session(archive, _without(found, {one.message for one in removed}))
             except NotFoundError:
                 if sessions is not None:
@@ -138,7 +140,9 @@ def _without(read: lines.Read, removed: set[UUID]) -> lines.Read:
     segments = [replace(one, entries=one.entries[: reach.get(one.id, 0)]) for one in found.segments]
     messages = [one for one in found.messages if one.id not in gone]
     labels = [one for one in read.labels if one.message not in gone]
-    return lines.Read(replace(found, messages=messages, segments=segments), read.commits, labels)
+    starts = {uid: times for uid, times in read.starts.items() if uid not in gone}
+    snapshot = replace(found, messages=messages, segments=segments)
+    return lines.Read(snapshot, read.commits, labels, starts)
 
 
 def all_sessions(store: Store, owner: Owner) -> list[UUID]:
@@ -169,7 +173,7 @@ def _export_session(archive: ArchiveWriter, read: lines.Read) -> None:
             len(ordered.segments),
             len(ordered.branches),
         ),
-        lines.written(ordered, read.commits, read.labels),
+        lines.written(read._replace(snapshot=ordered)),
     )
 
 
@@ -232,7 +236,7 @@ def _snapshots(archive: Archive, owner: Owner) -> Iterator[lines.Read]:
 def _check(store: Store, owner: Owner, archive: Archive) -> None:
     """All is sound, and nothing that is here already differs."""
     seen: set[UUID] = set()
-    for wanted, commits, _ in _snapshots(archive, owner):
+    for wanted, commits, *_ in _snapshots(archive, owner):
         if wanted.session.id in seen:
             raise ArchiveError(f"Two sessions of the archive are session {wanted.session.id} here.")
         seen.add(wanted.session.id)
@@ -261,7 +265,7 @@ def _new_commits(
 
 def _import_session(store: Store, owner: Owner, read: lines.Read) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
-    wanted, commits, labels = read
+    wanted, commits, labels, starts = read
     there = _there(store, owner, wanted)
     changes = additions(wanted, there)
     changes += _new_commits(store, owner, wanted, there, commits)
@@ -270,6 +274,9 @@ def _import_session(store: Store, owner: Owner, read: lines.Read) -> tuple[bool,
     known = {(label.message, label.judge) for label in judged}
     if new := [label for label in labels if (label.message, label.judge) not in known]:
         changes.append(PutLabels(tuple(new)))
+    noted = {} if there is None else store.starts(owner, uid, None)
+    if more := [one for one in starts.items() if one[1] > noted.get(one[0], 0)]:
+        changes.append(PutStarts(tuple(more)))
     if there is None:
         store.create_session(owner, replace(wanted.session, updated=clock.now_us()))
     try:

@@ -34,7 +34,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_line import Line, Refused
 from sennit.stores.postgres_memory import PostgresMemory
-from sennit.stores.postgres_runs import JournalReader, journals, lease_clock
+from sennit.stores.postgres_runs import JournalReader, journals, lease_clock, starts
 from sennit.stores.postgres_session import Connection, SessionWriter, one
 from sennit.stores.postgres_snapshot import SessionReader, labels, session_from
 from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
@@ -194,7 +194,8 @@ class PostgresStore(PostgresMemory, Closing):
                     gone = postgres_detached.removed(
                         connection, number, snapshot.session.id, *_ALL_REMOVED
                     )
-                    yield Whole(Owner(*owner), snapshot, noted, commits, judged, gone)
+                    calls = starts(connection, (number, row[0]), None)
+                    yield Whole(Owner(*owner), snapshot, noted, commits, judged, gone, calls)
 
         def files(connection: Connection) -> Iterator[KeptFile]:
             found = FileReader(connection, partial(self._owner, connection))
@@ -418,6 +419,20 @@ class PostgresStore(PostgresMemory, Closing):
             if row is None:
                 raise no_session(session)
             return labels(connection, number, row[0])
+
+        return self._database.read(found)
+
+    def starts(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
+    ) -> dict[UUID, int]:
+        """How often tool calls were started, on whichever branch; raises NotFoundError."""
+
+        def found(connection: Connection) -> dict[UUID, int]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return starts(connection, (number, row[0]), messages)
 
         return self._database.read(found)
 

@@ -18,11 +18,12 @@ from sennit.stores.records import (
     JournalRecord,
     Lease,
     PutRun,
+    PutStarts,
     RunRecord,
     TakeLease,
     Taken,
 )
-from sennit.stores.runs import lost_lease, new_events, no_run
+from sennit.stores.runs import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.sql import postgres as sql
 
 if TYPE_CHECKING:
@@ -67,6 +68,14 @@ def journals(connection: _Connection, owner: int, session: int) -> list[JournalR
         journal = JournalReader(connection, (owner, session, branch))
         found.append(JournalRecord(branch, journal.runs()[::-1], journal.events(0, None)))
     return found
+
+
+def starts(
+    connection: _Connection, key: tuple[int, int], messages: Sequence[UUID] | None
+) -> dict[UUID, int]:
+    """How often the tool calls of a session were started: of these messages, or of all."""
+    wanted = None if messages is None else list(messages)
+    return dict(connection.execute(sql.STARTS, (*key, wanted, wanted)).fetchall())
 
 
 class _Held(NamedTuple):
@@ -119,7 +128,20 @@ class JournalWriter:
             first = min(event.seq for event in change.events)
             return JournalReader(self._connection, branch).events(first - 1, None)
 
-        self._add(held.key, new_events(change, held.last, there))
+        new = new_events(change, held.last, there)
+        for start in change.starts if new else ():
+            owner, session = self._key
+            named = {"owner": owner, "session": session, "known": start.known}
+            if self._run(sql.START_CALL, {**named, "message": start.message}).rowcount:
+                continue
+            if starts(self._connection, self._key, [start.message]):
+                raise started_elsewhere(start.message)
+        self._add(held.key, new)
+
+    def put_starts(self, change: PutStarts) -> None:
+        """Keep that tool calls were started at least so often."""
+        for start in change.starts:
+            self._run(sql.PUT_STARTS, (*self._key, *start))
 
     def _add(self, key: Key, events: Sequence[EventRecord]) -> None:
         if not events:
@@ -155,9 +177,11 @@ class JournalWriter:
 
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""
+        gone = list(messages)
+        self._run(sql.DELETE_STARTS_OF, (*self._key, gone))
         journals = [no for no, _ in self._run(sql.ALL_JOURNALS, self._key)]
         if journals:
-            self._run(sql.DELETE_EVENTS_ABOUT, (self._key[0], journals, list(messages)))
+            self._run(sql.DELETE_EVENTS_ABOUT, (self._key[0], journals, gone))
 
     def forget_branch(self, branch: UUID) -> None:
         """Erase all that was noted on a branch."""

@@ -42,6 +42,7 @@ from sennit.stores.records import (
     MessageRecord,
     PutLabels,
     PutRun,
+    PutStarts,
     RemoveBranch,
     RemoveMessages,
     RenameBranch,
@@ -112,6 +113,9 @@ class SessionWriter:
                     self._commits.apply(change, self._numbers)
                 case PutLabels():
                     self._put_labels(change)
+                case PutStarts():
+                    self._numbers([message for message, _ in change.starts])  # or NotFoundError
+                    self._journals.put_starts(change)
                 case DescribeSession():
                     self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():

@@ -21,6 +21,7 @@ from sennit.stores.records import (
     AddEvents,
     AddMessages,
     Append,
+    CallStart,
     EventRecord,
     Head,
     Lease,
@@ -37,7 +38,7 @@ from sennit.stores.sql import postgres as sql
 
 _APPEND = Statement("sennit_append", sql.APPEND, parameters=8)
 _TAKE = Statement("sennit_take", sql.TAKE, parameters=6)
-_NOTE = Statement("sennit_note", sql.NOTE, parameters=18)
+_NOTE = Statement("sennit_note", sql.NOTE, parameters=20)
 
 _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
 _BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
@@ -142,6 +143,7 @@ class Noting(NamedTuple):
     put: PutRun | None
     messages: tuple[MessageRecord, ...]
     events: tuple[EventRecord, ...]
+    starts: tuple[CallStart, ...]
 
     def asked(self) -> tuple[Statement, Packed]:
         values: Packed = [
@@ -159,6 +161,8 @@ class Noting(NamedTuple):
             _packed(_UUID, [one.message and one.message.bytes for one in self.events]),
             _packed(_BYTES, [one.body for one in self.events]),
             self._checksums(),
+            _packed(_UUID, [one.message.bytes for one in self.starts]),
+            _packed(_BIGINT, [_known(one) for one in self.starts]),
         ]
         return _NOTE, values
 
@@ -216,7 +220,7 @@ def _noting(write: Write, owner: int) -> Noting | None:
     told = [change for change in rest if isinstance(change, AddEvents)]
     if not 1 <= len(puts) + len(told) == len(rest) or len(puts) > 1 or len(told) > 1:
         return None
-    events = told[0].events if told else ()
+    events, starts = (told[0].events, told[0].starts) if told else ((), ())
     held = {(one.run.branch, one.token) for one in puts} | {(one.branch, one.token) for one in told}
     runs = {one.run.id for one in puts} | {event.run for event in events}
     if len(held) > 1 or len(runs) != 1 or not _in_a_row(events):
@@ -226,7 +230,11 @@ def _noting(write: Write, owner: int) -> Noting | None:
         return None
     put = puts[0] if puts else None
     key = (owner, write.session, branch)
-    return Noting(clock.now_us(), *key, token, run, put, messages, events)
+    return Noting(clock.now_us(), *key, token, run, put, messages, events, starts)
+
+
+def _known(start: CallStart) -> bytes | None:
+    return None if start.known is None else _bigint.pack(start.known)
 
 
 def _in_a_row(events: Sequence[EventRecord]) -> bool:

@@ -270,6 +270,21 @@ class PutRun(msgspec.Struct, frozen=True, gc=False):
     """Whether the lease is given back in the same step; what else the write holds still counts."""
 
 
+class CallStart(msgspec.Struct, frozen=True, gc=False):
+    """A start of a tool call, which is known by the message that asks for it."""
+
+    message: UUID
+    known: int | None
+    """How often the writer knows it was started before, on whichever branch; None starts it anyway.
+    """
+
+
+class PutStarts(msgspec.Struct, frozen=True, gc=False):
+    """Keep that tool calls were started at least so often, by the messages that ask for them."""
+
+    starts: tuple[tuple[UUID, int], ...]
+
+
 class AddEvents(msgspec.Struct, frozen=True, gc=False):
     """Keep what happened on a branch; refused if the token is not that of its last lease.
 
@@ -281,6 +296,9 @@ class AddEvents(msgspec.Struct, frozen=True, gc=False):
     branch: UUID
     events: tuple[EventRecord, ...]
     token: int
+    starts: tuple[CallStart, ...] = ()
+    """The tool calls that new events among these start; refused if one of them was started more
+    often than its writer knows, on this branch or another one. Not counted if erased."""
 
 
 class TakeLease(msgspec.Struct, frozen=True, gc=False):
@@ -325,6 +343,7 @@ Change: TypeAlias = (
     | AddEvents
     | TakeLease
     | PutLabels
+    | PutStarts
     | AddCommit
     | PutCommit
     | AddUses
@@ -382,6 +401,7 @@ class Whole:
     commits: CommitsRecord
     labels: list[LabelRecord]
     removed: list[RemovedMessage]
+    starts: dict[UUID, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ class RunLog:
     events: dict[UUID, list[EventRecord]] = field(default_factory=dict[UUID, list[EventRecord]])
     """By branch, in order."""
     leases: dict[UUID, Lease] = field(default_factory=dict[UUID, Lease])
+    starts: dict[UUID, int] = field(default_factory=dict[UUID, int])
+    """How often tool calls were started, on whichever branch, by the messages that ask for them."""
 
     def acquire(self, branch: UUID, holder: str, ttl: int) -> Lease:
         """Take a branch's lease; raises ConflictError if someone else has it."""
@@ -66,7 +68,11 @@ class RunLog:
             if isinstance(change, PutRun):
                 noted.add((branch, change.run.id))
                 continue
-            for event in self._new(change):
+            new = self._new(change)
+            for start in change.starts if new else ():
+                if start.known not in (None, self.starts.get(start.message, 0)):
+                    raise started_elsewhere(start.message)
+            for event in new:
                 known = event.run in self.runs.get(branch, {}) or (branch, event.run) in noted
                 if not known:
                     raise no_run(event.run)
@@ -77,8 +83,10 @@ class RunLog:
             self.runs.setdefault(change.run.branch, {})[change.run.id] = change.run
             if change.release:
                 self.release(self.leases[change.run.branch])
-        else:
-            self.events.setdefault(change.branch, []).extend(self._new(change))
+        elif new := self._new(change):
+            self.events.setdefault(change.branch, []).extend(new)
+            for start in change.starts:
+                self.starts[start.message] = self.starts.get(start.message, 0) + 1
 
     def _new(self, change: AddEvents) -> list[EventRecord]:
         told, branch = change.events, change.branch
@@ -115,6 +123,7 @@ class RunLog:
 
     def forget_message(self, message: UUID) -> None:
         """Erase what speaks of a message."""
+        self.starts.pop(message, None)
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if event.message != message]
 
@@ -155,6 +164,15 @@ def lost_lease(branch: UUID) -> ConflictError:
     """The error for a writer whose lease another one has taken."""
     return ConflictError(
         f"The lease of branch {branch} was lost: another run has taken it. Nothing was written."
+    )
+
+
+def started_elsewhere(message: UUID) -> ConflictError:
+    """The error for a tool call that was started more often than its writer knows."""
+    return ConflictError(
+        f"Someone else has started the tool call of message {message}, on this branch or another "
+        f"one. Nothing was written; look at its starts, and decide again.",
+        call=message,
     )
 
 

@@ -65,7 +65,7 @@ from sennit.stores.sqlite_file import (
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_memory import SQLiteMemory
 from sennit.stores.sqlite_rows import Rows
-from sennit.stores.sqlite_runs import JournalReader, lease_from, lease_row
+from sennit.stores.sqlite_runs import JournalReader, lease_from, lease_row, starts
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
@@ -552,6 +552,15 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
             return LabelTable(connection, number, row[0]).all()
+
+    def starts(
+        self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
+    ) -> dict[UUID, int]:
+        """How often tool calls were started, on whichever branch; raises NotFoundError."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return starts(connection, (number, row[0]), messages)
 
     def _branch_key(
         self, connection: sqlite3.Connection, owner: Owner, session: UUID, branch: UUID

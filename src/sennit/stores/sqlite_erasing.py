@@ -32,6 +32,7 @@ _TABLES = (
     (sql.SOME_BRANCHES, sql.DELETE_BRANCH),
     (sql.SOME_LEASES, sql.DELETE_LEASE),
     (sql.SOME_LABELS, sql.DELETE_LABEL),
+    (sql.SOME_STARTS, sql.DELETE_START),
     (sql.SOME_USES, sql.DELETE_USE),
     (sql.SOME_ARCHIVED, sql.DELETE_ARCHIVED),
     (sql.SOME_COMMITS, sql.DELETE_COMMIT),

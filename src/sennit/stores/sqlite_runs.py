@@ -19,15 +19,17 @@ from sennit.messages.codec import dumps
 from sennit.stores import leases
 from sennit.stores.records import (
     AddEvents,
+    CallStart,
     EventRecord,
     JournalRecord,
     Lease,
     PutRun,
+    PutStarts,
     RunRecord,
     TakeLease,
     Taken,
 )
-from sennit.stores.runs import lost_lease, new_events, no_run
+from sennit.stores.runs import lost_lease, new_events, no_run, started_elsewhere
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite_rows import add_rows
 
@@ -55,6 +57,18 @@ class JournalReader:
     def last(self) -> int:
         """The number of the last event; 0 if there is none."""
         return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
+
+
+def starts(
+    connection: sqlite3.Connection, key: tuple[int, int], messages: Sequence[UUID] | None
+) -> dict[UUID, int]:
+    """How often the tool calls of a session were started: of these messages, or of all."""
+    if messages is None:
+        return {id_from_bytes(uid): times for uid, times in connection.execute(sql.STARTS, key)}
+    found = {
+        uid: connection.execute(sql.STARTS_OF, (*key, uid.bytes)).fetchone() for uid in messages
+    }
+    return {uid: row[0] for uid, row in found.items() if row is not None}
 
 
 def lease_row(lease: Lease) -> tuple[str, int, int, str, int]:
@@ -128,7 +142,22 @@ class JournalWriter:
         """Keep events; raises ConflictError if the lease was lost or a number is another's."""
         journal = self._held(change.branch, change.token)
         new = new_events(change, journal.last, lambda: self._there(journal, change.events))
+        for start in change.starts if new else ():
+            self._start(start)
         self._add(journal, new)
+
+    def _start(self, start: CallStart) -> None:
+        key = (self._owner, self._session, start.message.bytes)
+        if self._run(sql.START_CALL, (*key, start.known)).rowcount:
+            return
+        if self._run(sql.STARTS_OF, key).fetchone() is not None:
+            raise started_elsewhere(start.message)
+
+    def put_starts(self, change: PutStarts) -> None:
+        """Keep that tool calls were started at least so often."""
+        key = (self._owner, self._session)
+        for message, times in change.starts:
+            self._run(sql.PUT_STARTS, (*key, message.bytes, times))
 
     def _add(self, journal: _Journal, events: Sequence[EventRecord]) -> None:
         rows: list[tuple[object, ...]] = []
@@ -198,7 +227,10 @@ class JournalWriter:
     def forget_messages(self, messages: Iterable[UUID]) -> None:
         """Erase what speaks of these."""
         self._known.clear()
-        uids = dumps([message.hex.upper() for message in messages]).decode()
+        gone = list(messages)
+        starts = [(self._owner, self._session, message.bytes) for message in gone]
+        self._connection.executemany(sql.DELETE_STARTS_OF, starts)
+        uids = dumps([message.hex.upper() for message in gone]).decode()
         key = (self._owner, self._owner, self._session)
         self._run(sql.DELETE_EVENTS_ABOUT, (*key, uids))
 

@@ -42,6 +42,7 @@ from sennit.stores.records import (
     MessageRecord,
     PutLabels,
     PutRun,
+    PutStarts,
     RemoveBranch,
     RemoveMessages,
     RenameBranch,
@@ -123,12 +124,18 @@ class SessionWriter:
             elif isinstance(change, PutRun):
                 self._journals.put_run(change)
             elif isinstance(change, AddEvents):
+                if change.starts:
+                    self._rows.write_down()  # the messages that ask for them
                 self._journals.add_events(change)
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
                 self._rows.write_down()
                 self._commits.apply(change)
             elif isinstance(change, PutLabels):
                 self._labels.put(change, self._number)
+            elif isinstance(change, PutStarts):
+                for message, _ in change.starts:
+                    self._number(message)  # raises NotFoundError
+                self._journals.put_starts(change)
             elif isinstance(change, DescribeSession):
                 told = text_of(change.metadata)
                 self._run(sql.DESCRIBE_SESSION, (told, self._owner, self._session))

@@ -41,6 +41,7 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
             message=request,
             approved=approved,
             reason=reason,
+            starts=calls.starts[request.id],
         )
         change = AddEvents(branch.id, (to_record(event),), found.lease.token)
         await runs.write((), (change,))

@@ -163,6 +163,11 @@ class ApprovalNeeded(_OfMessage):
     """A person has to allow this request before it is run."""
 
     kind = "ask"
+    starts: int = 0
+    """How often the call had been started until then, on any branch."""
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.starts,) if self.starts else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +177,12 @@ class ApprovalGiven(_OfMessage):
     kind = "decided"
     approved: bool
     reason: str = ""
+    starts: int = 0
+    """How often the call had been started until then, on any branch."""
 
     def details(self) -> tuple[Any, ...]:
-        return (self.approved, self.reason)
+        told = (self.approved, self.reason)
+        return (*told, self.starts) if self.starts else told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,9 +301,12 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
         return DraftDropped(message_id=about, **where)
     if kind in _OF_MESSAGES and about is not None:
         return _OF_MESSAGES[kind](message=message(about), **where)
+    if kind == "ask" and about is not None:
+        return ApprovalNeeded(message=message(about), starts=sum(details), **where)
     if kind == "decided" and about is not None:
-        approved, reason = details
-        return ApprovalGiven(message=message(about), approved=approved, reason=reason, **where)
+        approved, reason, *starts = details
+        where |= {"approved": approved, "reason": reason, "starts": sum(starts)}
+        return ApprovalGiven(message=message(about), **where)
     if kind == "replaced" and about is not None:
         branch, count, to_make_room = details
         where |= {"branch_id": UUID(branch), "count": count, "to_make_room": to_make_room}
@@ -314,7 +325,6 @@ _OF_MESSAGES: Mapping[str, Any] = {
         ToolCalled,
         ToolStarted,
         ToolFinished,
-        ApprovalNeeded,
         Interjected,
     )
 }

@@ -3,6 +3,9 @@
 With a store, what comes in while a write is under way is written together by the next one: a fast
 model costs a few writes, not one for each word. Without a store nothing has to be waited for. What
 rewrites the branch is a write of its own.
+
+A tool call is started in the write that records its start. If a run on another branch was faster,
+the store refuses that; a warning stands in the place of the event, and `refused` names the call.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sennit import failpoints, telemetry
+from sennit.errors import ConflictError
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import AddEvents, PutRun, RunRecord
-from sennit.turns.events import AnyEvent, to_record
+from sennit.stores.records import AddEvents, CallStart, PutRun, RunRecord
+from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
 from sennit.turns.hold import Held
+from sennit.turns.returns import Notice
 
 Publish = Callable[[list[AnyEvent]], None]
 
@@ -31,6 +36,7 @@ class _Batch:
     rewrite: Rewrite | None = None
     messages: list[Message] = field(default_factory=list[Message])
     events: list[AnyEvent] = field(default_factory=list[AnyEvent])
+    starts: list[CallStart] = field(default_factory=list[CallStart])
     records: dict[UUID, PutRun] = field(default_factory=dict[UUID, PutRun])
 
     @property
@@ -54,21 +60,32 @@ class Journal:
         self._placing = False  # whether what is being written changes the branch
         self._quiet = Bell()
         self._failed: BaseException | None = None
+        self.refused: set[UUID] = set()
+        """Calls that were not started, as someone else has done so meanwhile."""
 
     def add(
-        self, event: AnyEvent, message: Message | None = None, rewrite: Rewrite | None = None
+        self,
+        event: AnyEvent,
+        message: Message | None = None,
+        rewrite: Rewrite | None = None,
+        start: CallStart | None = None,
     ) -> None:
-        """Note an event, with the message it puts on the branch, or how it rewrites that."""
+        """Note an event, with the message it puts on the branch, or how it rewrites that.
+
+        `start` is the tool call that the event starts.
+        """
         messages = [] if message is None or rewrite is not None else [message]
+        starts = [] if start is None else [start]
         last = self._batches[-1] if self._batches else None
         if not self._durable:
-            self._write_now(_Batch(rewrite, messages, [event]))
+            self._write_now(_Batch(rewrite, messages, [event], starts))
         elif last is None or not last.takes(rewrite):
-            self._begin(_Batch(rewrite, messages, [event]))
+            self._begin(_Batch(rewrite, messages, [event], starts))
         else:
             last.rewrite = rewrite
             last.messages += messages
             last.events.append(event)
+            last.starts += starts
 
     def put(self, run: RunRecord, *, release: bool = False) -> None:
         """Note where the run stands; with `release`, the branch is held no longer.
@@ -96,12 +113,27 @@ class Journal:
             raise self._failed
 
     def _write_now(self, batch: _Batch) -> None:
-        changes = self._changes(batch)
-        if batch.rewrite is None:
-            self._runs.note(batch.messages, changes)
-        else:
-            self._runs.rewrite(batch.rewrite, changes)
+        try:
+            if batch.rewrite is None:
+                self._runs.note(batch.messages, self._changes(batch))
+            else:
+                self._runs.rewrite(batch.rewrite, self._changes(batch))
+        except ConflictError as error:
+            self._refuse(batch, error)
+            self._write_now(batch)
+            return
         self._publish(batch.events)
+
+    def _refuse(self, batch: _Batch, error: ConflictError) -> None:
+        """Leave out the start of a call that someone else has started; raises any other error."""
+        if error.call is None:
+            raise error
+        self.refused.add(error.call)
+        batch.starts = [one for one in batch.starts if one.message != error.call]
+        batch.events = [
+            _warning(one) if isinstance(one, ToolStarted) and one.message.id == error.call else one
+            for one in batch.events
+        ]
 
     def _begin(self, batch: _Batch) -> None:
         self._batches.append(batch)
@@ -115,7 +147,7 @@ class Journal:
                 batch = self._batches.pop(0)
                 self._placing = batch.changes_branch
                 _reach("before", batch.events)
-                await self._write(batch, self._changes(batch))
+                await self._write(batch)
                 _reach("after", batch.events)
                 self._publish(batch.events)
         except BaseException as error:
@@ -124,26 +156,37 @@ class Journal:
             self._pump, self._placing = None, False
             self._quiet.set()
 
-    async def _write(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+    async def _write(self, batch: _Batch) -> None:
         if not telemetry.on():
-            await self._written(batch, changes)
+            await self._written(batch)
             return
         notes = {telemetry.MESSAGES: len(batch.messages), telemetry.EVENTS: len(batch.events)}
         with telemetry.watching(telemetry.STORE_WRITE, "", notes):
-            await self._written(batch, changes)
+            await self._written(batch)
 
-    async def _written(self, batch: _Batch, changes: list[PutRun | AddEvents]) -> None:
+    async def _written(self, batch: _Batch) -> None:
         if batch.rewrite is not None:
-            await to_thread(self._runs.rewrite, batch.rewrite, changes)
+            await to_thread(self._runs.rewrite, batch.rewrite, self._changes(batch))
             return
-        await self._runs.write(batch.messages, changes)
+        try:
+            await self._runs.write(batch.messages, self._changes(batch))
+        except ConflictError as error:
+            self._refuse(batch, error)
+            await self._written(batch)
 
     def _changes(self, batch: _Batch) -> list[PutRun | AddEvents]:
         changes: list[PutRun | AddEvents] = [*batch.records.values()]
         if batch.events:
             told = tuple(map(to_record, batch.events))
-            changes.append(AddEvents(self._runs.branch.id, told, self._held.lease.token))
+            token, starts = self._held.lease.token, tuple(batch.starts)
+            changes.append(AddEvents(self._runs.branch.id, told, token, starts))
         return changes
+
+
+def _warning(started: ToolStarted) -> Warned:
+    told = f"The tool call of message {started.message.id} was started on another branch just now."
+    notice = Notice("warning", "started_elsewhere", told)
+    return Warned(seq=started.seq, run_id=started.run_id, notice=notice)
 
 
 def _reach(when: str, events: list[AnyEvent]) -> None:

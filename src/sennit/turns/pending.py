@@ -66,8 +66,11 @@ def call_id_of(request: Message) -> str:
 
 def waiting(branch: Branch) -> list[Message]:
     """The requests that wait for a person: those of a suspended run that nobody decided."""
-    left = unfinished(BranchRuns(branch))
+    runs = BranchRuns(branch)
+    left = unfinished(runs)
     if left is None or left.record.state != "suspended":
         return []
-    open_ = left.calls.asked - left.calls.decided.keys()
-    return [message for message in pending(branch) if message.id in open_]
+    requests = pending(branch)
+    left.calls.complete_now(runs, requests)
+    open_ = left.calls.asked.keys() - left.calls.decided.keys()
+    return [message for message in requests if message.id in open_]

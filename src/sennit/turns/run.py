@@ -27,7 +27,7 @@ from sennit.messages.unset import Unset
 from sennit.services.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import RunRecord
+from sennit.stores.records import CallStart, RunRecord
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.calls import Calls
 from sennit.turns.coalesce import Coalescer
@@ -240,18 +240,19 @@ class Run:
         new: Message | None = None,
         put: Message | None = None,
         rewrite: Rewrite | None = None,
+        start: CallStart | None = None,
         **more: Any,
     ) -> None:
         """Note an event.
 
         `new` is a message of this run that it puts on the branch, `put` one of somebody else;
-        `rewrite` says where they go, if not to the end.
+        `rewrite` says where they go, if not to the end. `start` is the call that the event starts.
         """
         self._seq += 1
         if new is not None:
             self._said.append(new)
             more["message"] = put = new
-        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), put, rewrite)
+        self.journal.add(kind(seq=self._seq, run_id=self.id, **more), put, rewrite, start)
 
     async def settle(self) -> None:
         """Wait until all that was told is durable and shown."""
@@ -361,7 +362,7 @@ class Run:
         """A request for a tool is complete."""
         self._flush()
         self.tell(ToolCalled, new=message)
-        self.calls.called.add(message.id)
+        self.calls.add_new(message.id)
         self.progress.pending.append(message)
         self._count_repeats(message)
 

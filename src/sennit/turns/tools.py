@@ -6,7 +6,8 @@ that the model may try again. That a tool is about to be called is durable befor
 
 A call that an earlier run started and that has no result was interrupted; its tool's `replay` says
 what follows. An approval counts for one start only, so a call that needs one is never started more
-often than it was approved.
+often than it was approved. Whether the start was on this branch or on another one that holds the
+same request makes no difference; a result that stands there is taken over.
 
 A call that is cancelled after its start was recorded has its result too, and the next run does not
 make it again. Calls that were not started stay pending.
@@ -27,14 +28,15 @@ from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.services.target import ToolContext
 from sennit.services.tools import Tool
+from sennit.stores.records import CallStart
 from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, ToolStarted
 from sennit.turns.run import Run
 
 CANCELLED = "Cancelled: this was stopped while it ran; whether it took effect is unknown."
 CANCELLED_EARLY = "Cancelled: this was stopped before it ran."
-STARTED_ABOVE = (
-    "Not run: this was, or may have been, started before, "
-    "on a branch from which this one was forked."
+STARTED_ELSEWHERE = (
+    "Not run: this was started before, on another branch or in another store; "
+    "whether it took effect is unknown."
 )
 INTERRUPTED = "Interrupted: the program ended while this ran; whether it took effect is unknown."
 
@@ -42,14 +44,22 @@ INTERRUPTED = "Interrupted: the program ended while this ran; whether it took ef
 async def drain(run: Run, requests: tuple[Message, ...]) -> None:
     """Work off pending requests, together where the options allow it, as far as the budget goes."""
     run.progress.passes += 1
+    run.progress.waiting = False
+    while requests:
+        requests = await _drain(run, requests)
+
+
+async def _drain(run: Run, requests: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Work off requests; gives those that someone else has started meanwhile."""
     await run.calls.complete(run.runs, requests)
     ready = [one for one in requests if not _waits(run, one)]
-    at_once = _at_once(run, len(ready))
+    run.progress.waiting |= len(ready) < len(requests)
+    at_once, refused = _at_once(run, len(ready)), set[UUID]()
     for start in range(0, len(ready), at_once):
         if start and run.overspent():
             break
-        await _call_together(run, ready[start : start + at_once])
-    run.progress.waiting = len(ready) < len(requests)
+        refused |= await _call_together(run, ready[start : start + at_once])
+    return tuple(one for one in ready if one.id in refused)
 
 
 def _at_once(run: Run, wanted: int) -> int:
@@ -73,6 +83,8 @@ class _Group:
     results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
     ran: set[UUID] = field(default_factory=set[UUID])
     """The requests whose tools were called."""
+    refused: set[UUID] = field(default_factory=set[UUID])
+    """The requests that someone else has started meanwhile."""
 
     def take(self, request: Message, result: Message) -> None:
         """Have a result; if others have to be told first, it is noted, lest a crash lose it."""
@@ -84,14 +96,25 @@ class _Group:
             self.run.tell(partial(ToolReturned, **told))
 
     def tell_next(self) -> None:
-        """Tell the result of the first request that has not been told."""
+        """Tell the result of the first request that has not been told, unless it has none."""
         request = self.untold.popleft()
+        if request.id in self.refused:
+            return
         _answer(self.run, request, self.results.pop(request.id))
+
+    def refuse(self, request: Message) -> None:
+        """Leave a call that someone else has started; what is known of it has to be read again."""
+        run = self.run
+        self.refused.add(request.id)
+        run.journal.refused.discard(request.id)
+        run.calls.forget(request.id)
+        run.progress.tool_calls -= 1
 
     def cancel_rest(self, begun: list[Tool | Message]) -> None:
         """Give a result to calls that were recorded as started and then not made."""
         for request, tool in zip(self.requests, begun, strict=True):
-            if isinstance(tool, Tool) and request.id not in self.ran:
+            made = request.id in self.ran or request.id in self.refused
+            if isinstance(tool, Tool) and not made:
                 self.results[request.id] = _result(request, {"error": CANCELLED_EARLY})
 
     def tell_rest(self) -> None:
@@ -105,8 +128,11 @@ class _Group:
                 self.untold.popleft()
 
 
-async def _call_together(run: Run, requests: list[Message]) -> None:
-    """Call tools at once; each result is told as soon as those before it have been."""
+async def _call_together(run: Run, requests: list[Message]) -> set[UUID]:
+    """Call tools at once; each result is told as soon as those before it have been.
+
+    Gives the requests that someone else has started meanwhile.
+    """
     group = _Group(run, requests, deque(requests))
     begun = [_begin(run, request) for request in requests]
     tasks = [
@@ -123,17 +149,21 @@ async def _call_together(run: Run, requests: list[Message]) -> None:
             group.cancel_rest(begun)
         group.tell_rest()
         raise
+    return group.refused
 
 
 def _begin(run: Run, request: Message) -> Tool | Message:
     """The tool that is called, which is told; or the result, if there is nothing to call."""
+    if request.id in run.calls.results:
+        return run.calls.results[request.id]
     returned = run.calls.returned.get(request.id)
     if returned is not None:
         return _result(request, returned.outcome, returned.message_id)
     tool = _sound_tool(run, request)
     if isinstance(tool, str):
         return _result(request, {"error": tool})
-    run.tell(ToolStarted, message=request)
+    known = None if tool.replay == "safe" else run.calls.starts[request.id]
+    run.tell(ToolStarted, message=request, start=CallStart(request.id, known))
     run.progress.tool_calls += 1
     return tool
 
@@ -149,14 +179,14 @@ def _waits(run: Run, request: Message) -> bool:
     tool, calls = run.request.tools.get(_request(request).function or ""), run.calls
     if tool is None or "problem" in request.metadata:
         return False
-    if request.id in calls.decided or request.id in calls.returned:
+    if request.id in calls.decided or calls.has_result(request.id):
         return False
     if calls.may_have_run(request.id):
         asks = tool.replay == "ask" or (tool.replay == "safe" and tool.needs_approval)
     else:
         asks = tool.needs_approval
     if asks:
-        run.tell(ApprovalNeeded, message=request)
+        run.tell(ApprovalNeeded, message=request, starts=calls.starts[request.id])
     return asks
 
 
@@ -165,6 +195,9 @@ async def _call(group: _Group, request: Message, tool: Tool | Message) -> None:
         group.results[request.id] = tool
         return
     await group.run.settle()
+    if request.id in group.run.journal.refused:
+        group.refuse(request)
+        return
     group.ran.add(request.id)
     arguments = _request(request).arguments
     try:
@@ -196,7 +229,7 @@ def _sound_tool(run: Run, request: Message) -> Tool | str:
     name = _request(request).function or ""
     tool = run.request.tools.get(name)
     again = run.calls.may_have_run(request.id)
-    before = INTERRUPTED if request.id in run.calls.started else STARTED_ABOVE
+    before = INTERRUPTED if request.id in run.calls.started else STARTED_ELSEWHERE
     if again and (tool is None or tool.replay == "never"):
         return before
     if tool is None:

@@ -144,8 +144,9 @@ TAKE: Final = """
     ) r ON true"""
 
 # A step of a run: the messages it puts at the end of its branch, what happened, where it stands,
-# and giving the branch back. It does nothing if the lease was lost, or if the events do not follow
-# the last one; it fails if a message is there.
+# and giving the branch back. It does nothing if the lease was lost, if the events do not follow
+# the last one, or if a tool call was started more often than is known; it fails if a message is
+# there.
 # The session must have been locked before: this statement reads more rows than it writes.
 NOTE: Final = """
     WITH held AS (
@@ -167,6 +168,11 @@ NOTE: Final = """
         FROM held
         WHERE (run IS NOT NULL OR $7::text IS NOT NULL)
           AND (cardinality($15::bigint[]) = 0 OR last + 1 = ($15::bigint[])[1])
+          AND NOT EXISTS (
+              SELECT FROM unnest($19::uuid[], $20::bigint[]) AS g (message, known)
+              JOIN sennit.starts c ON c.owner = $2 AND c.session = held.session
+                                  AND c.message = g.message
+              WHERE c.times <> g.known)
     ), session AS (
         UPDATE sennit.sessions s
         SET updated = greatest(s.updated, $1::bigint), unindexed = s.unindexed OR fit.more > 0
@@ -195,6 +201,13 @@ NOTE: Final = """
         INSERT INTO sennit.events (owner, journal, seq, run, message, body)
         SELECT $2, fit.journal, g.seq, fit.no, g.message, g.body
         FROM fit, unnest($15, $16::uuid[], $17::bytea[]) AS g (seq, message, body)
+    ), start AS (
+        INSERT INTO sennit.starts AS c (owner, session, message, times)
+        SELECT $2, fit.session, g.id, 1 FROM fit, unnest($19) AS g (id)
+        WHERE g.id = ANY ($12) OR EXISTS (
+            SELECT FROM sennit.messages m
+            WHERE m.owner = $2 AND m.id = g.id AND m.session = fit.session)
+        ON CONFLICT (owner, session, message) DO UPDATE SET times = c.times + 1
     ), lease AS (
         UPDATE sennit.leases l SET expires = 0
         FROM fit WHERE l.owner = $2 AND l.session = fit.session AND l.branch = $4 AND $11::boolean
@@ -453,6 +466,21 @@ DELETE_LABEL: Final = """
     DELETE FROM sennit.labels WHERE owner = %s AND session = %s AND message = %s AND judge = %s"""
 DELETE_LABELS_OF: Final = """
     DELETE FROM sennit.labels WHERE owner = %s AND session = %s AND message = ANY (%s)"""
+STARTS: Final = """
+    SELECT message, times FROM sennit.starts
+    WHERE owner = %s AND session = %s AND (%s::uuid[] IS NULL OR message = ANY (%s))"""
+# Changes no row if the message is not there, or the call was started more often than is known.
+START_CALL: Final = """
+    INSERT INTO sennit.starts AS c (owner, session, message, times)
+    SELECT owner, session, id, 1 FROM sennit.messages
+    WHERE owner = %(owner)s AND session = %(session)s AND id = %(message)s
+    ON CONFLICT (owner, session, message) DO UPDATE SET times = c.times + 1
+    WHERE %(known)s::bigint IS NULL OR c.times = %(known)s"""
+PUT_STARTS: Final = """
+    INSERT INTO sennit.starts AS c (owner, session, message, times) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (owner, session, message) DO UPDATE SET times = greatest(c.times, excluded.times)"""
+DELETE_STARTS_OF: Final = """
+    DELETE FROM sennit.starts WHERE owner = %s AND session = %s AND message = ANY (%s)"""
 # All that hangs on messages, in the order in which it is erased.
 DELETE_DETACHED: Final = """
     DELETE FROM sennit.detached WHERE owner = %s AND session = %s AND message = ANY (%s)"""
@@ -480,6 +508,7 @@ ERASE_SESSION: Final = (
     "DELETE FROM sennit.uses WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.commits WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.labels WHERE owner = %s AND session = %s",
+    "DELETE FROM sennit.starts WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.leases WHERE owner = %s AND session = %s",
     "DELETE FROM sennit.branches WHERE owner = %s AND session = %s",
     """DELETE FROM sennit.entries e USING sennit.segments s

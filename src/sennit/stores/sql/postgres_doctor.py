@@ -38,6 +38,7 @@ MOVE_ROWS = (
     "UPDATE sennit.commits SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.archived SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.uses SET session = %s WHERE owner = %s AND session = %s",
+    "UPDATE sennit.starts SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.labels SET session = %s WHERE owner = %s AND session = %s",
     "UPDATE sennit.detached SET session = %s WHERE owner = %s AND session = %s",
 )
@@ -132,6 +133,14 @@ DROP_STRAY_LABELS = """
     DELETE FROM sennit.labels AS l WHERE NOT EXISTS (
         SELECT 1 FROM sennit.messages m
         WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
+STRAY_STARTS = """
+    SELECT 'starts of message ' || message FROM sennit.starts c WHERE NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
+DROP_STRAY_STARTS = """
+    DELETE FROM sennit.starts c WHERE NOT EXISTS (
+        SELECT FROM sennit.messages m
+        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
 STRAY_RUNS = """
     SELECT 'run ' || journal || ':' || no FROM sennit.runs r WHERE NOT EXISTS (
         SELECT FROM sennit.journals j WHERE j.owner = r.owner AND j.no = r.journal)"""

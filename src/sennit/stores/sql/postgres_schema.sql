@@ -288,6 +288,16 @@ CREATE TABLE sennit.uses (
     PRIMARY KEY (owner, session, id)
 );
 
+-- How often tool calls were started, on whichever branch, by the messages that ask for them: a call
+-- is one side effect, and its journal goes with its branch.
+CREATE TABLE sennit.starts (
+    owner integer NOT NULL,
+    session bigint NOT NULL,
+    message uuid NOT NULL,
+    times integer NOT NULL,
+    PRIMARY KEY (owner, session, message)
+);
+
 -- What people and metrics thought of messages; each judge has one label per message.
 CREATE TABLE sennit.labels (
     owner integer NOT NULL,

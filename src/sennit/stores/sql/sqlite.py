@@ -174,6 +174,18 @@ DELETE_LABEL = """
 DELETE_LABELS_OF = "DELETE FROM labels WHERE owner = ? AND session = ? AND message = ?"
 DELETE_LABELS = "DELETE FROM labels WHERE owner = ? AND session = ?"
 
+STARTS = "SELECT message, times FROM starts WHERE owner = ? AND session = ?"
+STARTS_OF = "SELECT times FROM starts WHERE owner = ? AND session = ? AND message = ?"
+# Changes no row if the message is not there, or the call was started more often than is known.
+START_CALL = """
+    INSERT INTO starts (owner, session, message, times)
+    SELECT owner, session, id, 1 FROM messages WHERE owner = ?1 AND session = ?2 AND id = ?3
+    ON CONFLICT DO UPDATE SET times = times + 1 WHERE ?4 IS NULL OR times = ?4"""
+PUT_STARTS = """
+    INSERT INTO starts (owner, session, message, times) VALUES (?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET times = max(times, excluded.times)"""
+DELETE_STARTS_OF = "DELETE FROM starts WHERE owner = ? AND session = ? AND message = ?"
+
 FIND_JOURNAL = "SELECT no FROM journals WHERE owner = ? AND session = ? AND branch = ?"
 ALL_JOURNALS = "SELECT no FROM journals WHERE owner = ? AND session = ?"
 ADD_JOURNAL = "INSERT INTO journals (owner, session, branch) VALUES (?, ?, ?) RETURNING no"

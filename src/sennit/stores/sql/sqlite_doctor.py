@@ -29,6 +29,7 @@ MOVE_ROWS = tuple(
         "archived",
         "uses",
         "labels",
+        "starts",
         "detached",
     )
 )
@@ -113,6 +114,14 @@ DROP_STRAY_LABELS = """
     DELETE FROM labels AS l WHERE NOT EXISTS (
         SELECT 1 FROM messages m
         WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
+STRAY_STARTS = """
+    SELECT 'starts of message ' || hex(message) FROM starts c WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
+DROP_STRAY_STARTS = """
+    DELETE FROM starts AS c WHERE NOT EXISTS (
+        SELECT 1 FROM messages m
+        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
 STRAY_RUNS = """
     SELECT 'run ' || journal || ':' || no FROM runs r WHERE NOT EXISTS (
         SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""

@@ -39,6 +39,10 @@ SOME_LABELS = """
     WHERE owner = :owner AND session = :session LIMIT :rows"""
 DELETE_LABEL = """
     DELETE FROM labels WHERE owner = ? AND session = ? AND message = ? AND judge = ?"""
+SOME_STARTS = """
+    SELECT 0, owner, session, message FROM starts
+    WHERE owner = :owner AND session = :session LIMIT :rows"""
+DELETE_START = "DELETE FROM starts WHERE owner = ? AND session = ? AND message = ?"
 SOME_ARCHIVED = """
     SELECT 0, owner, session, message FROM archived
     WHERE owner = :owner AND session = :session LIMIT :rows"""

@@ -156,6 +156,16 @@ CREATE TABLE events (
     PRIMARY KEY (owner, journal, seq)
 ) STRICT, WITHOUT ROWID;
 
+-- How often tool calls were started, on whichever branch, by the messages that ask for them: a call
+-- is one side effect, and its journal goes with its branch.
+CREATE TABLE starts (
+    owner INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    message BLOB NOT NULL,
+    times INTEGER NOT NULL,
+    PRIMARY KEY (owner, session, message)
+) STRICT, WITHOUT ROWID;
+
 -- What is remembered for good. `active` counts how often a file was used; `latest` is the number of
 -- its last version.
 CREATE TABLE files (

@@ -43,6 +43,7 @@ from sennit.testing.conformance import (
     scale,
     search,
     sessions,
+    starts,
     threads,
 )
 
@@ -88,6 +89,7 @@ _MODULES = (
     removing,
     leases,
     runs,
+    starts,
     commits,
     files,
     labels,
