@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 import sennit
 from sennit import AccessError, Branch, Message, NotFoundError, Session, SystemContent
 from sennit.errors import ValidationError
+from sennit.operations.context import OperationContext
 from sennit.sessions.access import Grants, Needs
 from sennit.testing import ScriptedModel
 from tests.conducting import result_of
@@ -30,26 +32,33 @@ def tie(knot: str) -> str:
     return knot
 
 
+def tighten(knot: str) -> str:
+    """Tighten a knot."""
+    return knot
+
+
+GRANTS: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "empty sets": {"resources": set[str]()},
+    "the name": {"resources": {"sage", "tie"}, "capabilities": {"Knot"}},
+    '`"*"`': {"resources": "*", "capabilities": "*"},
+}
+
+
 def branch_with(given: str) -> tuple[Session, Branch]:
     """A session in which a model "sage" and a tool "tie" are registered, and a branch."""
     session = Session()
     session.services.register(ScriptedModel(["Yes."] * 9, "sage"))
     session.services.register(tie)
-    grants: dict[str, dict[str, Any]] = {
-        "nothing": {},
-        "empty sets": {"resources": set[str]()},
-        "the name": {"resources": {"sage", "tie"}, "capabilities": {"Knot"}},
-        '`"*"`': {"resources": "*", "capabilities": "*"},
-    }
-    return session, session.create_branch("main", **grants[given])
+    return session, session.create_branch("main", **GRANTS[given])
 
 
-def use(session: Session, what: str) -> None:
+def use(session: Session, what: str, tool: Callable[..., Any] = tie) -> None:
     """Use it on "main"; raises AccessError."""
     model, other = session.services.model("sage"), ScriptedModel(["Yes."], "other")
     asked: dict[str, Callable[[], Any]] = {
         "a registered name": lambda: session.conversation(model="sage", tools=["tie"]),
-        "its object": lambda: session.conversation(model=model, tools=[tie]),
+        "its object": lambda: session.conversation(model=model, tools=[tool]),
         "another object": lambda: session.conversation(model=other),
         "a provider string": lambda: session.conversation(model="openai:gpt-5"),
         "an output class": lambda: result_of(
@@ -83,6 +92,39 @@ def test_the_table_of_grants_says_what_happens(
         with pytest.raises(AccessError, match=r"may not use .* Grant it with branch\.grant"):
             use(session, what)
     assert branch.fenced == (given != "nothing")
+
+
+@pytest.mark.parametrize(("given", "what", "may"), rows())
+def test_the_table_of_grants_holds_for_services_registered_under_another_name(
+    given: str, what: str, may: Literal["yes", "no"]
+) -> None:
+    session = Session()
+    session.services.register(ScriptedModel(["Yes."] * 9, "oracle"), "sage")
+    session.services.register(tighten, "tie")
+    session.create_branch("main", **GRANTS[given])
+    if may == "yes":
+        use(session, what, tighten)
+    else:
+        with pytest.raises(AccessError, match=r"may not use .* Grant it with branch\.grant"):
+            use(session, what, tighten)
+
+
+def test_operations_and_requests_know_objects_by_the_names_they_are_registered_under() -> None:
+    session = Session()
+    model = ScriptedModel(["Yes."] * 9, "oracle")
+    session.services.register(model, "sage")
+    tool = session.services.register(tighten, "tie")
+    branch = session.create_branch("main", resources={"sage", "tie"})
+    for offered in (tighten, tool):
+        assert OperationContext(session, branch).tools([offered]) == [tool]
+        assert session.conversation(model=model, tools=[offered]).request.tools == {"tie": tool}
+    assert OperationContext(session, branch).model(model) is model
+    said = [{"role": "user", "content": "Well?"}]
+    asyncio.run(session.request("sage", branch="main", messages=said, tools=[tool]))
+    branch.revoke(resources={"sage", "tie"})
+    branch.grant(resources={"oracle", "tighten"})
+    with pytest.raises(AccessError, match="may not use 'sage', 'tie'"):
+        session.conversation(model=model, tools=[tighten])
 
 
 def test_the_table_of_grants_has_every_case() -> None:

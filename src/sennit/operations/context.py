@@ -54,7 +54,7 @@ def named_model(services: ServiceRegistry, imodel: Any) -> str:
         services.model(imodel)
         return imodel
     if is_model(imodel):
-        return imodel.name
+        return services.name_of(imodel) or imodel.name
     raise InvalidTypeError(f"imodel must be a model or the name of one, got {shown(imodel)}.")
 
 
@@ -62,6 +62,8 @@ def named_tool(services: ServiceRegistry, tool: Any) -> str:
     """The name a tool needs granted; raises NotFoundError or InvalidTypeError if it is none."""
     if isinstance(tool, str):
         return services.tool(tool).name
+    if (registered := services.name_of(tool)) is not None:
+        return registered
     if isinstance(tool, Tool):
         return tool.name
     name = getattr(tool, "__name__", None)

@@ -139,10 +139,27 @@ class ServiceRegistry:
             raise InvalidTypeError(f"{name!r} is a model; a tool is needed here.")
         return found
 
+    def name_of(self, service: object) -> str | None:
+        """The name under which a model, a tool or a function is registered; None if it is not.
+
+        Of several its own comes first, then the oldest.
+        """
+        with self._lock:
+            own = getattr(service, "name", None) or getattr(service, "__name__", None)
+            for name in (own, *self._entries):
+                entry = self._entries.get(name) if isinstance(name, str) else None
+                if entry is not None and entry.came_from(service):
+                    return name
+            return None
+
     def as_tool(self, tool: str | Tool | Callable[..., Any]) -> Tool:
-        """The tool behind a registered name, a Tool or a typed function, which becomes one."""
-        if isinstance(tool, str):
-            return self.tool(tool)
+        """The tool behind a registered name, a Tool or a typed function, which becomes one.
+
+        One that is registered goes by the name under which it is.
+        """
+        name = tool if isinstance(tool, str) else self.name_of(tool)
+        if isinstance(tool, str) or name is not None:
+            return self.tool(name or "")
         return tool if isinstance(tool, Tool) else Tool(tool)
 
     def has(self, name: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sennit.services.model import Model
     from sennit.services.registry import ServiceRegistry
     from sennit.services.reply import Reply
+    from sennit.services.request import ToolSchema
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
 
@@ -40,15 +41,12 @@ async def _ask_model(
     model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
 ) -> Reply:
     from sennit.services.asking import ask
-    from sennit.services.request import model_request, offered_schema
+    from sennit.services.request import model_request
 
     if "messages" not in given:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
     offered = listed(given.get("tools"))
-    tools = [
-        services.tool(one).schema if isinstance(one, str) else offered_schema(one)
-        for one in offered
-    ]
+    tools = [_schema(services, one) for one in offered]
     more = {key: value for key, value in given.items() if key not in ("messages", "tools")}
     request = model_request(given["messages"], tools=tools, **more)
     if branch is not None:
@@ -62,6 +60,14 @@ async def _ask_model(
             )
         )
     return await ask(model, request)
+
+
+def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
+    """What a model is told of a tool: by the name under which it is registered, if it is."""
+    from sennit.services.request import offered_schema
+
+    name = tool if isinstance(tool, str) else services.name_of(tool)
+    return offered_schema(tool) if name is None else services.tool(name).schema
 
 
 def listed(tools: Any) -> list[Any]:

@@ -255,7 +255,7 @@ def _model(services: ServiceRegistry, given: Any) -> tuple[str, Model]:
     if isinstance(given, str):
         return given, services.model(given)
     if is_model(given):
-        return given.name, given
+        return services.name_of(given) or given.name, given
     raise InvalidTypeError(f"model must be a registered name or a model, got {shown(given)}.")
 
 
