@@ -35,7 +35,7 @@ class Desk:
         """What comes next after a line, with the answer given if it is that."""
         following = take(self.talk, self.screen, line)
         if isinstance(following, Answer):
-            asyncio.run(self.talk.answer(self.screen.event))
+            asyncio.run(self.talk.answer(self.screen.event, following.say))
         if isinstance(following, Remember):
             asyncio.run(self._remember())
         return following

@@ -6,8 +6,10 @@ import asyncio
 import gc
 import json
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -17,17 +19,32 @@ from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli import piped
 from sennit.cli.talk import Partner, Talk
 from sennit.cli.tools import servers_named
+from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
+
+
+class Bell(StringIO):
+    """Notes that ring when a line waits for another program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rung = Event()
+
+    def write(self, text: str) -> int:
+        if "the line waits" in text:
+            self.rung.set()
+        return super().write(text)
 
 
 class Pipe:
     """Runs lines through a talk."""
 
-    def __init__(self, replies: list[Any], **partner: Any) -> None:
+    def __init__(self, replies: list[Any], store: str | Path = ":memory:", **partner: Any) -> None:
         self.model = ScriptedModel(replies, chunk=3)
-        self.client = sennit.open(":memory:")
+        self.client = sennit.open(store)
         self.talk = Talk(self.client.session("chat"), Partner(model=self.model, **partner))
-        self.out, self.notes = StringIO(), StringIO()
+        self.out = StringIO()
+        self.notes = Bell()
 
     def run(self, *lines: bytes, kind: type[piped.Answers] = piped.Answers) -> int:
         return piped.run(self.talk, lines, kind(self.out, self.notes))
@@ -128,6 +145,33 @@ def test_ctrl_c_before_a_coroutine_has_started_leaves_no_warning(
         Pipe(["Hello."]).run(b"Hi\n")
     gc.collect()
     assert [str(one.message) for one in recwarn] == []
+
+
+def last_said(request: ModelRequest) -> str:
+    """An answer that repeats the question."""
+    return str(request.messages[-1]["content"])
+
+
+def test_two_chats_on_one_session_each_answer_their_own_lines(tmp_path: Path) -> None:
+    store, second = tmp_path / "chat.db", list[Future[int]]()
+
+    def while_the_second_says_its_line(request: ModelRequest) -> str:
+        if not second:
+            second.append(pool.submit(pipes[1].run, b"theirs\n"))
+            assert pipes[1].notes.rung.wait(60)
+        return last_said(request)
+
+    with ThreadPoolExecutor() as pool:
+        pipes = [
+            Pipe([one] * 2, store=store) for one in (while_the_second_says_its_line, last_said)
+        ]
+        assert pipes[0].run(b"ours\n") == 0
+        assert second[0].result() == 0
+    assert pipes[0].out.getvalue() == "ours\n"
+    assert pipes[1].out.getvalue() == "theirs\n"
+    assert "Another program is answering on this branch" in pipes[1].notes.getvalue()
+    said = pipes[1].talk.session.default_branch.messages
+    assert [one.content.words for one in said][::2] == ["ours", "theirs"]
 
 
 def delete(name: str) -> str:

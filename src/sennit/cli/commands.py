@@ -31,6 +31,9 @@ class Prompt:
 class Answer:
     """Let the model answer."""
 
+    say: str | None = None
+    """What the user says first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resume:
@@ -82,14 +85,13 @@ def take(talk: Talk, screen: Screen, line: str) -> Next:
     text = line.strip()
     if not text:
         return Prompt()
+    if not text.startswith("/") or text.startswith("//"):
+        return Answer(text.removeprefix("/") if text.startswith("//") else text)
     try:
-        if text.startswith("/") and not text.startswith("//"):
-            return _obey(talk, screen, text)
-        talk.say(text.removeprefix("/") if text.startswith("//") else text)
+        return _obey(talk, screen, text)
     except SennitError as error:
         screen.error(str(error))
         return Prompt()
-    return Answer()
 
 
 def _obey(talk: Talk, screen: Screen, text: str) -> Next:

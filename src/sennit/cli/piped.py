@@ -17,7 +17,7 @@ from sennit.cli.interrupted import Interrupted, called
 from sennit.cli.talk import Talk
 from sennit.cli.words import call_text, clean, one_line, said
 from sennit.errors import SennitError
-from sennit.messages.content import AssistantResponseContent
+from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message
 from sennit.turns.events import (
     AnyEvent,
@@ -30,6 +30,7 @@ from sennit.turns.events import (
 from sennit.turns.returns import Return
 
 _T = TypeVar("_T")
+_USER = MessageRole.USER
 _ANSWERED = ("stable", "length")
 WAITING = 3
 """The exit code of a chat that waits for a person."""
@@ -70,6 +71,10 @@ class Answers:
         for notice in result.messages:
             if notice.severity == "error":
                 self.note(f"sennit: {notice.text}")
+
+    def busy(self) -> None:
+        """Say why the next answer takes a while."""
+        self.note("sennit: Another program is answering on this branch; the line waits for it.")
 
     def waits(self, talk: Talk, calls: list[Message]) -> None:
         """Say what waits for a person, and how to decide."""
@@ -129,7 +134,7 @@ class JsonAnswers(Answers):
             "session": talk.session.key,
             "branch": talk.branch.name,
             "model": result.metrics.model or talk.partner.model.name,
-            "messages": [str(message.id) for message in result.body.interactions],
+            "messages": [str(one.id) for one in result.body.interactions if one.role != _USER],
             "notices": [
                 {"severity": one.severity, "code": one.code, "text": one.text}
                 for one in result.messages
@@ -197,8 +202,7 @@ def _chat(talk: Talk) -> str:
 
 async def _exchange(talk: Talk, text: str, answers: Answers) -> bool:
     try:
-        talk.say(text)
-        result = await talk.answer(answers.event)
+        result = await talk.answer_in_turn(answers.event, text, answers.busy)
     except SennitError as error:
         answers.note(f"sennit: {error}")
         return False

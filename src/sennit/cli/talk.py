@@ -7,10 +7,10 @@ version stays; only `undo` shortens the branch one is on.
 
 from __future__ import annotations
 
-from asyncio import to_thread
+from asyncio import sleep, to_thread
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from sennit.api.session import Session
@@ -37,6 +37,10 @@ from sennit.turns.returns import Return
 
 if TYPE_CHECKING:
     from sennit.services.mcp import MCPServer
+
+
+Show: TypeAlias = Callable[[AnyEvent], object]
+_PAUSE = 0.1  # seconds between two looks whether another program still answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +88,30 @@ class Talk:
         """What the user said on the branch, in order."""
         return [one for one in self.branch.messages if one.role is MessageRole.USER]
 
-    def say(self, text: str) -> None:
-        """Put what the user says on the branch."""
-        self.session.refresh()
-        self.session.add_message("user", text, branches=self.branch)
-
-    async def answer(self, show: Callable[[AnyEvent], object]) -> Return:
+    async def answer(self, show: Show, say: str | None = None) -> Return:
         """Let the model answer, showing events as they come; gives how it ended.
 
-        Being cancelled from outside ends the run too; what was said until then is kept.
+        What the user says is put on the branch as the answer begins, so that no other program
+        answers it. Being cancelled from outside ends the run too; what was said until then is kept.
         """
-        return await self._run(show, resume=False)
+        return await self._run(show, say=say)
 
-    async def go_on(self, show: Callable[[AnyEvent], object]) -> Return:
+    async def go_on(self, show: Show) -> Return:
         """Go on with an answer that waited for a decision, or was interrupted."""
         return await self._run(show, resume=True)
+
+    async def answer_in_turn(self, show: Show, say: str, waits: Callable[[], object]) -> Return:
+        """Answer as `answer` does; while another program answers on the branch, wait for that.
+
+        `waits` is called once if that is so.
+        """
+        result = await self._run(_unless_busy(show), say=say)
+        if _is_busy(result):
+            waits()
+        while _is_busy(result):
+            await sleep(_PAUSE)
+            result = await self._run(_unless_busy(show), say=say)
+        return result
 
     def waiting(self) -> list[Message]:
         """The tool calls of the answer that wait for a decision."""
@@ -138,7 +151,7 @@ class Talk:
             self.branch, model=model, tools=tools, contexts=contexts, **self.partner.params
         )
 
-    async def _run(self, show: Callable[[AnyEvent], object], *, resume: bool) -> Return:
+    async def _run(self, show: Show, *, resume: bool = False, say: str | None = None) -> Return:
         model, conversation = self.partner.model, self._conversation()
         self._running = running = _Running(conversation)
         try:
@@ -146,9 +159,11 @@ class Talk:
             if not await to_thread(lambda: model.streams):
                 running.begin()
                 before = set(self.branch)
+                if say is not None:
+                    return _told(await conversation.say(say), before, show)
                 run = conversation.resume if resume else conversation.run_to_stable_result
                 return _told(await run(), before, show)
-            async with conversation.events(resume=resume) as events:
+            async with conversation.events(resume=resume, say=say) as events:
                 async for event in events:
                     if isinstance(event, RunStarted):
                         running.begin()
@@ -285,7 +300,7 @@ class _Running:
         self.cancelled = True
 
 
-def _told(result: Return, before: set[UUID], show: Callable[[AnyEvent], object]) -> Return:
+def _told(result: Return, before: set[UUID], show: Show) -> Return:
     """Show what a run that was not streamed has added, as if it had been."""
     kinds = {"action_request": ToolCalled, "action_response": ToolFinished}
     where: dict[str, Any] = {"seq": result.seq, "run_id": result.run_id}
@@ -295,6 +310,19 @@ def _told(result: Return, before: set[UUID], show: Callable[[AnyEvent], object])
             show(event)
     show(RunEnded(result=result, **where))
     return result
+
+
+def _is_busy(result: Return) -> bool:
+    """Tell if a run was refused because another one holds the branch."""
+    return result.stop_reason == "invalid" and any(one.code == "busy" for one in result.messages)
+
+
+def _unless_busy(show: Show) -> Show:
+    def shown(event: AnyEvent) -> None:
+        if not (isinstance(event, RunEnded) and _is_busy(event.result)):
+            show(event)
+
+    return shown
 
 
 def _is_left_over(event: AnyEvent) -> bool:

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app_session
@@ -55,8 +56,8 @@ async def run(talk: Talk, screen: Screen) -> int:
                     continue
                 case Remember():
                     await remember(commits)
-                case Answer():
-                    await answer(talk, screen, lines, talk.answer)
+                case Answer(say):
+                    await answer(talk, screen, lines, partial(talk.answer, say=say))
                 case Resume():
                     await answer(talk, screen, lines, talk.go_on)
                 case Decide():
