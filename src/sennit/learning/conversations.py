@@ -16,10 +16,11 @@ from itertools import pairwise, zip_longest
 from uuid import UUID
 
 from sennit.learning.examples import Filter
-from sennit.learning.exchanges import leaves
+from sennit.learning.exchanges import leaves, of_predictor
 from sennit.learning.formats import Chat, Conversation, LeftOut, Row, tools_in
 from sennit.learning.labels import Label, average, labels_from
 from sennit.messages.bodies import kept_chat
+from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.messages.native import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
@@ -51,6 +52,8 @@ def conversations(
     strands = [_Strand(segments[one.segment], one.system) for one in kept.branches]
     for strand in leaves(strands):
         ids = strand.tail.between(0, strand.tail.total)
+        if ids and of_predictor(loads(stored[ids[-1].int].body).get("metadata", {})):
+            continue
         if strand.system is not None:
             ids.insert(0, strand.system)
         yield _told([stored[uid.int] for uid in ids], known, keep, described)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit.errors import ValidationError, shown
-from sennit.learning.exchanges import Exchange, leaves, on_branch, on_branches
+from sennit.learning.exchanges import Exchange, leaves, of_programs, on_branch, on_branches
 from sennit.learning.labels import Label, average, finite, label_many, labels_of
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
@@ -22,7 +22,10 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
 
 Which: TypeAlias = BranchRef | Iterable[BranchRef] | None
-"""Branches to learn from: one, several, or (None) all that no other one goes on from."""
+"""Branches to learn from: one, several, or (None) all that no other one goes on from.
+
+Branches with the own turns of a DSPy program's predictors are not among all of them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ def _labelled(one: Exchange, known: dict[Any, list[Label]]) -> Example:
 def branches_of(session: SessionCore, which: Which) -> list[Branch]:
     """The branches meant; raises NotFoundError for one that is not there."""
     if which is None:
-        return leaves(session.branches)
+        return of_programs(leaves(session.branches))
     if isinstance(which, (str, UUID, Branch)):
         return [session.get_branch(which)]
     return [session.get_branch(one) for one in which]

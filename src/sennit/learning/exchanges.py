@@ -4,15 +4,18 @@ Branches share history, so most of what a fork shows was said once, on another b
 branches therefore goes down from each end only as far as nobody has been before: a chain of ten
 thousand forks costs what was said in it, not the sum of its branches.
 
+A predictor of a DSPy program may have turns of its own, on a branch beside the program's. They tell
+what the turns of the program tell, so they are learnt from only where their branch is named.
+
 An exchange copies nothing. It names its messages and the segment its instruction stands in, which
 from then on is rewritten beside it, never in place; its history is read there when asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from sennit.messages.content import (
@@ -22,6 +25,11 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.segments import Segment
 from sennit.sessions.session import SessionCore
+
+KEY = "dspy"
+"""Under which metadata of messages say what they are to a program."""
+NODE = "node"
+"""What names there the predictor whose own turn a message ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +65,22 @@ class Exchange:
     def answer(self) -> list[Message]:
         """What answered it, in order; raises NotFoundError if some has been erased since."""
         return self.session.messages.pick(self.answered)
+
+
+def of_predictor(last: Mapping[str, Any]) -> bool:
+    """Whether a history has the own turns of a predictor, by the metadata of its last message."""
+    note = last.get(KEY)
+    return isinstance(note, Mapping) and NODE in note
+
+
+def of_programs(branches: Iterable[Branch]) -> list[Branch]:
+    """The branches that do not only have own turns of predictors."""
+    return [
+        one
+        for one in branches
+        if not one.tail.total
+        or not of_predictor(one.session.messages.get(one.tail.id_at(one.tail.total - 1)).metadata)
+    ]
 
 
 def on_branch(branch: Branch) -> Iterator[Exchange]:

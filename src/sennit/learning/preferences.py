@@ -20,7 +20,7 @@ from uuid import UUID
 
 from sennit.errors import ValidationError, shown
 from sennit.learning.examples import Example, Filter, Which, examples
-from sennit.learning.exchanges import Exchange
+from sennit.learning.exchanges import Exchange, of_programs
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.segments import Segment
@@ -91,7 +91,7 @@ def compare(
     """Pair the answers as `preferences` does, and count those that are in no pair."""
     if not min_margin >= 0:
         raise ValidationError(f"min_margin is at least 0, got {shown(min_margin)}.")
-    everywhere = list(session.branches) if branches is None else branches
+    everywhere = of_programs(session.branches) if branches is None else branches
     found = examples(session, everywhere, Filter(by=by))
     scored = [example for example in found if example.score is not None]
     made = Comparison([], Counter({NO_SCORE: len(found) - len(scored)}))

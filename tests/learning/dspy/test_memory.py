@@ -21,6 +21,7 @@ from sennit.learning.dspy import (
     get_outer_history,
     with_memory,
 )
+from sennit.learning.export import ExportOptions
 
 
 class Pair(dspy.Module):
@@ -321,3 +322,22 @@ def test_a_saved_session_with_an_unknown_kind_of_memory_is_refused(tmp_path: Pat
     path.write_text('{"version": 2, "turns": [], "memory": {"scope": "all", "lifetime": "x"}}')
     with pytest.raises(ValidationError, match="scope is one of"):
         Session.load_from(path, Pair())
+
+
+@pytest.mark.parametrize("format", ["openai", "dspy"])
+def test_training_data_has_the_turns_of_a_program_and_not_those_of_its_predictors_too(
+    tmp_path: Path, format: str
+) -> None:
+    lm = dummy()
+    with dspy.context(lm=lm), sennit.open(tmp_path / "a.db") as client:
+        session = with_memory(Pair(), store=client, key="bot")
+        session(goal="one")
+        session.fork()(goal="two")
+        kept = client.session("bot")
+        asked = [(example.asked, example.answered) for example in kept.to_examples()]
+        assert asked == [("one", "r1"), ("two", "r3")]
+        assert [one.answered for one in kept.to_examples("main/plan")] == ["s0"]
+        client.export_training(tmp_path / "train.jsonl", ExportOptions(format=format))
+    rows = (tmp_path / "train.jsonl").read_text()
+    assert "s0" not in rows
+    assert "r3" in rows

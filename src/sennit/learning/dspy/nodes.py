@@ -26,7 +26,7 @@ from sennit.learning.dspy.past import Fields, Told
 from sennit.learning.dspy.plain import mended
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.written import KEY
+from sennit.learning.exchanges import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
@@ -168,7 +168,7 @@ class NodeMemory:
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Keep what a predictor was asked and said."""
         if self.plan.lifetime != "stateless":
-            turn = self.node(name).log.add(inputs, outputs, call=self.call)
+            turn = self.node(name).log.add(inputs, outputs, call=self.call, node=name)
             self._episodes.setdefault(self._key(name), []).append(turn)
 
     def consolidate(self) -> None:

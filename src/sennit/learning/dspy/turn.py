@@ -19,6 +19,7 @@ class Turn:
         "inputs",
         "memories",
         "message",
+        "node",
         "nodes",
         "outputs",
         "score",
@@ -35,6 +36,7 @@ class Turn:
         nodes: dict[str, dict[str, Any]] | None = None,
         call: str | None = None,
         memories: dict[str, str] | None = None,
+        node: str | None = None,
     ) -> None:
         self.index, self.inputs, self.outputs, self.score = index, inputs, outputs, score
         self.nodes = nodes or {}
@@ -43,6 +45,8 @@ class Turn:
         """The call of the program it was said in, where nodes have turns of their own."""
         self.memories = memories or {}
         """What nodes remembered before this call, where it has changed that."""
+        self.node = node
+        """The predictor that said it, where it is one of its own turns and not the program's."""
         self.asked: UUID | None = None
         self.message: UUID | None = None
         """The instruction and the answer on the branch, where it is on one."""
@@ -66,6 +70,7 @@ class Turn:
             nodes=self.nodes,
             call=self.call,
             memories=self.memories,
+            node=self.node,
         )
         made.asked, made.message = self.asked, self.message
         return made

@@ -16,12 +16,11 @@ from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.past import Span, Told, history_from
 from sennit.learning.dspy.plain import plain_fields, spoken
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.exchanges import KEY, NODE
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 
-KEY = "dspy"
-"""Under which metadata of messages say what they are to a program."""
-_INSIDE = ("nodes", "call", "memories")
+_INSIDE = ("nodes", "call", "memories", NODE)
 
 Note: TypeAlias = dict[str, Any]
 
