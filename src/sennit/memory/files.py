@@ -17,6 +17,7 @@ from itertools import islice, pairwise
 from os import PathLike
 from uuid import UUID
 
+from sennit import cancellation
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.memory.entry import Entry
 from sennit.memory.folders import FolderImport, export_folder, import_folder
@@ -83,7 +84,12 @@ class FileSystem:
                 yield one
 
     def _walk(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
-        """The same, with what each file says."""
+        """The same, with what each file says; ends where whoever asked for it cancels it."""
+        for found in self._below(uri):
+            cancellation.check()
+            yield found
+
+    def _below(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
         place = None if uri == SCHEME else Uri.parse(uri)
         if place is not None and place.scope == "session" and place.names:
             yield from self._sessions.walk(place)
@@ -91,7 +97,7 @@ class FileSystem:
         for one in self.ls(uri):
             yield one, partial(self.read, one.uri)
             if one.is_folder:
-                yield from self._walk(one.uri)
+                yield from self._below(one.uri)
 
     def tree(self, uri: str = SCHEME, *, depth: int | None = None) -> str:
         """A folder and all below it, as a picture; `depth` folders deep, None for all."""
@@ -105,6 +111,7 @@ class FileSystem:
             return
         entries = self.ls(uri)
         for place, one in enumerate(entries, 1):
+            cancellation.check()
             last = place == len(entries)
             yield f"{indent}{'└── ' if last else '├── '}{one.name}{'/' if one.is_folder else ''}"
             if one.is_folder:

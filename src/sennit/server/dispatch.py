@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from sennit.errors import SennitError
+from sennit.server.disconnects import while_there
 from sennit.server.endpoint import (
     SMALL,
     Ask,
@@ -134,12 +135,17 @@ class Dispatcher:
         call = Call(self._server, caller, path, query, body, scope, receive)
         if endpoint.scope == "run":  # waits for models, and must not keep others from reading
             given = await endpoint.handle(call)
+        elif endpoint.method == "GET":  # changes nothing, so nobody misses it
+            given = await while_there(receive, self._in_slot(endpoint, call))
         else:
-            async with self._server.work.slot(caller):
-                given = await endpoint.handle(call)
+            given = await self._in_slot(endpoint, call)
         if isinstance(given, Response):
             return given
         return Response(status_code=204) if endpoint.status == 204 else ok(given, endpoint.status)
+
+    async def _in_slot(self, endpoint: Endpoint, call: Call) -> Any:
+        async with self._server.work.slot(call.caller):
+            return await endpoint.handle(call)
 
     async def _decoded(
         self, data: bytes, endpoint: Endpoint, kind: type[Ask], caller: Caller | None

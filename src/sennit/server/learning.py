@@ -8,6 +8,7 @@ from uuid import UUID
 
 from msgspec import UNSET, UnsetType
 
+from sennit import cancellation
 from sennit.api.session import Session
 from sennit.errors import ValidationError
 from sennit.learning.export import ExportOptions
@@ -150,6 +151,7 @@ def _piece(lines: Iterator[bytes]) -> bytes:
     found: list[bytes] = []
     size = 0
     while size < _AT_ONCE and (line := next(lines, None)) is not None:
+        cancellation.check()
         found.append(line)
         size += len(line)
     return b"".join(found)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sennit import clock
 from sennit.messages.message import Message
+from sennit.server.disconnects import while_there
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.framework import Response
 from sennit.server.openai_place import Place, anchored, begin_apart, place_of, said_before
@@ -20,7 +21,6 @@ from sennit.server.openai_turn import (
     known_model,
     sound,
     watched,
-    while_there,
 )
 from sennit.server.openai_wire import (
     Answer,

@@ -12,6 +12,7 @@ from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.models import ModelSchema
+from sennit.server.disconnects import while_there
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.framework import Response
 from sennit.server.openai_chat import answer_in, where
@@ -43,7 +44,7 @@ from sennit.server.openai_place import Named, Place, anchored, place_of, said_be
 from sennit.server.openai_request import Once, named_by, once_of, remembers
 from sennit.server.openai_shapes import JsonObjectFormat, bad, checked, refuse_unsupported
 from sennit.server.openai_stream import EventStream, told
-from sennit.server.openai_turn import Wanted, answered, known_model, watched, while_there
+from sennit.server.openai_turn import Wanted, answered, known_model, watched
 from sennit.server.openai_wire import Answer, Sent, offered, schema_form, wanted_form
 from sennit.server.problems import Problem
 from sennit.sessions.runs import BranchRuns

@@ -13,8 +13,8 @@ from typing import Any
 
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
+from sennit.server.disconnects import gone
 from sennit.server.framework import HttpScope, Receive, Response, Send
-from sennit.server.openai_turn import gone
 from sennit.server.problems import Problem, problem_of
 from sennit.server.settings import Limits
 from sennit.turns.events import AnyEvent

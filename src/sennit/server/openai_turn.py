@@ -8,20 +8,12 @@ said until then is kept.
 
 from __future__ import annotations
 
-from asyncio import (
-    CancelledError,
-    Task,
-    create_task,
-    current_task,
-    get_running_loop,
-)
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.models import ModelSchema
-from sennit.server.framework import Receive
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad
 from sennit.server.problems import Problem, problem_of
@@ -34,8 +26,6 @@ from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions
 from sennit.turns.request import Request
 from sennit.turns.returns import Return
-
-_T = TypeVar("_T")
 
 ONE_ANSWER = SessionOptions(process_tools=False, max_turns=1, summarize_at=None)
 """One provider turn; a conversation that is too long is refused, as its client has to know."""
@@ -51,7 +41,6 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
     "network": (502, "network"),
     "busy": (503, "overloaded"),
 }
-_SOON = 0.25  # seconds after which it is looked whether whoever asked is still there
 _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
@@ -184,51 +173,3 @@ def problem_in(result: Return) -> Problem:
     if isinstance(error, SennitError):
         return problem_of(error)
     return Problem(_REFUSED.get(notice.code, 502), notice.code, notice.text)
-
-
-async def while_there(receive: Receive, work: Coroutine[Any, Any, _T]) -> _T:
-    """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
-    leaving = _Leaving(receive)
-    try:
-        return await work
-    except CancelledError:
-        if not leaving.left:
-            raise
-        leaving.task.uncancel()
-        raise Problem(499, "gone", "You went away; the model was stopped.") from None
-    finally:
-        leaving.stop()
-
-
-class _Leaving:
-    """Cancels the task it is made in if the client goes away; at first it is only a timer."""
-
-    def __init__(self, receive: Receive) -> None:
-        here = current_task()
-        assert here is not None
-        self.task, self.left = here, False
-        self._receive = receive
-        self._watching: Task[None] | None = None
-        self._timer = get_running_loop().call_later(_SOON, self._watch)
-
-    def stop(self) -> None:
-        """It does not matter any more."""
-        self._timer.cancel()
-        if self._watching is not None:
-            self._watching.remove_done_callback(self._leave)
-            self._watching.cancel()
-
-    def _watch(self) -> None:
-        self._watching = create_task(gone(self._receive))
-        self._watching.add_done_callback(self._leave)
-
-    def _leave(self, watching: Task[None]) -> None:
-        if not watching.cancelled():
-            self.left = True
-            self.task.cancel()
-
-
-async def gone(receive: Receive) -> None:
-    """Wait until the client has gone away."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

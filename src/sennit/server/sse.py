@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from sennit.server.disconnects import gone
 from sennit.server.event_shapes import event_shape
 from sennit.server.framework import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
@@ -60,20 +61,20 @@ class EventStream(Response):
         if scope["method"] == "HEAD":
             await super().__call__(scope, receive, send)
             return
-        self._gone = gone = create_task(_gone(receive))
+        self._gone = leaving = create_task(gone(receive))
         self._streams.add(self)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await self._piece(send, _HELLO)
             async with self._joined:
-                await self._tell(send, gone)
-            if gone.cancelled() or not gone.done():
+                await self._tell(send, leaving)
+            if leaving.cancelled() or not leaving.done():
                 await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
             pass  # it has not read for so long that nobody is there; it can come back
         finally:
             self._streams.discard(self)
-            gone.cancel()
+            leaving.cancel()
 
     def stop(self) -> None:
         """End the stream; the client comes back elsewhere, with the number of its last event."""
@@ -103,9 +104,3 @@ class EventStream(Response):
     async def _piece(self, send: Send, data: bytes) -> None:
         async with timeout(self._limits.send_seconds):
             await send({"type": "http.response.body", "body": data, "more_body": True})
-
-
-async def _gone(receive: Receive) -> None:
-    """Wait until the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from sennit import clock
+from sennit import cancellation, clock
 from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
@@ -99,6 +99,7 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
     before = None if query.before is None else cursor(query.before)
     found = list(islice(_changed_since(client, since, before), query.limit))
     for info in found:
+        cancellation.check()
         for message, used in _answers(client, info, since):
             date = clock.to_iso(message.created_us)[:10]
             model = message.metadata.get("model") or str(message.sender or "")
@@ -119,6 +120,7 @@ def _usage(caller: Caller, query: UsageQuery) -> UsageShape:
 
 def _changed_since(client: Client, since: int, last: SessionInfo | None) -> Iterator[SessionInfo]:
     while True:
+        cancellation.check()
         page = client.sessions(before=last, limit=_PAGE)
         for info in page:
             if clock.from_datetime(info.updated_at) < since:

@@ -8,13 +8,16 @@ compute, the longer everyone else waits.
 
 from __future__ import annotations
 
-from asyncio import Lock, Semaphore, get_running_loop
+from asyncio import CancelledError, Lock, Semaphore, get_running_loop
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, nullcontext
+from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 from weakref import WeakValueDictionary
 
+from sennit.cancellation import cancellable
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem
 from sennit.server.settings import Limits
@@ -57,9 +60,19 @@ class Work:
         turn.waiting += 1
         try:
             async with turn:
-                return await get_running_loop().run_in_executor(self._long, work, *args)
+                return await self._in_thread(work, *args)
         finally:
             turn.waiting -= 1
+
+    async def _in_thread(self, work: Callable[[*_A], _T], *args: *_A) -> _T:
+        """Work in a thread; being cancelled ends it where it next looks."""
+        with cancellable() as cancelled:
+            here, loop = copy_context(), get_running_loop()
+            try:
+                return await loop.run_in_executor(self._long, partial(here.run, work, *args))
+            except CancelledError:
+                cancelled.set()
+                raise
 
     def close(self) -> None:
         """End the threads; what they do is finished first."""
