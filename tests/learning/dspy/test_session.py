@@ -413,6 +413,78 @@ def test_examples_stand_alone_and_can_be_merged(lm: Any) -> None:
     assert one.to_examples(metric=metric, min_score=0.5, strict_trajectory=True) == []
 
 
+def test_an_output_named_like_an_input_does_not_take_its_place(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refine(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = dspy.Predict("text -> improved")
+
+        def forward(self, text: str) -> Any:
+            return dspy.Prediction(text=self.step(text=text).improved)
+
+    lm = dummy(improved="better")
+    with dspy.context(lm=lm):
+        session = Session(Refine())
+        session(text="raw0")
+        session(text="raw1")
+    assert sent(lm)[0] == ("user", "[[ ## text ## ]]\nraw0")
+    assert [one.inputs().text for one in session.to_examples()] == ["raw0", "raw1"]
+    assert "['text'] are not in the examples" in caplog.text
+    assert session.score(lambda example, prediction: prediction.text == "better0") == [1.0, 0.0]
+
+
+def test_an_input_is_told_as_chosen_where_an_output_has_its_name() -> None:
+    class Refine(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = dspy.Predict("text -> improved")
+
+        def forward(self, text: str) -> Any:
+            improved = self.step(text=text).improved
+            return dspy.Prediction(text=improved, improved=improved)
+
+    lm = dummy(improved="better")
+    with dspy.context(lm=lm):
+        session = Session(Refine(), history_input_fields=set())
+        session(text="raw0")
+        session(text="raw1")
+    assert "raw0" not in str(sent(lm))
+    assert sent(lm)[0] == ("assistant", "[[ ## improved ## ]]\nbetter0")
+
+
+def test_a_program_that_returns_its_history_has_the_earlier_one_in_its_examples(lm: Any) -> None:
+    class Telling(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = dspy.Predict("question -> answer")
+
+        def forward(self, question: str) -> Any:
+            answer = self.step(question=question).answer
+            told = dspy.History(messages=[{"question": question, "answer": answer}])
+            return dspy.Prediction(answer=answer, history=told)
+
+    session = Session(Telling())
+    session(question="q0")
+    (example,) = session.to_examples()
+    assert example.inputs().history.messages == []
+    assert example.labels().toDict() == {"answer": "a0"}
+
+
+@pytest.mark.parametrize("name", ["base", "self", "args", "kwargs"])
+def test_a_field_of_any_name_is_in_the_examples(name: str) -> None:
+    session = Session(dspy.Predict(f"{name} -> answer"))
+    session.add_turn({name: "EUR"}, {"answer": "1"})
+    other = Session(dspy.Predict(f"question -> {name}"))
+    other.add_turn({"question": "which?"}, {name: "EUR"})
+    (asked,) = session.to_examples(include_history=False)
+    (said,) = other.to_examples(include_history=False)
+    assert (asked.inputs().toDict(), asked.labels().toDict()) == ({name: "EUR"}, {"answer": "1"})
+    assert said.labels().toDict() == {name: "EUR"}
+    assert other.score(lambda example, prediction: prediction[name] == example[name]) == [1.0]
+
+
 def test_a_call_can_be_awaited(lm: Any) -> None:
     async def talk() -> Session:
         session = Session(qa(), lock="async")

@@ -149,8 +149,19 @@ class TurnLog:
                 inside = {} if turn is None else turn.nodes.get(node, {})
                 said = self.telling.inside(inside, fields.inputs)
                 asked = frozenset[str]() if turn is None else turn.inputs.keys()
-                found.append(fields.fit(self._told[at], said, asked))
+                found.append(fields.fit(self._told_to(fields, at, turn), said, asked))
             return known + [told for told in found[span.start : span.stop] if told is not None]
+
+    def _told_to(self, fields: Fields, at: int, turn: Turn | None) -> Told:
+        """What a turn told, with what was asked where an output has the name of an input."""
+        told = self._told[at]
+        if turn is None:
+            return told
+        both = fields.inputs & turn.inputs.keys() & turn.outputs.keys()
+        if not both:
+            return told
+        asked = self.telling.told({name: turn.inputs[name] for name in both}, {})
+        return {**{name: one for name, one in told.items() if name not in both}, **asked}
 
     def catch_up(self) -> None:
         """Take in what others have said on the branch, or taken back."""

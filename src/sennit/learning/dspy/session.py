@@ -48,7 +48,7 @@ from sennit.learning.dspy.programs import (
 from sennit.learning.dspy.rehearsal import Rehearsal
 from sennit.learning.dspy.saved import Saved, read_file, write_file
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.teaching import Judge, example_of, good_enough
+from sennit.learning.dspy.teaching import Judge, example_of, good_enough, lost_labels
 from sennit.learning.dspy.telling import CopyMode, Telling
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.labels import Label, label_many
@@ -430,6 +430,10 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             min_score,
             strict=strict_trajectory,
         )
+        if lost := lost_labels(chosen):
+            _log.warning(
+                "The outputs %s are not in the examples: inputs have the same names.", sorted(lost)
+            )
         field = self._options.telling.history_field if include_history else None
         return [example_of(turn, field) for turn in chosen]
 

@@ -16,10 +16,31 @@ _log = logging.getLogger(__name__)
 
 
 def example_of(turn: Turn, history_field: str | None) -> Any:
-    """A turn as a dspy.Example, with its history as an input where a field is named for it."""
+    """A turn as a dspy.Example, with its history as an input where a field is named for it.
+
+    An Example holds one value per name. Where an output is named like an input it is that of the
+    input, or a program would be asked what it answered.
+    """
     past = {} if history_field is None else {history_field: turn.history_snapshot}
-    made = Example(**{**turn.inputs, **past, **turn.outputs})
-    return made.with_inputs(*turn.inputs, *past)
+    asked = {**turn.inputs, **past}
+    said = {name: one for name, one in turn.outputs.items() if name not in asked}
+    # As a dict: given by keywords, a field named "base" would be taken for another argument.
+    return Example({**asked, **said}).with_inputs(*asked)
+
+
+def lost_labels(turns: Iterable[Turn]) -> set[str]:
+    """Name the outputs that examples cannot hold, because an input has the name."""
+    return {name for turn in turns for name in turn.outputs if _differs(turn, name)}
+
+
+def _differs(turn: Turn, name: str) -> bool:
+    if name not in turn.inputs:
+        return False
+    asked, said = turn.inputs[name], turn.outputs[name]
+    try:
+        return asked is not said and not bool(asked == said)
+    except Exception:  # arrays and the like are not compared as one
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +63,7 @@ class Judge:
         """
         try:
             expected = example_of(turn, self.history_field) if gold is None else gold
-            return finite(float(_asked(self.metric, expected, Prediction(**turn.outputs))))
+            return finite(float(_asked(self.metric, expected, Prediction(dict(turn.outputs)))))
         except Exception:
             if not self.zero_on_error:
                 raise
