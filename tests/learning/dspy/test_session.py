@@ -523,6 +523,46 @@ def test_history_reaches_the_worker_threads_of_dspy_and_of_the_program() -> None
         assert sent(lm, which)[0] == ("user", "[[ ## question ## ]]\nq0")
 
 
+def test_a_thread_left_over_from_one_conversation_does_not_hear_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bob_speaks, left_over_done = threading.Event(), threading.Event()
+    theirs = dummy()
+
+    class Hasty(dspy.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gen = dspy.Predict("question -> answer")
+
+        def forward(self, question: str) -> Any:
+            if question == "slow":
+                threading.Thread(target=self._late).start()
+                raise TimeoutError
+            if question == "next":
+                bob_speaks.set()
+                assert left_over_done.wait(10)
+            return self.gen(question=question)
+
+        def _late(self) -> None:
+            assert bob_speaks.wait(10)
+            with dspy.context(lm=theirs):
+                self.gen(question="slow")
+            left_over_done.set()
+
+    session = Session(Hasty())
+    ann, bob = SessionState(), SessionState()
+    with dspy.context(lm=dummy()):
+        with session.use_state(bob):
+            session(question="secret of bob")
+        with session.use_state(ann), pytest.raises(TimeoutError):
+            session(question="slow")
+        with session.use_state(bob):
+            session(question="next")
+    assert sent(theirs) == [("user", "[[ ## question ## ]]\nslow")]
+    assert [turn.nodes for turn in bob.turns] == [{}, {}]
+    assert "hears no history" in caplog.text
+
+
 def test_calls_from_threads_and_loops_exclude_each_other() -> None:
     inside, most = 0, 0
     guard = threading.Lock()

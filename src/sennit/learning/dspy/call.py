@@ -32,10 +32,13 @@ class Call:
         keeps: bool,
         parent: Any,
         tell_as: str | None,
+        alone: bool,
         memory: NodeMemory | None = None,
     ) -> None:
         self._program, self.state, self.inputs, self.given = program, state, inputs, given
         self.keeps, self.parent, self._tell_as, self._memory = keeps, parent, tell_as, memory
+        self.alone = alone
+        """Whether its program speaks on no other conversation."""
         self.nodes: dict[str, dict[str, Any]] = {}
         self.span: Span | None = None
         self.turn: Turn | None = None

@@ -4,12 +4,14 @@ A predictor becomes one by its class, not by a function put into it: a copy of i
 whatever an optimiser does to copies (demonstrations, instructions, models) reaches the prompt.
 
 Which call a predictor is part of travels in DSPy's own settings, which DSPy takes along into its
-worker threads. A thread that a program starts by itself has none of them; there the one call under
-way whose session holds the predictor is meant.
+worker threads. A thread that a program starts by itself has none of them. Where the program speaks
+on one conversation only, the one call under way whose session holds the predictor is meant. Where
+it serves several, the thread may be left over from a call for someone else, so nothing is heard.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from types import NoneType
@@ -28,11 +30,17 @@ _STACK = "sennit_nodes"
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
+_log = logging.getLogger(__name__)
 _under_way: list[Call] = []
 
 
 class Call(Protocol):
     """A call of a session that is under way."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether its program speaks on no other conversation."""
+        ...
 
     def history_for(self, node: str, fields: Fields) -> Any:
         """The history for a predictor."""
@@ -146,7 +154,16 @@ def _call_of(predictor: Any) -> Call | None:
     if call is not None:
         return call
     holding = [one for one in list(_under_way) if one.holds(predictor)]
-    return holding[0] if len(holding) == 1 else None
+    if len(holding) == 1 and holding[0].alone:
+        return holding[0]
+    if holding:
+        _log.warning(
+            "The predictor %r runs in a thread that does not say which conversation it belongs to, "
+            "and hears no history. Start it with dspy.Parallel, or run it in "
+            "contextvars.copy_context().",
+            predictor.__dict__[_NODE],
+        )
+    return None
 
 
 class Speaking:

@@ -125,6 +125,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             plan=memory,
         )
         self.__dict__.update(_options=options, _wanted=history_field, _rehearsal=Rehearsal())
+        # A program that is not copied may be that of other sessions too.
+        self.__dict__["_serves_many"] = copy_mode == "none"
         self._take_in(module, stacklevel=4)  # DSPy's metaclass stands between
         telling = self._options.telling
         began = [] if initial_history is None else history_from(initial_history)
@@ -240,6 +242,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
         DSPy takes it along into its worker threads.
         """
+        self.__dict__["_serves_many"] = True
         state.adopt(self._options.telling, self._options.lock)
         bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
         with dspy.context(**{_STATES: {**bound, id(self): state}}):
@@ -306,6 +309,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             keeps=keeps,
             parent=current_call(),
             tell_as=field if self._tells else None,
+            alone=not self._serves_many,
             memory=NodeMemory(state.nodes, plan) if plan is not None and keeps else None,
         )
 
@@ -372,6 +376,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         # Some optimisers put a `forward` into the instance, which would be that of this one.
         made.__dict__.pop("forward", None)
         made.__dict__.update(_state=state, module=module, history=[], callbacks=[*self.callbacks])
+        made.__dict__["_serves_many"] = module is self.module
         if not self._rehearsal.goes_on:
             made.__dict__["_rehearsal"] = Rehearsal()
         return made
