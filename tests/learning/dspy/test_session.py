@@ -563,6 +563,50 @@ def test_a_thread_left_over_from_one_conversation_does_not_hear_another(
     assert "hears no history" in caplog.text
 
 
+class Around(dspy.Module):
+    """A program with a session inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Session(dspy.Predict("question -> answer"))
+
+    def forward(self, question: str) -> Any:
+        return self.inner(question=question)
+
+
+@pytest.mark.parametrize("wrapped", [Around, lambda: Session(qa())])
+def test_a_session_inside_a_program_keeps_bound_conversations_apart(
+    wrapped: Any, lm: Any, tmp_path: Path
+) -> None:
+    session = Session(wrapped())
+    ann, bob = SessionState(), SessionState()
+    with session.use_state(ann):
+        session(question="secret of ann")
+    with session.use_state(bob):
+        session(question="bob")
+    assert sent(lm) == [("user", "[[ ## question ## ]]\nbob")]
+    ann.save(tmp_path / "ann.json")
+    for again in (ann, SessionState.load(tmp_path / "ann.json")):
+        with session.use_state(again):
+            session(question="more")
+        assert sent(lm)[0] == ("user", "[[ ## question ## ]]\nsecret of ann")
+        assert len(sent(lm)) == 3
+    session(question="mine")
+    assert sent(lm) == [("user", "[[ ## question ## ]]\nmine")]
+
+
+def test_the_turns_of_a_session_inside_a_program_are_kept_with_a_stored_state(
+    lm: Any, tmp_path: Path
+) -> None:
+    serving = Session(Around())
+    for question in ("q0", "q1"):
+        with sennit.open(tmp_path / "a.db") as client:
+            stored = Session(qa(), store=client, key="ann")
+            with serving.use_state(stored.state):
+                serving(question=question)
+    assert sent(lm)[0] == ("user", "[[ ## question ## ]]\nq0")
+
+
 def test_calls_from_threads_and_loops_exclude_each_other() -> None:
     inside, most = 0, 0
     guard = threading.Lock()

@@ -240,13 +240,21 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def use_state(self, state: SessionState) -> Generator[SessionState]:
         """Speak on another conversation inside the block; others may use theirs meanwhile.
 
-        DSPy takes it along into its worker threads.
+        DSPy takes it along into its worker threads. Sessions inside the program speak on
+        conversations that belong to the state, not on their own.
         """
-        self.__dict__["_serves_many"] = True
-        state.adopt(self._options.telling, self._options.lock)
+        inner = [(one, state.inside(name)) for name, one in self._inner_sessions()]
+        found = [(self, state), *inner]
+        for one, theirs in found:
+            one.__dict__["_serves_many"] = True
+            theirs.adopt(one._options.telling, one._options.lock)
         bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
-        with dspy.context(**{_STATES: {**bound, id(self): state}}):
+        binding = {id(one): theirs for one, theirs in found}
+        with dspy.context(**{_STATES: {**bound, **binding}}):
             yield state
+
+    def _inner_sessions(self) -> list[tuple[str, Session]]:
+        return list(self.module.named_sub_modules(Session))
 
     @property
     def turns(self) -> list[Turn]:

@@ -34,6 +34,7 @@ class SessionState:
         self.log = TurnLog(Telling()) if log is None else log
         self.lock = CallLock(lock)
         self._nodes: Nodes | None = None
+        self._inside: dict[str, SessionState] = {}
         self._making = Lock()
 
     @property
@@ -43,6 +44,12 @@ class SessionState:
             if self._nodes is None:
                 self._nodes = Nodes(self.log.branch, self.log.telling)
             return self._nodes
+
+    def inside(self, name: str) -> SessionState:
+        """The conversation of a session inside the program, kept as a node is."""
+        log = self.nodes.of(name).log
+        with self._making:
+            return self._inside.setdefault(name, SessionState(log))
 
     @classmethod
     def kept(
