@@ -598,8 +598,8 @@ def test_a_session_inside_a_program_keeps_bound_conversations_apart(
 def test_the_turns_of_a_session_inside_a_program_are_kept_with_a_stored_state(
     lm: Any, tmp_path: Path
 ) -> None:
-    serving = Session(Around())
     for question in ("q0", "q1"):
+        serving = Session(Around())
         with sennit.open(tmp_path / "a.db") as client:
             stored = Session(qa(), store=client, key="ann")
             with serving.use_state(stored.state):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from dspy.utils import DummyLM
 import sennit
 from sennit import AssistantResponseContent, InstructionContent, Message
 from sennit.errors import SennitError, ValidationError
+from sennit.learning import ExportOptions
 from sennit.learning.dspy import Session, SessionState, with_memory
 from sennit.testing import faults
 from tests.torture.ground import opened
@@ -438,3 +440,46 @@ def test_an_awaited_call_waits_for_whoever_has_the_turns_in_hand_beside_the_loop
         asyncio.run(work(session))
         assert asked(session) == ["a", "b"]
     assert in_time == [True]
+
+
+PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk"
+
+
+def test_images_of_a_turn_are_images_of_its_instruction_and_no_text_for_search_or_training(
+    address: str, tmp_path: Path
+) -> None:
+    class Look(dspy.Signature):
+        pictures: list[dspy.Image] = dspy.InputField()
+        question: str = dspy.InputField()
+        answer: str = dspy.OutputField()
+
+    pictures = [dspy.Image("https://example.com/knot.png"), dspy.Image(PIXEL)]
+    prompts: list[Any] = []
+    for _ in range(2):
+        lm = DummyLM([{"answer": "A bowline."}])
+        with opened(address) as client, dspy.context(lm=lm):
+            session = Session(dspy.Predict(Look), store=client, key="looking")
+            session(pictures=pictures, question="Which?")
+            prompts.append(lm.history[0]["messages"])
+            first = client.session("looking").default_branch.messages[0].content
+            path = tmp_path / f"{len(prompts)}.jsonl"
+            client.export_training(path, ExportOptions(format="openai"))
+    assert first.images == ["https://example.com/knot.png"]
+    assert first.instruction == "pictures: ['[image]', '[image]']\n\nquestion: Which?"
+    row = json.loads(path.read_text())
+    assert row["messages"][0]["content"][1]["image_url"]["url"] == "https://example.com/knot.png"
+    assert "base64" not in path.read_text()
+    first_time, again = (
+        [one for one in prompt[1]["content"] if one["type"] == "image_url"] for prompt in prompts
+    )
+    assert again == first_time
+    assert len(again) == 2
+
+
+@pytest.mark.parametrize("inside", ["no JSON", "{}", "[1]", "[]"])
+def test_marks_of_blocks_that_someone_wrote_lose_no_turn(inside: str) -> None:
+    written = f"<<CUSTOM-TYPE-START-IDENTIFIER>>{inside}<<CUSTOM-TYPE-END-IDENTIFIER>>"
+    session = Session(dspy.Predict("question -> answer"))
+    session.add_turn({"question": written}, {"answer": written})
+    assert session.turns[0].inputs == {"question": written}
+    assert len(session.state.log.branch) == 2

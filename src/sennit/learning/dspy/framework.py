@@ -22,3 +22,7 @@ Example: Any = dspy.Example
 Predict: Any = dspy.Predict
 Prediction: Any = dspy.Prediction
 Teleprompter: Any = import_module("dspy.teleprompt").Teleprompter
+
+_types: Any = import_module("dspy.adapters.types.base_type")
+BLOCK_START: str = _types.CUSTOM_TYPE_START_IDENTIFIER
+BLOCK_END: str = _types.CUSTOM_TYPE_END_IDENTIFIER

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
+from sennit.learning.dspy.blocks import images_in, without_blocks
 from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.past import Span, Told, history_from
 from sennit.learning.dspy.plain import plain_fields, spoken
@@ -19,6 +20,7 @@ from sennit.learning.dspy.turn import Turn
 from sennit.learning.exchanges import KEY, NODE
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
+from sennit.messages.unset import Unset
 
 _INSIDE = ("nodes", "call", "memories", NODE)
 
@@ -59,10 +61,13 @@ def turn_messages(turn: Turn) -> list[Message]:
     """A turn as it stands on the branch; it remembers its place there."""
     asked, answered = plain_fields(turn.inputs), plain_fields(turn.outputs)
     asking = Message(
-        InstructionContent(instruction=spoken(asked)), metadata={KEY: {"inputs": asked}}
+        InstructionContent(
+            instruction=spoken(without_blocks(asked)), images=images_in(asked) or Unset
+        ),
+        metadata={KEY: {"inputs": asked}},
     )
     answer = Message(
-        AssistantResponseContent(assistant_response=spoken(answered)),
+        AssistantResponseContent(assistant_response=spoken(without_blocks(answered))),
         metadata={KEY: {"outputs": answered, **note_of(turn)}},
     )
     turn.asked, turn.message = asking.id, answer.id
@@ -77,7 +82,7 @@ def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
     note: Note = {"initial": plain}
     if earlier:
         note["earlier"] = [plain_fields(one) for one in earlier]
-    return [Message(InstructionContent(context=plain), metadata={KEY: note})]
+    return [Message(InstructionContent(context=without_blocks(plain)), metadata={KEY: note})]
 
 
 @dataclass(frozen=True, slots=True)
