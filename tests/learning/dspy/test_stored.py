@@ -455,15 +455,16 @@ def test_images_of_a_turn_are_images_of_its_instruction_and_no_text_for_search_o
 
     pictures = [dspy.Image("https://example.com/knot.png"), dspy.Image(PIXEL)]
     prompts: list[Any] = []
+    path = tmp_path / "rows.jsonl"
     for _ in range(2):
         lm = DummyLM([{"answer": "A bowline."}])
         with opened(address) as client, dspy.context(lm=lm):
             session = Session(dspy.Predict(Look), store=client, key="looking")
             session(pictures=pictures, question="Which?")
             prompts.append(lm.history[0]["messages"])
-            first = client.session("looking").default_branch.messages[0].content
-            path = tmp_path / f"{len(prompts)}.jsonl"
-            client.export_training(path, ExportOptions(format="openai"))
+    with opened(address) as client:
+        first: Any = client.session("looking").default_branch.messages[0].content
+        client.export_training(path, ExportOptions(format="openai"))
     assert first.images == ["https://example.com/knot.png"]
     assert first.instruction == "pictures: ['[image]', '[image]']\n\nquestion: Which?"
     row = json.loads(path.read_text())
@@ -483,3 +484,28 @@ def test_marks_of_blocks_that_someone_wrote_lose_no_turn(inside: str) -> None:
     session.add_turn({"question": written}, {"answer": written})
     assert session.turns[0].inputs == {"question": written}
     assert len(session.state.log.branch) == 2
+
+
+def test_the_last_score_of_a_turn_is_its_score_also_after_a_restart(address: str) -> None:
+    def good(example: Any, prediction: Any) -> float:
+        return 1.0
+
+    def bad(example: Any, prediction: Any) -> float:
+        return 0.0
+
+    with opened(address) as client:
+        session = Session(Echo(), store=client, key="bot")
+        session(question="a")
+        for metric in (good, bad, good):
+            session.score(metric)
+        session(question="b")
+        session.score(good)
+        session.score(bad)
+        scores = [turn.score for turn in session.turns]
+    with opened(address) as client:
+        again = Session(Echo(), store=client, key="bot")
+        assert [turn.score for turn in again.turns] == scores == [0.0, 0.0]
+        again.score(good)
+    with opened(address) as client:
+        again = Session(Echo(), store=client, key="bot")
+        assert [turn.score for turn in again.turns] == [1.0, 1.0]

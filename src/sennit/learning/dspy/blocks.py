@@ -39,9 +39,10 @@ def images_in(value: Any) -> list[str]:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, (Mapping, list)):
-        inside = cast("Mapping[str, Any]", value).values() if isinstance(value, Mapping) else value
-        for one in cast("list[Any]", inside):
+    elif isinstance(value, Mapping):
+        yield from _texts(list(cast("Mapping[str, Any]", value).values()))
+    elif isinstance(value, list):
+        for one in cast("list[Any]", value):
             yield from _texts(one)
 
 

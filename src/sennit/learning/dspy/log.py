@@ -27,7 +27,7 @@ from sennit.learning.dspy.written import (
     read,
     turn_messages,
 )
-from sennit.learning.labels import average, labels_of
+from sennit.learning.labels import labels_of
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import SessionCore
@@ -198,7 +198,9 @@ class TurnLog:
                 own.index = self._count
                 self._take(own)
             else:
-                self._take(self._found(one, average(judged.get(one.message, ()))))
+                # The last judgement, as for a session that was scored by several metrics.
+                scores = [label.score for label in judged.get(one.message, ())]
+                self._take(self._found(one, scores[-1] if scores else None))
         self._let_go()
 
     def _found(self, said: Said, score: float | None) -> Turn:
