@@ -342,7 +342,20 @@ def test_a_strict_session_refuses_a_history_field_of_another_type() -> None:
     odd = dspy.Predict("history: str, question -> answer")
     with pytest.raises(ValidationError, match=r"dspy\.History"):
         Session(odd, strict_history_annotation=True)
+
+
+def test_a_predictor_that_is_sent_no_history_is_warned_of(
+    lm: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd = dspy.Predict("history: str, question -> answer")
     Session(odd)
+    assert "is sent no history" in caplog.text
+    caplog.clear()
+    session = Session(odd, history_field="past")
+    for n in range(2):
+        session(question=f"q{n}", history="a text")
+    assert len(sent(lm)) == 3
+    assert "is sent no history" not in caplog.text
 
 
 def test_a_session_in_a_store_goes_on_where_it_stopped(lm: Any, tmp_path: Path) -> None:
@@ -393,6 +406,32 @@ def test_a_metric_that_fails_counts_as_zero_or_raises(lm: Any) -> None:
     assert lenient.score(broken) == [0.0]
     with pytest.raises(KeyError):
         strict.score(broken)
+
+
+def test_turns_are_compared_with_one_gold_or_each_with_its_own(lm: Any) -> None:
+    session = Session(qa())
+    for n in range(2):
+        session(question=f"q{n}")
+
+    def same(example: Any, prediction: Any) -> bool:
+        return example.answer == prediction.answer
+
+    first, second = (dspy.Example(answer=one) for one in ("a0", "other"))
+    assert session.score(same, gold=first) == [1.0, 0.0]
+    assert session.score(same, gold=[first, second]) == [1.0, 0.0]
+    assert session.score(same, gold=[second, dspy.Example(answer="a1")]) == [0.0, 1.0]
+    with pytest.raises(ValidationError, match="for each of 2, got 1"):
+        session.score(same, gold=[first])
+
+
+@pytest.mark.parametrize("wrong", [None, "text", [("question", "q")], 3])
+def test_a_turn_that_is_no_dict_of_fields_is_refused(wrong: Any) -> None:
+    session = Session(qa())
+    with pytest.raises(InvalidTypeError, match="is a dict of fields"):
+        session.add_turn(wrong, {"answer": "a"})
+    with pytest.raises(InvalidTypeError, match="is a dict of fields"):
+        session.add_turn({"question": "q"}, wrong)
+    assert len(session) == 0
 
 
 def test_examples_stand_alone_and_can_be_merged(lm: Any) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from datetime import date
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import dspy
+import pydantic
 import pytest
 from dspy.utils import DummyLM
 
@@ -509,3 +512,74 @@ def test_the_last_score_of_a_turn_is_its_score_also_after_a_restart(address: str
     with opened(address) as client:
         again = Session(Echo(), store=client, key="bot")
         assert [turn.score for turn in again.turns] == [1.0, 1.0]
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Rope(pydantic.BaseModel):
+    name: str
+    colour: Colour = Colour.RED
+    made: date | None = None
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _named(cls, name: str) -> str:
+        return {"odd": ""}.get(name, name) or {}["raises KeyError"]
+
+
+class Choose(dspy.Signature):
+    ropes: list[Rope] = dspy.InputField()
+    sketch: dspy.Image = dspy.InputField()
+    best: Rope = dspy.OutputField()
+    colour: Colour = dspy.OutputField()
+
+
+class Choosing(dspy.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gen = dspy.Predict(Choose)
+
+    def forward(self, ropes: list[Rope], sketch: Any) -> Any:
+        return dspy.Prediction(best=ropes[0], colour=Colour.BLUE)
+
+
+def test_examples_and_metrics_get_the_types_of_the_program_after_a_restart(
+    address: str, tmp_path: Path
+) -> None:
+    rope = Rope(name="hemp", colour=Colour.BLUE, made=date(2024, 1, 2))
+    read_by_mistake = tmp_path / "private.png"
+    read_by_mistake.write_bytes(b"private")
+
+    def metric(example: Any, prediction: Any) -> float:
+        return float(prediction.best.made.year == 2024 and example.colour is Colour.BLUE)
+
+    with opened(address) as client:
+        session = Session(Choosing(), store=client, key="ropes", on_metric_error="raise")
+        session(ropes=[rope], sketch=str(read_by_mistake))
+        session.save(tmp_path / "saved.json")
+        (before,) = session.to_examples()
+        assert session.score(metric) == [1.0]
+    with opened(address) as client:
+        stored = Session(Choosing(), store=client, key="ropes", on_metric_error="raise")
+        loaded = Session.load_from(tmp_path / "saved.json", Choosing(), on_metric_error="raise")
+        for again in (stored, loaded):
+            (example,) = again.to_examples()
+            assert example.toDict() == before.toDict()
+            assert example.ropes == [rope]
+            assert example.sketch == str(read_by_mistake)
+            assert again.score(metric) == [1.0]
+
+
+def test_a_value_that_is_not_of_its_type_any_more_stays_as_it_was_kept() -> None:
+    session = Session(Choosing())
+    for best in ({"name": 3}, {"name": "odd"}, "no rope", None):
+        session.add_turn({"ropes": []}, {"best": best})
+    assert [one.best for one in session.to_examples()] == [
+        {"name": 3},
+        {"name": "odd"},
+        "no rope",
+        None,
+    ]

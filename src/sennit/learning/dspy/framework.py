@@ -24,5 +24,6 @@ Prediction: Any = dspy.Prediction
 Teleprompter: Any = import_module("dspy.teleprompt").Teleprompter
 
 _types: Any = import_module("dspy.adapters.types.base_type")
+BlockType: Any = _types.Type
 BLOCK_START: str = _types.CUSTOM_TYPE_START_IDENTIFIER
 BLOCK_END: str = _types.CUSTOM_TYPE_END_IDENTIFIER

@@ -241,4 +241,11 @@ def _with_history(signature: Any, field: str, strict: bool) -> Any:
             f"The field {field!r} of {signature.__name__} is a {taken.annotation}, not a "
             f"dspy.History; annotate it so, or choose another history_field."
         )
+    _log.warning(
+        "The field %r of %s is a %s, not a dspy.History, so its predictor is sent no history; "
+        "annotate it so, or choose another history_field.",
+        field,
+        signature.__name__,
+        taken.annotation,
+    )
     return signature

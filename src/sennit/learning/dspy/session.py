@@ -51,6 +51,7 @@ from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.teaching import Judge, example_of, good_enough, lost_labels
 from sennit.learning.dspy.telling import CopyMode, Telling
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import Label, label_many
 from sennit.sessions.client import ClientCore
 
@@ -346,7 +347,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 _log.warning("on_turn failed; the turn is kept", exc_info=True)
 
     def add_turn(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> Turn:
-        """Put a turn at the end that was not called for."""
+        """Put a turn at the end that was not called for; InvalidTypeError for what is no dict."""
+        for name, given in (("inputs", inputs), ("outputs", outputs)):
+            if not isinstance(cast("Any", given), Mapping):
+                raise InvalidTypeError(
+                    f"{name} is a dict of fields such as {{'question': '...'}}, got {shown(given)}."
+                )
         log = self.state.log
         self._warn_of_unheard([log.telling.told(inputs, outputs)])
         return log.add(inputs, outputs)
@@ -405,11 +411,21 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def score(
         self, metric: Callable[..., Any], gold: Any = None, *, by: str | None = None
     ) -> list[float]:
-        """Ask a metric about each turn, once; kept as the turns' scores, and as labels."""
+        """Ask a metric about each turn, once; kept as the turns' scores, and as labels.
+
+        A turn is compared with itself, with `gold`, or with its own one in a list of them.
+        Raises ValidationError for a list of another length.
+        """
         log, judge = self.state.log, self._judge(metric)
         session = log.session  # from here on all turns stand on the branch
         turns = list(log.turns)
-        scores = [judge.score(turn, gold) for turn in turns]
+        golds = cast("list[Any]", gold) if isinstance(gold, list) else [gold] * len(turns)
+        if len(golds) != len(turns):
+            raise ValidationError(
+                f"gold is one for all turns or a list of one for each of {len(turns)}, "
+                f"got {len(golds)}."
+            )
+        scores = [judge.score(turn, one) for turn, one in zip(turns, golds, strict=True)]
         name = by or judge.name
         told = [(turn.message, score) for turn, score in zip(turns, scores, strict=True)]
         label_many(session, [Label.of(one, score, by=name) for one, score in told if one])
@@ -418,7 +434,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     def _judge(self, metric: Callable[..., Any]) -> Judge:
         options = self._options
-        return Judge(metric, options.telling.history_field, options.on_metric_error == "zero")
+        field, types = options.telling.history_field, FieldTypes(self.module)
+        return Judge(metric, field, types, options.on_metric_error == "zero")
 
     def to_examples(
         self,
@@ -448,7 +465,8 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 "The outputs %s are not in the examples: inputs have the same names.", sorted(lost)
             )
         field = self._options.telling.history_field if include_history else None
-        return [example_of(turn, field) for turn in chosen]
+        types = FieldTypes(self.module)
+        return [example_of(turn, field, types) for turn in chosen]
 
     to_trainset = to_examples
 

@@ -10,20 +10,22 @@ from typing import Any
 
 from sennit.learning.dspy.framework import Example, Prediction
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import finite
 
 _log = logging.getLogger(__name__)
 
 
-def example_of(turn: Turn, history_field: str | None) -> Any:
+def example_of(turn: Turn, history_field: str | None, types: FieldTypes) -> Any:
     """A turn as a dspy.Example, with its history as an input where a field is named for it.
 
     An Example holds one value per name. Where an output is named like an input it is that of the
     input, or a program would be asked what it answered.
     """
     past = {} if history_field is None else {history_field: turn.history_snapshot}
-    asked = {**turn.inputs, **past}
-    said = {name: one for name, one in turn.outputs.items() if name not in asked}
+    asked = {**types.restored(turn.inputs), **past}
+    outputs = types.restored(turn.outputs)
+    said = {name: one for name, one in outputs.items() if name not in asked}
     # As a dict: given by keywords, a field named "base" would be taken for another argument.
     return Example({**asked, **said}).with_inputs(*asked)
 
@@ -49,6 +51,7 @@ class Judge:
 
     metric: Callable[..., Any]
     history_field: str
+    types: FieldTypes
     zero_on_error: bool
 
     @property
@@ -62,8 +65,11 @@ class Judge:
         A metric that fails raises what it raised, or counts as 0 and is logged.
         """
         try:
-            expected = example_of(turn, self.history_field) if gold is None else gold
-            return finite(float(_asked(self.metric, expected, Prediction(dict(turn.outputs)))))
+            expected = gold
+            if gold is None:
+                expected = example_of(turn, self.history_field, self.types)
+            said = Prediction(self.types.restored(turn.outputs))
+            return finite(float(_asked(self.metric, expected, said)))
         except Exception:
             if not self.zero_on_error:
                 raise
