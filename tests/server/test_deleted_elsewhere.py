@@ -11,6 +11,7 @@ import pytest
 import sennit
 from sennit.testing import ScriptedModel
 from tests.serving import Running, serving
+from tests.sessions.test_session import said
 
 SECRET = "The combination is 4711."
 
@@ -143,6 +144,18 @@ def test_a_conversation_may_begin_as_one_did_that_was_deleted_elsewhere(pair: Pa
     pair.chat("Hello.")
     assert pair.prompt == ["Hello."]
     assert len(pair.other.sessions()) == 1
+
+
+@pytest.mark.parametrize("what", ["message", "session"])
+def test_the_first_words_are_asked_again_though_they_were_deleted_elsewhere(
+    pair: Pair, what: str
+) -> None:
+    pair.chat("Hello.")
+    pair.chat("Hello.")
+    pair.delete(what)
+    pair.chat("Hello.")
+    assert pair.prompt == ["Hello."]
+    assert ["Hello.", "Answer 2."] in [said(branch) for branch in pair.session.branches]
 
 
 def test_the_key_of_a_session_deleted_elsewhere_is_free_again(pair: Pair) -> None:

@@ -28,6 +28,7 @@ from sennit.server import openai_shelf
 from sennit.server.openai_shelf import MOST_BRANCHES
 from sennit.server.tokens import new_token, write_tokens
 from sennit.services.reply import Reasoning, Reply, Text, Usage
+from sennit.stores.sqlite import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
 from tests.serving import serving
@@ -193,6 +194,27 @@ def test_however_many_begin_alike_each_goes_on_where_it_stands(
             chat.ask(USER, assistant(f"Knot {number}."), user("Another."))
         branches = [one for each in chat.sessions() for one in chat.branches(each["id"])]
         assert [one["message_count"] for one in branches] == [4] * count
+
+
+def test_nothing_is_read_from_the_store_for_those_who_begin_alike(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(openai_shelf, "MOST_BRANCHES", 5)
+    count, read = 12, list[str]()
+    with served(*(f"Knot {number}." for number in range(count)), store=tmp_path / "s.db") as chat:
+        chat.ask(USER)
+        for name in ("load", "changes"):
+            asked = getattr(SQLiteStore, name)
+            monkeypatch.setattr(
+                SQLiteStore,
+                name,
+                lambda *given, asked=asked: (read.append("read"), asked(*given))[1],
+            )
+        for _ in range(count - 1):
+            chat.ask(USER)
+        assert read == []
+        branches = [one for each in chat.sessions() for one in chat.branches(each["id"])]
+        assert [one["message_count"] for one in branches] == [2] * count
 
 
 def test_many_who_begin_alike_at_once_are_all_kept_apart() -> None:

@@ -548,3 +548,22 @@ def test_rewriting_a_stored_branch_one_by_one_is_not_quadratic(tmp_path: Path, w
     few = rows_changed(tmp_path / "few.db", 200, way)
     many = rows_changed(tmp_path / "many.db", 800, way)
     assert many < 8 * few  # four times as much to do; sixteen times would be quadratic
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_fork_never_holds_what_another_program_left_in_place_of_the_history(
+    path: Path, waits: bool
+) -> None:
+    with sennit.open(path) as here, sennit.open(path) as there:
+        session = here.session("chat_001")
+        for text in ("one", "two", "three"):
+            session.add_message("user", text)
+        other = there.session("chat_001")
+        other.remove_message(other.default_branch[0])
+        branch = session.default_branch
+        with pytest.raises(ConflictError, match="changed by someone else"):
+            await session.afork(branch, at=0) if waits else session.fork(branch, at=0)
+        assert said(branch) == ["two", "three"]  # as it is known now
+        fork = await session.afork(branch, at=0) if waits else session.fork(branch, at=0)
+        assert said(there.session("chat_001").get_branch(fork.id)) == ["two"]

@@ -136,14 +136,20 @@ async def _found(
     """A place for a conversation of so many turns, and how many of those wanted stand there."""
     spot, shelf = caller.known.spot(caller.client, wanted), Shelf(caller, turns[0].digest)
     match = None if spot is None else _match_here(caller, spot, wanted)
-    if match is None or match.turns < len(turns) - 1:
-        begun = await _begin(caller, sent, shelf) if len(turns) == 1 else None
-        if begun is not None:
-            return begun, 0
-    if match is None or match.turns < len(turns) - 1 or not match.at_the_end:
-        # A fork is made of what the store has by now.
-        sessions = _candidates(caller, spot, shelf)
-        match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
+    if match is not None and match.turns >= len(turns) - 1:
+        with suppress(ConflictError, NotFoundError):  # changed elsewhere: the store tells how
+            return await _at_match(caller, sent, shelf, match)
+    elif len(turns) == 1 and (begun := await _begin(caller, sent, shelf)) is not None:
+        return begun, 0
+    sessions = _candidates(caller, spot, shelf)
+    match = await to_thread(_match_in, sessions, wanted, len(turns) - 1)
+    return await _at_match(caller, sent, shelf, match)
+
+
+async def _at_match(
+    caller: Caller, sent: Sent, shelf: Shelf, match: Match | None
+) -> tuple[Place, int]:
+    """A place where a branch goes along, or in the session that takes another one."""
     if match is None or (full(_session(match.branch)) and not match.at_the_end):
         return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
     place = Place(match.branch, sent.messages[match.said :], match.at, last=match.last)
@@ -160,6 +166,9 @@ async def _in_conversation(
     """
     spot = caller.known.spot(caller.client, turns[-1:])
     if spot is None or caller.known.spot(caller.client, wanted[-1:]) not in (None, spot):
+        return None
+    opened = _open_branch(caller, spot)
+    if opened is not None and not is_main_of_conversation(opened):
         return None
     try:
         main = (await caller.session(str(spot[0]))).get_branch(spot[1], None)
@@ -182,15 +191,19 @@ def is_main_of_conversation(branch: Branch) -> bool:
 def _match_here(caller: Caller, spot: Spot, wanted: Sequence[Turn]) -> Match | None:
     """How far a branch goes along whose session is open; the store is not asked.
 
-    If others have said something there meanwhile, the run is refused as it begins, and goes to a
-    fork.
+    If others have said or removed something there meanwhile, the run is refused as it begins, and
+    so is a fork: then the store is asked.
     """
-    session = caller.client.opened(spot[0])
-    branch = None if session is None else session.get_branch(spot[1], None)
-    if session is None or branch is None:
+    branch = _open_branch(caller, spot)
+    if branch is None:
         return None
-    caller.open.hold(session)
+    caller.open.hold(_session(branch))
     return best_match(wanted, (branch,))
+
+
+def _open_branch(caller: Caller, spot: Spot) -> Branch | None:
+    session = caller.client.opened(spot[0])
+    return None if session is None else session.get_branch(spot[1], None)
 
 
 def _match_in(sessions: Iterable[Session], wanted: Sequence[Turn], enough: int) -> Match | None:
@@ -348,7 +361,10 @@ def forked(place: Place, system: Message | UUID | None) -> Place:
 
 
 async def aside(place: Place, system: Message | UUID | None) -> Place:
-    """The same for async callers; raises ConflictError if others have changed what it goes on."""
+    """The same for async callers; raises ConflictError if others have changed what it goes on.
+
+    NotFoundError if they have removed the branch.
+    """
     branch = place.branch
     if place.at and place.last not in (None, message_at(branch, place.at)):
         raise ConflictError("What was said before was changed by somebody else; send it again.")

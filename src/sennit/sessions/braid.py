@@ -281,15 +281,18 @@ class Braid(Kept):
     ) -> Branch:
         """A fork with the first `length` messages of the history, not counting the system message.
 
-        What is `said` on it are new messages, kept together with it or not at all.
+        What is `said` on it are new messages, kept together with it or not at all. Raises
+        ConflictError if another program has changed that history and it is not known here yet.
         """
         with self.lock:
-            origin = self.origin_of(source, length)
+            origin, seen = self.origin_of(source, length), source.version
 
             def make(chosen: str) -> Branch:
                 tail = source._tail.on_top(length, [message.id for message in said])
                 metadata = {"forked_from": origin}
-                return self._new_branch(chosen, tail, system, grants, metadata, said=said)
+                return self._new_branch(
+                    chosen, tail, system, grants, metadata, said=said, source_version=seen
+                )
 
             return self._under_a_name(name, _fork_stem(source), make)
 
@@ -304,12 +307,13 @@ class Braid(Kept):
         said: Sequence[Message] = (),
     ) -> Branch:
         """`fork_history` for async callers."""
+        seen = source.version  # what `length` was counted on
 
         def make(chosen: str) -> Awaitable[Branch]:
             with self.lock:
                 metadata = {"forked_from": self.origin_of(source, length)}
                 tail = source._tail.on_top(length, [message.id for message in said])
-            return self._anew_branch(chosen, tail, system, grants, metadata, said)
+            return self._anew_branch(chosen, tail, system, grants, metadata, said, seen)
 
         return await self._aunder_a_name(name, _fork_stem(source), make)
 

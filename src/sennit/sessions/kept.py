@@ -336,11 +336,15 @@ class Kept(Element):
         metadata: Mapping[str, Any] | None = None,
         id: UUID | None = None,
         said: Sequence[Message] = (),
+        source_version: int | None = None,
     ) -> Branch:
-        """A branch, with its system message and those `said` on it where they are new too."""
+        """A branch, with its system message and those `said` on it where they are new too.
+
+        Raises ConflictError if the branch that it is forked from has another version by now.
+        """
         branch, new = self._drafted(name, tail, system, grants, metadata, id, said)
         if self._keeper is not None:
-            self._keep_new_branch(self._keeper, branch, new)
+            self._keep_new_branch(self._keeper, branch, new, source_version)
         self._take_in(branch, new)
         if said and self._keeper is not None:
             self._was_kept(said, [branch])
@@ -354,6 +358,7 @@ class Kept(Element):
         grants: Grants,
         metadata: Mapping[str, Any] | None = None,
         said: Sequence[Message] = (),
+        source_version: int | None = None,
     ) -> Branch:
         """The same for async callers: many at once share one wait for the disk."""
         with self.lock:
@@ -370,10 +375,13 @@ class Kept(Element):
                     self._take_in(branch, new)
 
         try:
-            await self._keeper.submit(tuple(_for_new_branch(branch, new)), apply)
+            await self._keeper.submit(tuple(_for_new_branch(branch, new, source_version)), apply)
         except ExistsError:
             if len(self._branches) and name not in self._named:
                 await self.arefresh()  # of a session that is there: someone else took the name
+            raise
+        except ConflictError:
+            await self.arefresh()
             raise
         with self.lock:
             known = self._branches.by_key(branch.id.int)
@@ -413,12 +421,14 @@ class Kept(Element):
         self._branches._insert(branch)
         self._named[branch.name] = branch
 
-    def _keep_new_branch(self, keeper: Keeper, branch: Branch, new: Sequence[Message]) -> None:
+    def _keep_new_branch(
+        self, keeper: Keeper, branch: Branch, new: Sequence[Message], source_version: int | None
+    ) -> None:
         """Make a new branch durable together with its new messages."""
         try:
-            keeper.write(_for_new_branch(branch, new))
-        except ExistsError:
-            self.refresh()  # someone else took the name
+            keeper.write(_for_new_branch(branch, new, source_version))
+        except (ExistsError, ConflictError):
+            self.refresh()  # someone else took the name, or changed the source
             raise
 
     def _forget_branch(self, branch: Branch) -> None:
@@ -427,9 +437,11 @@ class Kept(Element):
         self._log.forget_branch(branch.id)
 
 
-def _for_new_branch(branch: Branch, new: Sequence[Message]) -> list[Change]:
+def _for_new_branch(
+    branch: Branch, new: Sequence[Message], source_version: int | None
+) -> list[Change]:
     """What makes a new branch, with its new messages, for a store."""
     tail = branch._tail
     record = branch_record(branch, tail, branch._system, branch._grants)
     added: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []
-    return [*added, AddBranch(record, segment_record(tail))]
+    return [*added, AddBranch(record, segment_record(tail), source_version)]

@@ -288,6 +288,14 @@ def changed_meanwhile(branch: BranchRecord) -> ConflictError:
     return ConflictError(f"Branch {branch.name!r} was changed by someone else; refresh it.")
 
 
+def check_source(branch: BranchRecord, seen: int, version: int) -> None:
+    """Raise ConflictError unless the source of a fork has the version it was last seen with."""
+    if version != seen:
+        raise ConflictError(
+            f"What {branch.name!r} is forked from was changed by someone else; refresh it."
+        )
+
+
 def check_fit(branch: BranchRecord, segment: SegmentRecord) -> None:
     """Raise ValidationError unless a new branch ends with the segment that comes with it."""
     if branch.segment != segment.id or branch.length != len(segment.entries):

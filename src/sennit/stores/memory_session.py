@@ -32,6 +32,7 @@ from sennit.stores.base import (
     branch_taken,
     changed_meanwhile,
     check_fit,
+    check_source,
     misplaced,
     name_taken,
     no_branch,
@@ -222,11 +223,11 @@ class MemorySession:
             case Append():
                 return self._append(change)
             case AddBranch() if self._is_shown_by_source(change):
-                self._add_branch(change.branch, change.segment)
+                self._add_branch(change)
                 self._attach(change.named)
             case AddBranch():
                 with self._attaching(change.branch.id):
-                    self._add_branch(change.branch, change.segment)
+                    self._add_branch(change)
             case ChangeBranch():
                 with self._attaching(change.branch.id):
                     self._change_branch(change.branch, change.segments)
@@ -320,13 +321,17 @@ class MemorySession:
         self._put(self.log.leases, branch.id, lease)
         return head.with_taken(Taken(lease, seq, self.log.last_of(branch.id), commits))
 
-    def _add_branch(self, branch: BranchRecord, segment: SegmentRecord) -> None:
+    def _add_branch(self, change: AddBranch) -> None:
+        branch, segment = change.branch, change.segment
         check_fit(branch, segment)
         there = self._branches.get(branch.id)
         if there is not None and (there.name, there.segment) == (branch.name, segment.id):
             return
         if there is not None or branch.name in self._names:
             raise branch_taken(branch)
+        source = source_of(branch)
+        if change.source_version is not None and source is not None:
+            check_source(branch, change.source_version, self._branch(source).version)
         self._check_system(branch)
         self._add_segment(segment)
         self._put(self._names, branch.name, branch.id)

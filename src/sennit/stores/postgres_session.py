@@ -16,6 +16,7 @@ from sennit.stores.base import (
     branch_taken,
     changed_meanwhile,
     check_fit,
+    check_source,
     misplaced,
     name_taken,
     no_branch,
@@ -232,6 +233,9 @@ class SessionWriter:
             return  # made before, and its acknowledgement lost
         if like:
             raise branch_taken(branch)
+        source = source_of(branch)
+        if change.source_version is not None and source is not None:
+            check_source(branch, change.source_version, self._find_branch(source)[7])
         system = self._system(branch.system)
         number, checksum = self._add_segment(segment, self._base(segment, {}))
         self._run(

@@ -175,10 +175,12 @@ class Append(msgspec.Struct, frozen=True, gc=False):
 
 
 class AddBranch(msgspec.Struct, frozen=True, gc=False):
-    """Create a branch together with its segment."""
+    """Create a branch together with its segment, if what it was forked from is as last seen."""
 
     branch: BranchRecord
     segment: SegmentRecord
+    source_version: int | None = None
+    """The version that the branch it was forked from was last seen with; None is not checked."""
 
     @property
     def named(self) -> list[UUID]:

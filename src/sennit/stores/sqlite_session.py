@@ -18,6 +18,7 @@ from sennit.stores.base import (
     branch_taken,
     changed_meanwhile,
     check_fit,
+    check_source,
     circular,
     misplaced,
     name_taken,
@@ -318,6 +319,9 @@ class SessionWriter:
             if like == [same]:
                 return
             raise branch_taken(branch)
+        source = source_of(branch)
+        if change.source_version is not None and source is not None:
+            check_source(branch, change.source_version, self._tail(source).version)
         system = self._system(branch.system)
         tail = self._add_segment(segment)
         self._run(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from sennit.errors import ConflictError, NotFoundError
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, RemoveBranch
-from sennit.testing.conformance.scene import Scene, branch, same, segment
+from sennit.stores.records import AddBranch, RemoveBranch, RemoveMessages
+from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
 
 
 def a_fork_shows_the_history_of_its_source(store: Store) -> None:
@@ -69,6 +72,46 @@ def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
     on = segment((extra.id,), main.segment, 1)
     scene.write(AddBranch(branch("fork", on), on))
     same(scene.said("fork"), ["a", "x"], "The fork")
+
+
+def _fork_as_seen(scene: Scene, source: UUID, version: int, name: str) -> AddBranch:
+    """A fork with the first message of a branch that was last seen in a version."""
+    on = segment((), scene.stored(source).segment, 1)
+    return AddBranch(
+        branch(name, on, metadata={"forked_from": {"branch_id": str(source)}}), on, version
+    )
+
+
+def a_fork_of_a_branch_that_others_added_to_is_made(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"ab")
+    change = _fork_as_seen(scene, main.id, scene.stored(main.id).version, "fork")
+    scene.append(main.id, "c")
+    scene.write(change)
+    same(scene.said("fork"), ["a"], "The fork")
+
+
+def a_fork_of_a_branch_that_others_changed_is_refused(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    version = scene.stored(main.id).version
+    made = _fork_as_seen(scene, main.id, version, "made before")
+    scene.write(made)
+    late = _fork_as_seen(scene, main.id, version, "fork")
+    scene.write(RemoveMessages((scene.load().history(main.id)[0],)))
+    raises(ConflictError, lambda: scene.write(late), "a fork of what was removed")
+    scene.write(made)  # once more, as its acknowledgement was lost
+    names = {one.name for one in scene.load().branches.values()}
+    same(names, {"main", "made before"}, "The branches")
+
+
+def a_fork_of_a_branch_that_others_removed_is_refused(store: Store) -> None:
+    scene = Scene(store)
+    main = scene.branch("main", *"abc")
+    scene.fork(main.id, "other")  # which keeps the segment
+    late = _fork_as_seen(scene, main.id, scene.stored(main.id).version, "fork")
+    scene.write(RemoveBranch(main.id))
+    raises(NotFoundError, lambda: scene.write(late), "a fork of a branch that is gone")
 
 
 def rewriting_the_source_leaves_the_fork(store: Store) -> None:
