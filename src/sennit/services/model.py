@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from functools import lru_cache
 from inspect import getattr_static
 from typing import Protocol, TypeGuard, runtime_checkable
 
@@ -63,6 +64,14 @@ def is_model(value: object) -> TypeGuard[Model]:
 
     Up to Python 3.11 `isinstance` reads them, which would connect a model nobody has asked yet.
     """
-    return not isinstance(value, type) and all(
+    if isinstance(value, type):
+        return False
+    return _defines_members(type(value)) or all(
         getattr_static(value, member, _MEMBERS) is not _MEMBERS for member in _MEMBERS
     )
+
+
+@lru_cache(maxsize=64)
+def _defines_members(kind: type) -> bool:
+    """Whether a class has all members of a model itself, so that any instance is one."""
+    return all(any(member in vars(one) for one in kind.__mro__) for member in _MEMBERS)
