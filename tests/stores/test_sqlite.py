@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 import sennit
-from sennit import ExistsError, StoreError, ValidationError
-from sennit.stores.records import Write
+from sennit import ConflictError, ExistsError, StoreError, ValidationError
+from sennit.stores.records import TakeLease, Write
 from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import lengthen, log_of
 from sennit.testing import faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
+from sennit.testing.conformance.scene import Scene
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -448,3 +449,26 @@ def test_the_work_of_a_fork_does_not_grow_with_the_number_of_branches(
         for _ in range(500):
             session.fork("main")
         assert work_of_forks() < 1.2 * few
+
+
+def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "a.db")
+    scene = Scene(store)
+    branch = scene.branch("main", "one").id
+    told: list[str] = []
+    store._writer.set_trace_callback(told.append)
+
+    def take(holder: str) -> Write:
+        return Write(scene.owner, scene.id, (TakeLease(branch, holder, 60_000_000),))
+
+    (heads,) = store.write_many([take("ada")])
+    assert not isinstance(heads, Exception)
+    (refused,) = store.write_many([take("bob")])
+    assert isinstance(refused, ConflictError)
+    relaxed = [one for one in told if one.startswith("PRAGMA synchronous")]
+    assert relaxed == ["PRAGMA synchronous = NORMAL", "PRAGMA synchronous = FULL"] * 2
+    told.clear()
+    scene.append(branch, "two")
+    assert not [one for one in told if "synchronous" in one]
+    assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 2
+    store.close()
