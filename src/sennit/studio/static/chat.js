@@ -12,7 +12,7 @@ import { VirtualList } from './list.js';
 import { MessageRow } from './message.js';
 import { go, sessionLink } from './route.js';
 import { SeenPanel } from './seen.js';
-import { Empty, Failed } from './states.js';
+import { Empty, Failed, Guarded } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { Transcript } from './transcript.js';
 import { html, useEffect, useMemo, useRef, useState } from './view.js';
@@ -72,9 +72,9 @@ export function ChatView({ session, branch, params, models, onChange }) {
   if (transcript.error) return html`<${Failed} error=${transcript.error} again=${() => transcript.load()} />`;
   const row = (index) => {
     const message = transcript.at(index);
-    return html`<${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
+    return html`<${Guarded}><${MessageRow} message=${message} selected=${message && message.id === selected} editing=${message && message.id === editing}
       deeds=${deeds} moving=${moving} score=${transcript.scores.get(message?.id)} tool=${transcript.tools.get(message?.result?.request_id)}
-      state=${message?.call && stateOf(transcript, message, index)} told=${transcript.toldAt(index)} />`;
+      state=${message?.call && stateOf(transcript, message, index)} told=${transcript.toldAt(index)} /><//>`;
   };
   return html`<div class="chat-and-panel">
     <section class="chat" aria-label="Conversation">
@@ -116,7 +116,7 @@ function useJump(transcript, list, params, setSelected) {
     if (!known || (!m && at === undefined)) return undefined;
     let gone = false;
     attempt(async () => {
-      const here = { branch_id: transcript.branch, index: Math.min(Number(at), transcript.total - 1) };
+      const here = { branch_id: transcript.branch, index: Math.min(Math.trunc(at), transcript.total - 1) };
       const { branch_id: branch, index } = m ? await transcript.find(m) : here;
       if (gone || !(index >= 0)) return;
       if (branch !== transcript.branch) { go(sessionLink(transcript.session, branch, { m }), { replace: true }); return; }

@@ -27,9 +27,19 @@ purifier.addHook('afterSanitizeAttributes', (node) => {
   node.setAttribute('target', '_blank');
 });
 
+// The time to look for emphasis, links and addresses grows with the square of a paragraph's length: while
+// more than that is left of one, its lines are text and nothing else.
+const LONGEST = 10_000;
+
+function plainLine(rest) {
+  const [line] = rest.length > LONGEST ? rest.split('\n', 1) : [''];
+  return line ? { type: 'text', raw: line, text: line } : false;  // false: go on as usual
+}
+
 const marked = new Marked({
   gfm: true,
   breaks: true,
+  tokenizer: { escape: plainLine },  // which is asked first
   renderer: {
     html: ({ text }) => escaped(text),
     image: ({ href, text }) => `<a class="picture" href="${escaped(href)}">🖼 ${escaped(text || href)}</a>`,
@@ -42,9 +52,19 @@ function codeBlock(text, language) {
   return `<div class="code">${bar}<pre><code>${highlighted(text, language)}</code></pre></div>`;
 }
 
+// Thousands of quotes or lists inside each other are more than the stack holds: such a text is shown as it is.
+function parsed(text) {
+  try {
+    return marked.parse(text);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    return codeBlock(text, '');
+  }
+}
+
 /** Clean HTML of a text in Markdown. */
 export function rendered(text) {
-  return purifier.sanitize(marked.parse(text), CLEAN);
+  return purifier.sanitize(parsed(text), CLEAN);
 }
 
 /** A text in Markdown, drawn. */

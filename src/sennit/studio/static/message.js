@@ -4,7 +4,7 @@ import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
 import { classes, html, useLayoutEffect, useRef, useState } from './view.js';
-import { fully, line, many, when } from './words.js';
+import { fully, line, many, plainly, when } from './words.js';
 
 const LONG = 4_000;
 const WHO = { instruction: 'You', answer: 'Model', system: 'System', record: 'Record', call: 'Tool call', result: 'Tool result' };
@@ -28,7 +28,7 @@ function Said({ message, editing, deeds, moving, score, told }) {
   return html`
     <header class="message-head">
       <span class="who">${sender}</span>
-      ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(message.metadata.model, 40)}</span>`}
+      ${message.kind === 'answer' && message.metadata?.model && html`<span class="model">${line(plainly(message.metadata.model), 40)}</span>`}
       ${message.created_at && html`<time datetime=${message.created_at} title=${fully(message.created_at)}>${when(message.created_at)}</time>`}
       <${Versions} message=${message} turn=${deeds.turn} />
       ${stateOf(message) && html`<span class="badge">${stateOf(message)}</span>`}
