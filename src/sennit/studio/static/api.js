@@ -122,9 +122,18 @@ async function refusal(response) {
   return new ApiError(plainWords(code, message ?? `The server answered ${response.status}.`), response.status, code);
 }
 
+// A whole number that JavaScript would round stays as it was sent: what a person approves is what is called.
+const LONG_NUMBER = /\d{16}/;
+function exactly(_, value, { source }) {
+  return typeof value === 'number' && !Number.isSafeInteger(value) && /^-?\d+$/.test(source) ? JSON.rawJSON(source) : value;
+}
+
+/** What a text in JSON says. */
+export const parsed = (text) => JSON.parse(text, JSON.rawJSON && LONG_NUMBER.test(text) ? exactly : undefined);
+
 async function call(method, address, options) {
   const response = await open(method, address, options);
-  return response.status === 204 ? null : response.json();
+  return response.status === 204 ? null : parsed(await response.text());
 }
 
 export const get = (address, options) => call('GET', address, options);

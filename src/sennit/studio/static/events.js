@@ -1,7 +1,7 @@
 // Events of a branch as they happen, over fetch so that a token can stand in a header (EventSource
 // cannot send one). A dropped connection goes on after the last event seen; none is missed or
 // seen twice.
-import { open, pause } from './api.js';
+import { open, parsed as parsedJson, pause } from './api.js';
 
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 8_000;
@@ -85,6 +85,6 @@ export class EventParser {
   *#done() {
     const { id, event, data } = this.#event;
     this.#event = {};
-    if (data) yield { seq: Number(id), kind: event, data: JSON.parse(data.join('\n')) };
+    if (data) yield { seq: Number(id), kind: event, data: parsedJson(data.join('\n')) };
   }
 }

@@ -27,6 +27,7 @@ const SHORTCUTS = [
 
 const FIELDS = 'input, textarea, select, [contenteditable]';
 const ALWAYS = new Set(['/', '?', 'Escape']);
+const STEPS = new Set(['j', 'k']);  // what a key does again while it is held down
 const handlers = [];
 let commanding = false;  // whether letters are shortcuts although a message could be written
 
@@ -53,6 +54,7 @@ export function listen() {
       say.focus();  // where the letter goes then
       return;
     }
+    if (event.repeat && !STEPS.has(event.key)) return;
     const deed = handlers.map(({ current }) => current[event.key]).find(Boolean);
     if (escaped && !deed) commanding = true;  // there was nothing to close
     if (!deed) return;

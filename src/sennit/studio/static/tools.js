@@ -2,7 +2,7 @@
 // buttons a person decides with when a tool must be allowed.
 import { Icon } from './icons.js';
 import { classes, html, useState } from './view.js';
-import { line, plainly } from './words.js';
+import { line, plainly, visible } from './words.js';
 
 const LONG = 600;
 
@@ -24,7 +24,7 @@ function Arguments({ given }) {
   if (given === null || typeof given !== 'object' || Array.isArray(given)) return html`<${Value} value=${given} />`;
   const fields = Object.entries(given);
   if (!fields.length) return html`<p class="hint">No arguments</p>`;
-  return html`<dl class="arguments">${fields.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd><${Value} value=${value} /></dd></div>`)}</dl>`;
+  return html`<dl class="arguments">${fields.map(([name, value]) => html`<div key=${name}><dt>${visible(name)}</dt><dd><${Value} value=${value} /></dd></div>`)}</dl>`;
 }
 
 function Decision({ message, decide, busy }) {
@@ -50,7 +50,7 @@ export function ToolResult({ message, tool }) {
 
 function Value({ value }) {
   const [whole, setWhole] = useState(false);
-  const text = plainly(value);
+  const text = visible(plainly(value));
   const cut = text.length > LONG && !whole;
   return html`<div class="value"><pre>${cut ? `${text.slice(0, LONG)}…` : text}</pre>
     ${cut && html`<button class="button quiet" onClick=${() => setWhole(true)}>Show all ${text.length} characters</button>`}</div>`;

@@ -35,6 +35,12 @@ export function plainly(value) {
   return typeof value === 'string' ? value : JSON.stringify(value, null, 2);
 }
 
+// Characters that are not seen, or turn the order of others round: one could approve something else than is called.
+const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+
+/** A text with a name in the place of each character that would not be seen. */
+export const visible = (text) => text.replace(UNSEEN, (sign) => `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`);
+
 /** What a text in Markdown is about, in a line: headings are left out unless there is nothing else. */
 export function gist(text, limit = 200) {
   const lines = (text ?? '').split('\n').filter((one) => one.trim());
