@@ -106,6 +106,27 @@ def test_commas_and_braces_in_a_text_are_not_counted_as_values() -> None:
         assert server.post(f"{branch}/messages", said).status_code == 201
 
 
+def test_a_body_that_ends_within_a_string_is_read_in_linear_time() -> None:
+    """In quadratic time the answer would take minutes, and all others would wait for it."""
+    body = b'"' + b'\\"' * 40_000 + b"," * 100_001
+    headers = {"content-type": "application/json", "accept": "application/json"}
+    with serving() as server:
+        for path in ("/api/sessions", "/mcp"):
+            answer = server.http.post(path, content=body, headers=headers)
+            assert answer.status_code == 400, answer.text
+
+
+def test_a_pattern_of_many_stars_is_compared_in_a_few_steps() -> None:
+    """In every combination it would take longer than the age of the universe."""
+    uri = f"viking://resources/{'/'.join('abcdefghij' * 3)}/knots.md"
+    with serving() as server:
+        server.put("/api/files", {"text": "A bowline."}, params={"uri": uri})
+        stars = "viking://" + "**/*/" * 16
+        for pattern, found in ((f"{stars}*.md", [uri]), (f"{stars}*.txt", [])):
+            answer = server.get("/api/files", params={"op": "glob", "pattern": pattern})
+            assert answer.json() == {"uris": found}
+
+
 def test_a_request_with_as_much_as_is_allowed_is_answered() -> None:
     with serving(models=[Talker()], limits=Limits(items=300)) as server:
         said = [USER, {"role": "assistant", "content": "Hello"}] * 149 + [USER]

@@ -173,7 +173,7 @@ class FileSystem:
         whole = pattern if uri is None else f"{Uri.parse(uri)}/{pattern.lstrip('/')}"
         if not whole.startswith(SCHEME):
             raise ValidationError(f"A pattern begins with {SCHEME!r}, got {shown(pattern)}.")
-        # One "**" says as much as several, which would be tried in every combination.
+        # One "**" says as much as several in a row.
         pieces = whole[len(SCHEME) :].split("/")
         names = [one for one, after in pairwise([*pieces, ""]) if not one == after == "**"]
         fixed = next((n for n, name in enumerate(names) if _MAGIC.search(name)), len(names))
@@ -254,8 +254,21 @@ class FileSystem:
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:
-    if not pattern:
-        return not names
-    if pattern[0] == "**":
-        return any(_fits(names[skip:], pattern[1:]) for skip in range(len(names) + 1))
-    return bool(names) and fnmatchcase(names[0], pattern[0]) and _fits(names[1:], pattern[1:])
+    """Whether names fit a pattern; takes at most a step for each name and piece of the pattern."""
+    reached = _past_stars({0}, pattern)  # in the pattern, after the names so far
+    for name in names:
+        further: set[int] = set()
+        for place in reached:
+            if place == len(pattern):
+                continue
+            if pattern[place] == "**":
+                further.add(place)
+            elif fnmatchcase(name, pattern[place]):
+                further.add(place + 1)
+        reached = _past_stars(further, pattern)
+    return len(pattern) in reached
+
+
+def _past_stars(reached: set[int], pattern: list[str]) -> set[int]:
+    """The same places, and those behind each "**", which may stand for no folder at all."""
+    return reached | {one + 1 for one in reached if pattern[one : one + 1] == ["**"]}

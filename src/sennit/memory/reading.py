@@ -185,14 +185,15 @@ def _short_quotation(found: re.Match[str]) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a text, with the sign they end with; endless ones come in pieces."""
-    found: list[str] = []
+    groups: list[list[str]] = []
     for said in _END.split(text):
         if not (piece := said.strip(" \t-*•")):
             continue
-        if found and _SHORT.search(found[-1]):
-            found[-1] = f"{found[-1]} {piece}"
+        if groups and _SHORT.search(groups[-1][-1]):
+            groups[-1].append(piece)
         else:
-            found.append(piece)
+            groups.append([piece])
+    found = [" ".join(group) for group in groups]
     if len(text) <= _LONGEST:
         return found
     return [piece for one in found for piece in _pieces(one)]

@@ -32,7 +32,9 @@ SMALL = 65_536
 """Bytes of a body up to which it is decoded on the event loop."""
 
 _encoder = msgspec.json.Encoder()
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|([\[{,])', re.DOTALL)
+# A string that does not end reaches to the end of the body. If the closing quote were required, the
+# search would start again at each quote inside: in quadratic time, with the interpreter locked.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{,])', re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
