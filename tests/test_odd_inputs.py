@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -132,12 +133,18 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
     else:
         opened = sennit.open(":memory:" if request.param == "memory" else tmp_path / "sennit.db")
     with opened as client:
-        session = client.session("chat")
-        session.create_branch("main", system=Message(SystemContent("Terse.")))
-        session.add_message("user", "Which knot holds?")
-        session.add_message("assistant", "A bowline.")
-        client.fs.write(NOTES, "A bowline holds.")
+        furnish(client)
         yield client
+
+
+def furnish(client: Client) -> Session:
+    """Store something that could be changed."""
+    session = client.session("chat")
+    session.create_branch("main", system=Message(SystemContent("Terse.")))
+    session.add_message("user", "Which knot holds?")
+    session.add_message("assistant", "A bowline.")
+    client.fs.write(NOTES, "A bowline holds.")
+    return session
 
 
 def everything(client: Client) -> str:
@@ -155,19 +162,36 @@ def everything(client: Client) -> str:
     return json.dumps([sessions, client.fs.tree(), client.fs.read(NOTES)])
 
 
+@cache
+def usual(call: str) -> list[str]:
+    """The odd values that an entry takes in memory: odd for one is usual for another."""
+    with sennit.open(":memory:") as client:
+        session = furnish(client)
+        return [name for name in HOSTILE if taken(client, session, call, name)]
+
+
+def taken(client: Client, session: Session, call: str, name: str) -> bool:
+    """Whether an entry takes an odd value; it may refuse it with an error of ours alone."""
+    try:
+        CALLS[call](client, session, HOSTILE[name])
+    except SennitError:
+        return False
+    except Exception as error:
+        raise AssertionError(f"{call} with {name}: {type(error).__name__}: {error}") from error
+    return True
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_odd_values_are_refused_in_our_words_and_change_nothing(client: Client, call: str) -> None:
     session, before = client.session("chat"), everything(client)
-    for name, value in HOSTILE.items():
-        try:
-            CALLS[call](client, session, value)
-        except SennitError:
-            pass
-        except Exception as error:
-            raise AssertionError(f"{call} with {name}: {type(error).__name__}: {error}") from error
-        else:
-            before = everything(Client(client._store))  # taken: odd for one is usual for another
-        assert everything(Client(client._store)) == before, f"{call} with {name}"
+    refused = [name for name in HOSTILE if name not in usual(call)]
+    assert not [name for name in refused if taken(client, session, call, name)]
+    # To read all that is stored takes longest, so it is done once for all of them.
+    assert everything(Client(client._store)) == before, f"{call} with one of {refused}"
+    for name in usual(call):
+        before = everything(Client(client._store))
+        if not taken(client, session, call, name):  # which a store with columns may do
+            assert everything(Client(client._store)) == before, f"{call} with {name}"
 
 
 def test_a_huge_position_is_out_of_range_like_any_other(client: Client) -> None:
