@@ -60,24 +60,37 @@ $(STAMP): pyproject.toml uv.lock
 	@touch $@ $(CHAT) $(SERVE)
 
 .PHONY: check
-check: setup ## Lint, formatting, types, the layer contract, a test for every promise
+check: lint types ## Lint, formatting, types, the layer contract, a test for every promise
+
+.PHONY: lint
+lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/basedpyright --project pyproject.toml
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m tests.promises >/dev/null
+
+.PHONY: types
+types: setup
+	$(BIN)/basedpyright --project pyproject.toml
 
 .PHONY: format
 format: setup ## Format the code and apply the safe lint fixes
 	$(BIN)/ruff check --fix-only
 	$(BIN)/ruff format
 
-.PHONY: test
-test: check ## Check everything, then run the tests
+# The type checker has one thread: alone, it would leave the other cores idle for most of a minute.
+.PHONY: test test-full
+test: lint ## Check everything and run the tests
+	@$(MAKE) --no-print-directory -j 2 types quick-tests
+
+test-full: lint ## The same, with the slow tests, and a longer look at what must always hold
+	@$(MAKE) --no-print-directory -j 2 types all-tests
+
+.PHONY: quick-tests all-tests
+quick-tests: setup
 	$(PYTEST) -m "not slow"
 
-.PHONY: test-full
-test-full: check ## The same, with the slow tests, and a longer look at what must always hold
+all-tests: setup
 	$(PYTEST) --hypothesis-profile=thorough --timeout=300
 
 .PHONY: docs
