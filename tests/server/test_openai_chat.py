@@ -217,6 +217,26 @@ def test_nothing_is_read_from_the_store_for_those_who_begin_alike(
         assert [one["message_count"] for one in branches] == [2] * count
 
 
+def test_a_conversation_begins_in_three_writes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One makes the branch and takes it, one holds what was asked, one the answer."""
+    counted = list[int]()
+    write_many = SQLiteStore.write_many
+
+    def counting(store: SQLiteStore, writes: Any) -> Any:
+        counted.append(len(writes))
+        return write_many(store, writes)
+
+    monkeypatch.setattr(SQLiteStore, "write_many", counting)
+    with served("The bowline.", "The sheet bend.", "A reef.", store=tmp_path / "s.db") as chat:
+        again = (USER, 2)  # a fork, where the question stands already
+        for said, writes in ((USER, 3), (user("Name a bend."), 3), again):
+            chat.ask(said)
+            assert sum(counted) == writes
+            counted.clear()
+
+
 def test_many_who_begin_alike_at_once_are_all_kept_apart() -> None:
     count = 12
     replies = [f"Knot {number}." for number in range(count)]

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from sennit import Client, ConflictError, SennitError
+from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.base import Store
 from sennit.stores.records import Head, TakeLease, Write
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
+from sennit.turns.hold import new_holder
 from sennit.turns.returns import Return
 from sennit.turns.special import SpecialTurn
 from tests.talking import in_short
@@ -239,3 +241,36 @@ def test_a_store_that_refuses_the_beginning_refuses_the_run(
         assert one.say("2").stop_reason == "invalid"
     assert one.said == ["user 1", "says a"]
     assert one.say("2").stop_reason == "stable"
+
+
+@pytest.mark.parametrize("ttl", [_TTL, 1])
+def test_a_branch_made_with_a_lease_is_its_makers_from_the_first_moment(
+    clients: tuple[Client, Client], monkeypatch: pytest.MonkeyPatch, ttl: int
+) -> None:
+    ours, theirs = clients
+
+    async def made() -> tuple[Return, Return]:
+        slow = Slow(ours, monkeypatch)
+        slow.go.set()
+        terms = LeaseTerms(new_holder(), ttl)
+        branch = await ours.session("chat").acreate_branch("new", lease=terms)
+        session = theirs.session("chat")
+        other = session.conversation(session.get_branch("new"), model=ScriptedModel(["Theirs."]))
+        refused = Return() if ttl == 1 else await other.say("Mine.")
+        model = ScriptedModel(["Ours."])
+        result = await ours.session("chat").conversation(branch, model=model).say("Hello.")
+        takes = [one for group in slow.groups for write in group for one in write.changes]
+        leases = sum(isinstance(one, TakeLease) for one in takes)
+        assert leases == (2 if ttl == 1 else 1)  # one that may have expired is taken again
+        await other.say("And now?")
+        return refused, result
+
+    refused, result = asyncio.run(made())
+    assert [one.code for one in refused.messages] == ([] if ttl == 1 else ["busy"])
+    assert result.stop_reason == "stable"
+    assert [in_short(one) for one in theirs.session("chat").get_branch("new").messages] == [
+        "user Hello.",
+        "says Ours.",
+        "user And now?",
+        "says Theirs.",
+    ]

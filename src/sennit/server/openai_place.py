@@ -33,6 +33,7 @@ from sennit.server.openai_shelf import SOURCE, Shelf, full
 from sennit.server.openai_wire import Call, Sent, check_calls, system_message
 from sennit.server.owners import Caller
 from sennit.sessions.branch import Branch
+from sennit.turns.hold import first_lease
 from sennit.turns.pending import pending
 
 History: TypeAlias = Literal["whole", "new"]
@@ -234,14 +235,16 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
         session = caller.client.opened(shelf.id(number))
         if session is None or full(session):
             number += session is not None
-            branch = await caller.client.abegin(shelf.id(number), system=system, metadata=SOURCE)
+            branch = await caller.client.abegin(
+                shelf.id(number), system=system, metadata=SOURCE, lease=first_lease()
+            )
             if branch is None:
                 return None
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
             return Place(branch, sent.messages, 0)
     try:
-        branch = await caller.open.hold(session).acreate_branch(system=system)
+        branch = await caller.open.hold(session).acreate_branch(system=system, lease=first_lease())
     except NotFoundError:  # deleted elsewhere
         caller.lose(session.id)
         return None
@@ -369,8 +372,9 @@ async def aside(place: Place, system: Message | UUID | None) -> Place:
     if place.at and place.last not in (None, message_at(branch, place.at)):
         raise ConflictError("What was said before was changed by somebody else; send it again.")
     at = branch.tail.total if place.at is None else place.at
-    grants = branch.grants
-    fork = await branch.session.afork_history(branch, at, name=None, grants=grants, system=system)
+    fork = await branch.session.afork_history(
+        branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
+    )
     return replace(place, branch=fork, at=at)
 
 

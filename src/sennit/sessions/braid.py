@@ -35,7 +35,7 @@ from sennit.sessions.access import (
     capability_names,
     resource_names,
 )
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
@@ -116,15 +116,19 @@ class Braid(Kept):
         system: Message | UUID | str | None = None,
         capabilities: Capabilities | None = None,
         resources: Resources | None = None,
+        lease: LeaseTerms | None = None,
     ) -> Branch:
-        """`create_branch` for async callers: many at once share one wait for the disk."""
+        """`create_branch` for async callers: many at once share one wait for the disk.
+
+        With `lease`, the first run there need not take it, and nobody else can before.
+        """
         grants = Grants.given(resources, capabilities)
         with self.lock:
             kept = self._system_of(system)
 
         def make(chosen: str) -> Awaitable[Branch]:
             tail = Segment(kept=self._keeper is not None)
-            return self._anew_branch(chosen, tail, kept, grants)
+            return self._anew_branch(chosen, tail, kept, grants, lease=lease)
 
         return await self._aunder_a_name(name, "branch", make)
 
@@ -305,15 +309,16 @@ class Braid(Kept):
         grants: Grants,
         system: Message | UUID | None,
         said: Sequence[Message] = (),
+        lease: LeaseTerms | None = None,
     ) -> Branch:
-        """`fork_history` for async callers."""
+        """`fork_history` for async callers; `lease` is as in `acreate_branch`."""
         seen = source.version  # what `length` was counted on
 
         def make(chosen: str) -> Awaitable[Branch]:
             with self.lock:
                 metadata = {"forked_from": self.origin_of(source, length)}
                 tail = source._tail.on_top(length, [message.id for message in said])
-            return self._anew_branch(chosen, tail, system, grants, metadata, said, seen)
+            return self._anew_branch(chosen, tail, system, grants, metadata, said, seen, lease)
 
         return await self._aunder_a_name(name, _fork_stem(source), make)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, TypeVar, cast, overload
 from uuid import UUID
 
 from sennit.containers.element import Element, Ref, key_of, uid_of
@@ -32,7 +32,7 @@ from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswer
 from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import BranchRecord
+from sennit.stores.records import BranchRecord, Head
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -43,10 +43,27 @@ _T = TypeVar("_T", bound=Element)
 _FEW = 8  # up to so many ids it is cheaper to look for each than to read the whole branch
 
 
+class LeaseTerms(NamedTuple):
+    """Who is to hold a branch, and for how many microseconds."""
+
+    holder: str
+    ttl: int
+
+
+class FirstLease(NamedTuple):
+    """The lease that a branch was made with."""
+
+    terms: LeaseTerms
+    head: Head
+    """The branch as it was made, with what taking its lease gave."""
+    since: float
+    """When it was taken, in seconds of `clock.monotonic`."""
+
+
 class Branch(Progression):
     """A line of messages in a session; made by `create_branch`, `fork`, `edit` or `regenerate`."""
 
-    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "version")
+    __slots__ = ("_current", "_grants", "_session", "_system", "_tail", "first_lease", "version")
 
     _session: SessionCore
     _tail: Segment
@@ -54,6 +71,8 @@ class Branch(Progression):
     _grants: Grants
     version: int
     """Which version of it the store has, if there is one."""
+    first_lease: FirstLease | None
+    """The lease that was taken in the write that made it, until a run has it."""
 
     def __init__(
         self,
@@ -78,6 +97,7 @@ class Branch(Progression):
         self._grants = grants
         self._current: Current | None = None
         self.version = 0
+        self.first_lease = None
 
     @property
     def name(self) -> str:

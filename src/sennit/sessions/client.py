@@ -23,7 +23,7 @@ from sennit.messages.message import Message
 from sennit.messages.plain import plain_dict, text
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.braid import DEFAULT_BRANCH
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.sessions.twins import async_twin
@@ -151,10 +151,11 @@ class ClientCore(Generic[_S]):
         system: Message | None = None,
         resources: Resources | None = None,
         metadata: Mapping[str, Any] | None = None,
+        lease: LeaseTerms | None = None,
     ) -> Branch | None:
         """The main branch of a new session, made in one step and together with what others write.
 
-        None if the session is there already.
+        None if the session is there already. `lease` is as in `acreate_branch`.
         """
         uid, key = self._identify(session_id)
         if (found := self._open.get(uid)) is not None:
@@ -165,14 +166,17 @@ class ClientCore(Generic[_S]):
         session = self._opened(record, self._keeper(uid, record))
         try:
             branch = await session.acreate_branch(
-                DEFAULT_BRANCH, system=system, resources=resources
+                DEFAULT_BRANCH, system=system, resources=resources, lease=lease
             )
         except ExistsError:
             return None
         with self._lock:
             # Whoever has opened it meanwhile has found the branch.
             kept = self._open.setdefault(uid, session)
-        return kept.get_branch(branch.id, None)
+        found = kept.get_branch(branch.id, None)
+        if found is not None:
+            found.first_lease = branch.first_lease
+        return found
 
     def opened(self, session_id: str | UUID) -> _S | None:
         """The session if it is open here, as it was last seen: the store is not asked."""

@@ -25,7 +25,7 @@ from sennit.errors import ConflictError, ExistsError
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.access import Grants
-from sennit.sessions.branch import Branch
+from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
 from sennit.sessions.current import Archives
 from sennit.sessions.keeper import (
     Keeper,
@@ -50,6 +50,7 @@ from sennit.stores.records import (
     PutRun,
     RenameBranch,
     Snapshot,
+    TakeLease,
 )
 
 if TYPE_CHECKING:
@@ -359,8 +360,12 @@ class Kept(Element):
         metadata: Mapping[str, Any] | None = None,
         said: Sequence[Message] = (),
         source_version: int | None = None,
+        lease: LeaseTerms | None = None,
     ) -> Branch:
-        """The same for async callers: many at once share one wait for the disk."""
+        """The same for async callers: many at once share one wait for the disk.
+
+        With `lease`, it is taken in the same write, for the first run there.
+        """
         with self.lock:
             branch, new = self._drafted(name, tail, system, grants, metadata, None, said)
         if self._keeper is None:
@@ -369,13 +374,21 @@ class Kept(Element):
                 self._take_in(branch, new)
             return branch
 
-        def apply(_heads: list[Head]) -> None:
+        changes = _for_new_branch(branch, new, source_version)
+        if lease is not None:
+            changes.append(TakeLease(branch.id, *lease))
+
+        def apply(heads: list[Head]) -> None:
             with self.lock:
-                if self._branches.by_key(branch.id.int) is None:  # nobody has read it meanwhile
+                found = self._branches.by_key(branch.id.int)
+                if found is None:  # nobody has read it meanwhile
+                    found = branch
                     self._take_in(branch, new)
+                if lease is not None:
+                    found.first_lease = FirstLease(lease, heads[-1], clock.monotonic())
 
         try:
-            await self._keeper.submit(tuple(_for_new_branch(branch, new, source_version)), apply)
+            await self._keeper.submit(tuple(changes), apply)
         except ExistsError:
             if len(self._branches) and name not in self._named:
                 await self.arefresh()  # of a session that is there: someone else took the name

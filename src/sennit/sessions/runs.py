@@ -10,8 +10,10 @@ without one does the same in memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from sennit import clock
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
@@ -27,7 +29,32 @@ from sennit.stores.records import (
     Taken,
 )
 
+if TYPE_CHECKING:
+    from asyncio import Future
+
 _PAGE = 1000
+_SURE = 0.25e-6  # seconds for each microsecond of a lease in which it has surely not expired
+
+
+class Taking:
+    """A branch that is being taken."""
+
+    __slots__ = ("as_known", "taken", "written")
+
+    written: Future[None] | None
+    """Done when it is taken; raises ConflictError if someone else has it. None: it is taken."""
+    taken: Taken
+    as_known: bool
+    """Whether the branch is in the store as it is known here."""
+
+    def __init__(self) -> None:
+        self.written = None
+
+    def note(self, head: Head, runs: BranchRuns) -> None:
+        """Keep what taking it gave."""
+        assert head.taken is not None
+        self.taken = head.taken
+        self.as_known = runs.stands_at(head, head.taken.commits)
 
 
 class BranchRuns:
@@ -52,23 +79,27 @@ class BranchRuns:
         """Whether there is a store behind it, and others may be running too."""
         return self._keeper is not None
 
-    async def take(self, holder: str, ttl: int) -> tuple[Taken, bool]:
-        """Take the branch together with what others write; ConflictError if someone else has it.
-
-        Also gives whether the branch is in the store as it is known here.
-        """
+    def take(self, holder: str, ttl: int) -> Taking:
+        """Take the branch together with what others write, if it was not made with a lease."""
         assert self._keeper is not None
-        found: list[tuple[Taken, bool]] = []
+        taking = Taking()
+        with self._session.lock:
+            first, self.branch.first_lease = self.branch.first_lease, None
+        if first is not None:
+            holder = first.terms.holder
+            if clock.monotonic() - first.since < first.terms.ttl * _SURE:
+                taking.note(first.head, self)
+                return taking
 
         def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared
-            taken = heads[0].taken
-            assert taken is not None
-            found.append((taken, self._stands_at(heads[0], taken.commits)))
+            taking.note(heads[0], self)
 
-        await self._keeper.submit((TakeLease(self.branch.id, holder, ttl),), apply)
-        return found[0]
+        change = TakeLease(self.branch.id, holder, ttl)
+        taking.written = self._keeper.submit((change,), apply)
+        return taking
 
-    def _stands_at(self, head: Head, commits: int) -> bool:
+    def stands_at(self, head: Head, commits: int) -> bool:
+        """Whether the branch and the session's commits are known here as the store has them."""
         with self._session.lock:
             tail, number = self.branch.tail, self._session.archives.number
             known = (tail.id.int, len(tail), self.branch.version, number)

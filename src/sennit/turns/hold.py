@@ -11,6 +11,7 @@ from asyncio import (
     CancelledError,
     Task,
     create_task,
+    ensure_future,
     get_running_loop,
     shield,
     sleep,
@@ -21,10 +22,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from sennit import process
 from sennit.errors import ConflictError, SennitError
 from sennit.ids import new_id
+from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.turns.recovery import Unfinished, unfinished
@@ -33,6 +36,7 @@ _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
 _TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is brief
 _BRIEF = "/brief"
+_T = TypeVar("_T")
 
 
 @dataclass(slots=True)
@@ -51,6 +55,11 @@ class Held:
 def new_holder(*, brief: bool = False) -> str:
     """Name the next holder of a branch: this process, and one of its runs or brief changes."""
     return f"{process.identity()}/{new_id()}{_BRIEF if brief else ''}"
+
+
+def first_lease() -> LeaseTerms:
+    """Terms for a branch that is made for a run which begins at once."""
+    return LeaseTerms(new_holder(), _TTL)
 
 
 @asynccontextmanager
@@ -92,28 +101,40 @@ async def _found_now(runs: BranchRuns, holder: str) -> Held:
 
 
 async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
-    """Hold it; being cancelled meanwhile gives it back, as it is taken all the same."""
-    taking = create_task(_found_in_group(runs, holder))
+    """Hold it with what others write; nearly always that tells all there is to know.
+
+    Being cancelled meanwhile gives it back, as it is taken all the same.
+    """
+    taking = runs.take(holder, _TTL)
+    try:
+        if taking.written is not None:
+            await _or_given_back(runs, taking.written, lambda _: taking.taken.lease)
+    except ConflictError as error:
+        if not is_dead(error.holder):
+            raise
+        return await _in_thread(runs, partial(_found, runs, holder))
+    taken = taking.taken
+    if taking.as_known and (taken.run is None or taken.run.state == "ended"):
+        return Held(taken.lease, taken.seq, None)
+    return await _in_thread(runs, partial(_looked_at, runs, taken.lease))
+
+
+async def _in_thread(runs: BranchRuns, take: Callable[[], Held]) -> Held:
+    return await _or_given_back(runs, to_thread(take), lambda found: found.lease)
+
+
+async def _or_given_back(
+    runs: BranchRuns, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
+) -> _T:
+    """What work gives; being cancelled waits for it, and gives back the lease that it took."""
+    taking = ensure_future(work)
     try:
         return await shield(taking)
     except CancelledError:
         await wait({taking})
         if taking.exception() is None:
-            await to_thread(runs.release, taking.result().lease)
+            await to_thread(runs.release, lease_in(taking.result()))
         raise
-
-
-async def _found_in_group(runs: BranchRuns, holder: str) -> Held:
-    """Hold it with what others write; nearly always that tells all there is to know."""
-    try:
-        taken, known = await runs.take(holder, _TTL)
-    except ConflictError as error:
-        if not is_dead(error.holder):
-            raise
-        return await to_thread(_found, runs, holder)
-    if known and (taken.run is None or taken.run.state == "ended"):
-        return Held(taken.lease, taken.seq, None)
-    return await to_thread(_looked_at, runs, taken.lease)
 
 
 def _found(runs: BranchRuns, holder: str) -> Held:

@@ -120,6 +120,7 @@ class Run:
         one, that one is over: what it was saying is kept as far as it came.
         """
         left, self._held, self.begun = held.left, held, True
+        self.holder = held.lease.holder
         self.journal = Journal(self.runs, held, self.publish)
         self._seq = self._after = held.seq
         self._said = []
