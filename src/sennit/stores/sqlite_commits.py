@@ -32,11 +32,14 @@ from sennit.stores.sqlite_detached import DetachedTable
 class CommitTable:
     """The commits and uses of one session."""
 
-    def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, owner: int, session: int, *, empty: bool = False
+    ) -> None:
+        """An `empty` session has just been added, so it has no commits."""
         self._run, self._many = connection.execute, connection.executemany
         self._key = (owner, session)
         self._detached = DetachedTable(connection, owner, session)
-        self._last: int | None = None
+        self._last: int | None = 0 if empty else None
 
     def all(self) -> CommitsRecord:
         """All of them."""

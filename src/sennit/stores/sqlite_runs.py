@@ -123,9 +123,10 @@ class JournalWriter:
         journal, branch = self._journal(change.branch), change.branch
         lease = leases.taken(journal.lease, branch, change.holder, change.ttl, leases.ticks())
         self._run(sql.PUT_LEASE, (*key, *lease_row(lease)))
+        journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
         if not journal.key[1]:
             journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
-        journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
+            return Taken(lease, journal.last, None, commits)
         rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
         return Taken(lease, journal.last, next(iter(_runs(branch, rows)), None), commits)
 

@@ -103,7 +103,7 @@ class SessionWriter:
         self._rewritten = False  # whether some segments may be needed no more
         self._empty = empty  # whether there is certainly no branch yet
         self._journals = JournalWriter(connection, owner, session)
-        self._commits = CommitTable(connection, owner, session)
+        self._commits = CommitTable(connection, owner, session, empty=empty)
         self._labels = LabelTable(connection, owner, session)
         self._detached = DetachedTable(connection, owner, session)
         self._loose: set[int] = set()  # messages this write has added that stand nowhere yet
