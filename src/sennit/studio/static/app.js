@@ -73,17 +73,21 @@ function Page({ route, models }) {
   return html`<${HomePage} models=${models} />`;
 }
 
+const INVALID = new Error('This token is not valid.');
+
 function Login({ done }) {
   const [error, setError] = useState(null);
   const enter = async (event) => {
     event.preventDefault();
-    login(event.target.elements.token.value.trim());
+    const given = event.target.elements.token.value.trim();
+    if (!/^[!-~]+$/.test(given)) { setError(INVALID); return; }  // nothing else can be sent
+    login(given);
     try {
       await get('/api/me');
       done();
     } catch (refused) {
       login(null);
-      setError(refused.status === 401 ? new Error('This token is not valid.') : refused);
+      setError(refused.status === 401 ? INVALID : refused);
     }
   };
   return html`<main class="login"><form onSubmit=${enter}>

@@ -15,6 +15,7 @@ import { SeenPanel } from './seen.js';
 import { Empty, Failed, Guarded } from './states.js';
 import { attempt, toast } from './toasts.js';
 import { Transcript } from './transcript.js';
+import { keepUnsent, unsent } from './unsent.js';
 import { html, useEffect, useMemo, useRef, useState } from './view.js';
 
 export function ChatView({ session, branch, params, models, onChange }) {
@@ -59,7 +60,10 @@ export function ChatView({ session, branch, params, models, onChange }) {
       const other = all[all.findIndex((one) => one.message_id === message.id) + step];
       if (other) go(sessionLink(session.id, other.branch_id, { m: other.message_id }));
     },
-    decide: (message, approve, reason) => attempt(() => transcript.decide(message, approve, reason)),
+    decide: (message, approve) => attempt(async () => {
+      await transcript.decide(message, approve, approve ? undefined : unsent(message.id));
+      keepUnsent(message.id, '');
+    }),
   };
   const send = (text) => attempt(async () => {
     list.current?.toEnd();

@@ -1,13 +1,10 @@
-// Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch while the
-// page is open. While an answer comes, it stops that, or tells it something more.
+// Where a person writes: grows with the text, sends on Enter, keeps an unsent text per branch. While an
+// answer comes, it stops that, or tells it something more.
 import { Icon } from './icons.js';
+import { keepUnsent, onUnsent, unsent } from './unsent.js';
 import { html, useLayoutEffect, useRef, useState } from './view.js';
 
-const unsent = new Map();
 let writing = false;  // whether a text was sent from a field: the next view goes on with it
-
-/** Put a text back where it is written. */
-export const keepUnsent = (branch, text) => unsent.set(branch, text);
 
 /** Put the cursor into a field, unless a person writes elsewhere. On a phone it would cover half the screen with keys. */
 export function offerField(field) {
@@ -17,7 +14,7 @@ export function offerField(field) {
 
 /** `ask` and `choose` are of useChoice; `onSend` resolves to true if the text was taken. */
 export function Composer({ branch, running = false, stopping = false, first = false, models, ask, choose, onSend, onStop, control }) {
-  const [text, setText] = useState(unsent.get(branch) ?? '');
+  const [text, setText] = useState(unsent(branch) ?? '');
   const [busy, setBusy] = useState(false);
   const sending = useRef(false);
   const field = useRef(null);
@@ -25,19 +22,20 @@ export function Composer({ branch, running = false, stopping = false, first = fa
     control(field.current);
     if (first || writing) offerField(field.current);
     writing = false;
+    return onUnsent(branch, setText);
   }, []);
   useLayoutEffect(() => {
     field.current.style.height = 'auto';
     field.current.style.height = `${Math.min(field.current.scrollHeight, 240)}px`;
   }, [text]);
-  const write = (words) => { setText(words); unsent.set(branch, words); };
+  const write = (words) => keepUnsent(branch, words);
   const send = async () => {
     if (!text.trim() || sending.current) return;
     sending.current = true;
     setBusy(true);
     writing = document.activeElement === field.current;
     write('');
-    if (!await onSend(text)) write([text, unsent.get(branch)].filter(Boolean).join('\n'));  // before what was written since
+    if (!await onSend(text)) write([text, unsent(branch)].filter(Boolean).join('\n'));  // before what was written since
     sending.current = false;
     setBusy(false);
   };

@@ -1,12 +1,13 @@
 // The page that opens: say something, and a session begins with it.
 import { path, post } from './api.js';
 import { useChoice } from './choice.js';
-import { Composer, keepUnsent } from './composer.js';
+import { Composer } from './composer.js';
 import { Icon, Mark } from './icons.js';
 import { useKeys } from './keys.js';
 import { go, sessionLink } from './route.js';
 import { begin, beginBranch } from './sessions.js';
 import { attempt } from './toasts.js';
+import { keepUnsent } from './unsent.js';
 import { html, useRef } from './view.js';
 
 export function HomePage({ models }) {
@@ -19,7 +20,7 @@ export function HomePage({ models }) {
     const asked = await attempt(() => post(path('sessions', session.id, 'branches', branch.id, 'runs'), { ...ask, text }));
     if (!asked) keepUnsent(branch.id, text);
     dispatchEvent(new Event('sessionschange'));
-    go(sessionLink(session.id, branch.id));
+    if (field.current?.isConnected) go(sessionLink(session.id, branch.id));  // unless the person went elsewhere meanwhile
     return true;
   });
   return html`<div class="welcome">

@@ -71,5 +71,5 @@ export function showShortcuts() {
     </dl>
     <p class="hint">What you type goes into the message. Press Escape first, and the letters above are shortcuts.
       Enter sends, Shift+Enter begins a new line.</p>
-    <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`);
+    <div class="dialog-actions"><button class="button" onClick=${() => close(null)}>Close</button></div>`, { stays: true });
 }

@@ -75,7 +75,7 @@ function Item({ uri, category, changed }) {
   const forget = async () => {
     if (!await confirmed('Forget this memory?', 'It is erased with its history, and will not be found again.', 'Forget')) return;
     await act(async () => {
-      await post('/api/forget', { uri });
+      await post('/api/forget', { uri }).catch((error) => { if (error.status !== 404) throw error; });  // it is gone: another window was first
       toast('Forgotten.');
       changed();
       go(list);

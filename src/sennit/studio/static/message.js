@@ -3,6 +3,7 @@
 import { Icon } from './icons.js';
 import { Markdown } from './markdown.js';
 import { ToolCall, ToolResult } from './tools.js';
+import { keepUnsent, unsent } from './unsent.js';
 import { classes, html, useLayoutEffect, useRef, useState } from './view.js';
 import { fully, line, many, plainly, when } from './words.js';
 
@@ -111,16 +112,14 @@ function Deeds({ message, deeds, moving, score }) {
   </span>`;
 }
 
-const edits = new Map();  // message id → its new text, also while the message is scrolled out of sight
-
 function Editor({ message, deeds, moving }) {
-  const [text, setText] = useState(edits.get(message.id) ?? message.text);
+  const [text, setText] = useState(unsent(message.id) ?? message.text);
   const field = useRef(null);
   useLayoutEffect(() => { field.current.focus({ preventScroll: true }); field.current.setSelectionRange(text.length, text.length); }, []);
-  const write = (words) => { setText(words); edits.set(message.id, words); };
-  const leave = () => { edits.delete(message.id); deeds.edit(null); };
+  const write = (words) => { setText(words); keepUnsent(message.id, words); };
+  const leave = () => { keepUnsent(message.id, ''); deeds.edit(null); };
   const send = async () => {  // a text that was not taken stays here
-    if (text.trim() && await deeds.edited(message, text)) edits.delete(message.id);
+    if (text.trim() && await deeds.edited(message, text)) keepUnsent(message.id, '');
   };
   const keyed = (event) => {
     if (event.key === 'Escape') leave();

@@ -6,7 +6,6 @@ import { Icon } from './icons.js';
 import { useKeys } from './keys.js';
 import { useAnswer, usePages, useSettled } from './reading.js';
 import { go, pageLink, sessionLink } from './route.js';
-import { attempt } from './toasts.js';
 import { classes, html, useRef, useState } from './view.js';
 import { fully, line, when } from './words.js';
 
@@ -44,14 +43,13 @@ export function Sessions({ current, version }) {
 
 /** Make a session and go there. */
 export async function begin() {
-  const given = await asked('New session', [['key', 'Name (may be empty)'], ['system', 'What the model is told first (may be empty)', 'long']], 'Begin');
-  if (given === null) return;
-  await attempt(async () => {
-    const session = await post('/api/sessions', Object.fromEntries(Object.entries(given).filter(([, text]) => text)));
-    if (!given.system) await beginBranch(session.id);  // with a system message there is one already
+  let session;
+  const given = await asked('New session', [['key', 'Name (may be empty)'], ['system', 'What the model is told first (may be empty)', 'long']], 'Begin', async (texts) => {
+    session = await post('/api/sessions', Object.fromEntries(Object.entries(texts).filter(([, text]) => text)));
+    if (!texts.system) await beginBranch(session.id);  // with a system message there is one already
     dispatchEvent(new Event('sessionschange'));
-    go(sessionLink(session.id));
   });
+  if (given) go(sessionLink(session.id));
 }
 
 export const beginBranch = (session) => post(path('sessions', session, 'branches'), { name: 'main' });

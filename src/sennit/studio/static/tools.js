@@ -1,6 +1,7 @@
 // Cards for tools: what the model wants to call, with which arguments, what came of it, and the two
 // buttons a person decides with when a tool must be allowed.
 import { Icon } from './icons.js';
+import { keepUnsent, unsent } from './unsent.js';
 import { classes, html, useState } from './view.js';
 import { line, plainly, visible } from './words.js';
 
@@ -28,10 +29,11 @@ function Arguments({ given }) {
 }
 
 function Decision({ message, decide, busy }) {
-  const [reason, setReason] = useState('');
+  const [reason, setReason] = useState(unsent(message.id) ?? '');
+  const write = (words) => { setReason(words); keepUnsent(message.id, words); };
   return html`<div class="decision">
-    <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => setReason(event.target.value)} />
-    <button class="button" disabled=${busy} onClick=${() => decide(message, false, reason)}>Deny</button>
+    <input aria-label="Reason for denying" placeholder="If you deny it: why? (optional)" value=${reason} onInput=${(event) => write(event.target.value)} />
+    <button class="button" disabled=${busy} onClick=${() => decide(message, false)}>Deny</button>
     <button class="button primary" disabled=${busy} onClick=${() => decide(message, true)}><${Icon} name="check" />Approve</button>
   </div>`;
 }

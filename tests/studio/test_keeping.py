@@ -1,0 +1,197 @@
+"""What a person wrote and where they are: kept over reloads, refusals, other windows and the way back."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Route, expect
+
+from tests.studio.conftest import OpenStudio, Scene
+from tests.studio.pages import FRAMES, Studio
+from tests.studio.test_withstanding import with_answer
+
+# Whether anybody sees the tab, as the browser says it.
+_SEEN = """(seen) => {
+  Object.defineProperty(document, 'hidden', { value: !seen, configurable: true });
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+
+
+def show(studio: Studio, where: str) -> None:
+    """Go there in the page that is open."""
+    studio.page.evaluate("(where) => { location.hash = where; }", where)
+
+
+def test_what_is_written_stays_over_a_reload(scene: Scene, open_studio: OpenStudio) -> None:
+    studio = open_studio(scene.server, with_answer(scene.server, "The bowline."))
+    studio.page.locator("#say").fill("Half a thought")
+    studio.do("Name a knot", "Edit on a new branch")
+    studio.page.get_by_label("New text").fill("Name two knots")
+    studio.page.reload()
+    expect(studio.page.locator("#say")).to_have_value("Half a thought")
+    studio.do("Name a knot", "Edit on a new branch")
+    expect(studio.page.get_by_label("New text")).to_have_value("Name two knots")
+
+
+def test_a_text_that_was_not_taken_comes_back_to_who_left_and_returned(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    here, there = (with_answer(scene.server, text) for text in ("The bowline.", "The hitch."))
+    studio = open_studio(scene.server, here)
+    studio.sees("The bowline.")
+    held: list[Route] = []
+    studio.page.route(
+        "**/runs", lambda one: held.append(one) if one.request.method == "POST" else one.continue_()
+    )
+    with studio.page.expect_request(lambda one: one.method == "POST"):
+        studio.say("Precious")
+    show(studio, there)
+    studio.sees("The hitch.")
+    show(studio, here)
+    studio.sees("The bowline.")
+    held[0].abort()
+    expect(studio.page.locator("#say")).to_have_value("Precious")
+    studio.page.unroute_all()
+
+
+def test_a_reason_to_deny_a_call_stays_over_a_reload_and_is_told_by_the_key_too(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Note: buy rope")
+    scene.model.call("note", '{"text": "buy rope"}', "call_1")
+    reason = studio.page.get_by_label("Reason for denying")
+    reason.fill("There is enough rope")
+    studio.page.reload()
+    expect(reason).to_have_value("There is enough rope")
+    studio.idle()
+    studio.page.locator("#say").press("Escape")
+    studio.page.keyboard.press("d")
+    studio.page.keyboard.press("d")
+    expect(studio.page.locator(".card.outcome")).to_contain_text("There is enough rope")
+    scene.model.say("So be it.")
+    scene.model.finish()
+    studio.hears("So be it.")
+
+
+def test_a_session_that_was_refused_leaves_what_was_written_for_it(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    scene.server.post("/api/sessions", {"key": "taken"}).raise_for_status()
+    studio = open_studio(scene.server)
+    studio.expected_refusals = 1
+    studio.page.locator("#new").click()
+    dialog = studio.page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("taken")
+    system = dialog.get_by_label("What the model is told first")
+    system.fill("Answer in one word.")
+    dialog.get_by_role("button", name="Begin").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("'taken'")
+    expect(system).to_have_value("Answer in one word.")
+    dialog.get_by_label("Name").fill("free")
+    dialog.get_by_role("button", name="Begin").click()
+    studio.sees("Answer in one word.")
+    expect(dialog).to_have_count(0)
+
+
+def test_a_text_that_is_marked_beyond_the_edge_of_a_window_does_not_close_it(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.page.locator("#new").click()
+    dialog = studio.page.get_by_role("dialog")
+    system = dialog.get_by_label("What the model is told first")
+    system.fill("Answer in one word.")
+    box = system.bounding_box()
+    assert box is not None
+    mouse = studio.page.mouse
+    mouse.move(box["x"] + box["width"] / 2, box["y"] + 15)
+    mouse.down()
+    mouse.move(10, box["y"] + 15, steps=3)
+    mouse.up()
+    studio.page.evaluate(FRAMES)
+    expect(system).to_have_value("Answer in one word.")
+    mouse.click(10, 10)
+    expect(dialog).to_have_count(0)
+
+
+def test_a_question_about_a_session_goes_with_it(scene: Scene, open_studio: OpenStudio) -> None:
+    first, second = (with_answer(scene.server, text) for text in ("The bowline.", "The hitch."))
+    studio = open_studio(scene.server, first)
+    studio.sees("The bowline.")
+    show(studio, second)
+    studio.sees("The hitch.")
+    studio.page.locator(".session-head").get_by_role("button", name="More").click()
+    studio.page.get_by_role("menuitem", name="Delete this session").click()
+    expect(studio.page.get_by_role("dialog")).to_be_visible()
+    studio.page.go_back()
+    studio.sees("The bowline.")
+    expect(studio.page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_link_to_a_branch_made_elsewhere_leads_there_and_one_deleted_is_told(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    where = with_answer(scene.server, "The bowline.")
+    studio = open_studio(scene.server, where)
+    studio.sees("The bowline.")
+    branches = f"/api/sessions/{where.removeprefix('#/s/')}/branches"
+    fork = scene.server.post(f"{branches}/main/fork", {"name": "newer"}).json()["id"]
+    show(studio, f"{where}/{fork}")
+    studio.is_on("newer")
+    scene.server.delete(f"{branches}/{fork}").raise_for_status()
+    studio.page.reload()
+    expect(studio.page.locator(".toast.failed")).to_contain_text("This branch is no longer here")
+    studio.is_on("main")
+
+
+def test_a_branch_that_is_renamed_elsewhere_stays_in_sight(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    where = with_answer(scene.server, "The bowline.")
+    branches = f"/api/sessions/{where.removeprefix('#/s/')}/branches"
+    fork = scene.server.post(f"{branches}/main/fork", {"name": "old"}).json()["id"]
+    studio = open_studio(scene.server, f"{where}/old")
+    studio.is_on("old")
+    scene.server.put(f"{branches}/{fork}", {"name": "new"}).raise_for_status()
+    studio.say("And another")
+    scene.model.say("The hitch.")
+    scene.model.finish()
+    studio.hears("The hitch.")
+    studio.is_on("new")
+
+
+def test_who_went_elsewhere_is_not_led_to_the_session_that_begins(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    where = with_answer(scene.server, "The bowline.")
+    studio = open_studio(scene.server)
+    studio.hold("**/runs", [])
+    with studio.page.expect_request("**/runs"):
+        studio.say("Name a hitch")
+    show(studio, where)
+    studio.sees("The bowline.")
+    with studio.page.expect_response("**/runs"):
+        studio.page.unroute("**/runs")
+    scene.model.say("The clove hitch.")
+    scene.model.finish()
+    expect(studio.page.get_by_role("link", name="Name a hitch").first).to_be_visible()
+    studio.page.evaluate(FRAMES)
+    studio.sees("The bowline.")
+
+
+def test_a_tab_that_nobody_sees_holds_no_connection_and_catches_up(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    with studio.page.expect_event("requestfailed", lambda one: "/events" in one.url):
+        studio.page.evaluate(_SEEN, False)
+    scene.model.say(" and the hitch")
+    expect(studio.page.locator(".notice")).to_have_count(0)
+    studio.page.evaluate(_SEEN, True)
+    studio.sees("The bowline and the hitch")
+    scene.model.finish()
+    studio.hears("The bowline and the hitch")
