@@ -23,11 +23,12 @@ export function SessionView({ route, models }) {
   const { session: id, view, params } = route;
   const { session, error, version, refresh } = useSession(id);
   const branch = session && pick(session.branches, route.branch);
+  useAddress({ route, session, branch, version, refresh });
   const to = (name) => branch && go(sessionLink(id, branch.id, { view: name }));
   useTitle(session && line(titleOf(session), 60));
   useKeys({ c: () => to('chat'), t: () => to('tree'), b: () => to('compare') });
   if (error) return html`<${Failed} error=${error} again=${refresh} />`;
-  if (!session) return html`<${Empty}>Opening…<//>`;
+  if (!session || branch === undefined) return html`<${Empty}>Opening…<//>`;
   const name = titleOf(session);
   return html`<div class="session-page">
     <header class="session-head">
@@ -35,7 +36,7 @@ export function SessionView({ route, models }) {
       ${branch && html`<${BranchPicker} session=${session} branch=${branch} view=${view} />
       <div class="tabs" role="tablist" aria-label="Views">${VIEWS.map(([key, words]) => html`
         <a key=${key} role="tab" id="tab-${key}" aria-selected=${view === key} href=${sessionLink(id, branch.id, { view: key })}>${words}</a>`)}</div>`}
-      <${SessionDeeds} session=${session} branch=${branch} route=${route} refresh=${refresh} />
+      <${SessionDeeds} session=${session} branch=${branch} refresh=${refresh} />
     </header>
     ${!branch && html`<${Begin} session=${session} refresh=${refresh} />`}
     ${branch && view === 'chat' && html`<${ChatView} key=${branch.id} session=${session} branch=${branch} params=${params} models=${models} onChange=${refresh} />`}
@@ -75,9 +76,29 @@ function useSession(id) {
   return { ...state, refresh };
 }
 
+// The branch that is asked for by id or name, or undefined; if none is, the first, or null without any.
 function pick(branches, asked) {
-  const named = branches.find(({ id, name }) => id === asked || name === asked);
-  return named ?? branches.find(({ name }) => name === 'main') ?? branches[0] ?? null;
+  if (asked) return branches.find(({ id }) => id === asked) ?? branches.find(({ name }) => name === asked);
+  return branches.find(({ name }) => name === 'main') ?? branches[0] ?? null;
+}
+
+// An address names a branch by its id, which stays when the branch is renamed. One that is not known may have
+// been made elsewhere since the session was read; if it still is not there then, that is told.
+function useAddress({ route, session, branch, version, refresh }) {
+  const sought = useRef(null);
+  useEffect(() => {
+    if (!session || !route.branch) return;
+    const link = (id) => sessionLink(session.id, id, { view: route.view, ...route.params });
+    if (branch && branch.id !== route.branch) go(link(branch.id), { replace: true });
+    if (branch) return;
+    if (sought.current !== route.branch) {
+      sought.current = route.branch;
+      refresh();
+    } else {
+      toast('This branch is no longer here; it may have been deleted.', 'failed');
+      go(sessionLink(session.id), { replace: true });
+    }
+  }, [route.branch, version]);
 }
 
 function BranchPicker({ session, branch, view }) {
@@ -107,15 +128,13 @@ async function renamed(title, label, was, give) {
   if (given && given.name !== was) await attempt(() => give(given.name));
 }
 
-function SessionDeeds({ session, branch, route, refresh }) {
+function SessionDeeds({ session, branch, refresh }) {
   const nameSession = () => renamed('Name this session', 'Name (may be empty)', titleOf(session), async (name) => {
     const { metadata: { title, ...noted } } = await get(path('sessions', session.id));  // others may have noted something
     await put(path('sessions', session.id), { metadata: name ? { ...noted, title: name } : noted });
     await refresh();
   });
   const renameBranch = () => renamed('Rename this branch', 'Name', branch.name, async (name) => {
-    const here = sessionLink(session.id, branch.id, { view: route.view, ...route.params });
-    if (route.branch === branch.name) go(here, { replace: true });  // an address that stays true
     await put(path('sessions', session.id, 'branches', branch.id), { name });
     await refresh();
   });
