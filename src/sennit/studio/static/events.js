@@ -10,16 +10,21 @@ const SILENCE = 45_000;  // the server says something every 15 seconds, if only 
 /**
  * Follow `address` from after event `after` until nothing is under way, or `signal` is aborted. A run may
  * end, wait for a person and go on, so its end is the end only if the server then closes the stream.
- * `onEvent` gets {seq, kind, data}, each when it is done with the one before; `onLink` is told whether the
+ * A tab that nobody sees lets go of its connection, of which a browser has six for all its tabs, and goes on
+ * once it is seen. `onEvent` gets {seq, kind, data}, each when it is done with the one before; `onLink` is told whether the
  * connection stands; `underWay` is asked whether to come back when the stream was closed without an end.
  */
 export async function follow(address, { after, signal, onEvent, onLink, underWay }) {
   let last = { seq: after };
   let wait = FIRST_WAIT;
   while (!signal.aborted) {
+    await untilSeen(signal);
+    const line = new AbortController();
+    const hide = () => { if (document.hidden) line.abort(); };
+    document.addEventListener('visibilitychange', hide);
     try {
       const headers = { Accept: 'text/event-stream', 'Last-Event-ID': String(last.seq) };
-      const response = await open('GET', address, { headers, signal });
+      const response = await open('GET', address, { headers, signal: AbortSignal.any([signal, line.signal]) });
       onLink(true);
       for await (const event of parsed(response.body)) {
         if (event.seq <= last.seq) continue;
@@ -30,12 +35,29 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
       if (last.kind === 'end' || !await underWay()) return;
     } catch (error) {
       if (signal.aborted) return;
+      if (line.signal.aborted) continue;
       if (error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
+    } finally {
+      document.removeEventListener('visibilitychange', hide);
     }
     onLink(false);
     await pause(wait, signal);
     wait = Math.min(wait * 2, LONGEST_WAIT);
   }
+}
+
+function untilSeen(signal) {
+  return new Promise((resolve) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return;
+      document.removeEventListener('visibilitychange', look);
+      signal.removeEventListener('abort', look);
+      resolve();
+    };
+    document.addEventListener('visibilitychange', look);
+    signal.addEventListener('abort', look);
+    look();
+  });
 }
 
 async function* parsed(stream) {
