@@ -9,7 +9,10 @@ import pytest
 
 import sennit
 from sennit import Branch
+from sennit.server.tokens import SCOPES, add_token, new_token
+from sennit.services.providers import connect
 from sennit.testing import ScriptedModel
+from tests.services import wire_server
 from tests.serving import Running, run, serving
 
 STRINGS = ("local", "openai:gpt-5", "local:/etc/passwd", "*", "scripted ")
@@ -61,6 +64,32 @@ def test_a_request_names_models_of_the_server_and_no_provider(store: Path, model
             assert {answer.status_code for answer in answers} <= {400, 404, 422}
         assert list(server.state.models) == ["scripted"]
     assert branches(store) == before
+
+
+def test_a_token_cannot_choose_the_model_or_the_account_by_fields_of_the_provider(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    secret, line = new_token(user="ada", scopes=SCOPES)
+    add_token(tmp_path / "tokens.json", line)
+    with wire_server.running() as provider:
+        provider.says(wire_server.completed(wire_server.piece(content="Hello")))
+        model = connect("openai:cheap", base_url=f"{provider.url}/v1", api_key="key")
+        with serving(models=[model], tokens=tmp_path / "tokens.json") as server:
+            ada = server.as_holder(secret)
+            ada.post("/api/sessions", json={"key": "s", "system": "Be brief."})
+            runs = "/api/sessions/s/branches/main/runs"
+            for params in (
+                {"extra_body": {"model": "expensive"}},
+                {"extra_headers": {"OpenAI-Project": "another"}},
+            ):
+                answer = ada.post(runs, json={"text": "Hi", "params": params})
+                assert answer.status_code == 403, answer.text
+                assert answer.json()["error"]["param"] == f"params.{next(iter(params))}"
+            assert provider.asked == []
+            started = ada.post(runs, json={"text": "Hi", "params": {"temperature": 0.5}})
+            assert ada.get(started.json()["events"]).status_code == 200
+            assert provider.body["model"] == "cheap"
 
 
 def test_a_run_over_http_grants_nothing(store: Path) -> None:

@@ -157,6 +157,23 @@ def run_notes(params: Mapping[str, Any], memory: MemoryAsk) -> dict[str, Any]:
     return {"memory": memory, **({"params": kept} if kept else {})}
 
 
+_PROVIDER_FIELDS = ("extra_body", "extra_headers")
+
+
+def _params(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the params of a run; raises Problem 403 for fields of the provider's with a token.
+
+    They are sent as they are with the operator's key, so they could name another model or account.
+    """
+    params = checked_params(given)
+    if call.caller.token is not None:
+        for name in _PROVIDER_FIELDS:
+            if name in params:
+                told = f"{name!r} is for the user at the server's machine; leave it out."
+                raise Problem(403, "params", told, param=f"params.{name}")
+    return params
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A run as it was asked for, checked."""
@@ -197,7 +214,7 @@ def _plan(call: Call, ask: RunAsk) -> Plan:
         tools,
         [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
         MemoryAsk(recalled=remembers, other_sessions=ask.other_sessions),
-        checked_params(ask.params or {}),
+        _params(call, ask.params or {}),
         _options(SessionOptions, ask.options, "options"),
         _options(StreamingOptions, ask.streaming, "streaming"),
     )
