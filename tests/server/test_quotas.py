@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,33 @@ def test_a_tool_over_mcp_stores_no_more_than_the_quota(tmp_path: Path) -> None:
         assert "x" * 100 in called(ada, "read_session", {"session": session})
 
 
+def test_a_body_over_mcp_without_a_length_counts_too(tmp_path: Path) -> None:
+    with guests(tmp_path, owner_bytes=5_000) as inn:
+        ada = inn.enter("ada")
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        headers = {"accept": "application/json", "content-type": "application/json"}
+        told: list[str] = []
+        for number in range(8):
+            given = {"uri": f"viking://user/{number}.md", "text": "x" * 1000}
+            params = {"name": "write_file", "arguments": given}
+            pieces = iter([json.dumps({**asked, "params": params}).encode()])
+            told.append(ada.post("/mcp", content=pieces, headers=headers).text)
+        assert "version" in told[0]
+        assert "may store 5,000 bytes" in told[-1]
+
+
+def test_metadata_and_what_runs_were_asked_with_count_as_stored(tmp_path: Path) -> None:
+    with guests(tmp_path, owner_bytes=5_000) as inn:
+        ada, bob = inn.enter("ada"), inn.enter("bob")
+        assert ada.post("/api/sessions", json={"metadata": {"x": "y" * 6000}}).status_code == 201
+        assert error_of(ada.post("/api/sessions", json={}))["code"] == "quota"
+        branch = branch_of(bob)
+        asked = {"text": "Hello", "params": {"stop": ["y" * 6000]}}
+        events = bob.post(f"{branch}/runs", json=asked).json()["events"]
+        assert bob.get(events).status_code == 200
+        assert error_of(bob.post("/api/sessions", json={}))["code"] == "quota"
+
+
 def called(client: httpx.Client, name: str, given: dict[str, str]) -> str:
     params = {"name": name, "arguments": given}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -146,12 +174,12 @@ def test_a_tenant_does_not_push_others_out_of_a_cache() -> None:
 
 def test_what_is_stored_is_counted_by_owner(address: str) -> None:
     with sennit.open(address, user="ada") as client:
-        client.session("one").add_message("user", "x" * 1000)
+        client.session("one", metadata={"note": "z" * 1000}).add_message("user", "x" * 1000)
         client.fs.write("viking://user/x.md", "y" * 500)
         realm = client.memory.realm
         sessions, size = realm.store.stored(realm.user)
         assert sessions == 1
-        assert 1500 < size < 4000
+        assert 2500 < size < 5000
 
 
 def test_other_tenants_find_their_sessions_open(tmp_path: Path) -> None:

@@ -172,6 +172,7 @@ class McpFace:
             raise Problem(405, "method", told, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         body = await read_body(dict(scope["headers"]), receive, self._server.settings.limits)
+        scope["state"]["body_bytes"] = len(body)
         if len(body) > SMALL:
             values = min(self._server.settings.limits.values, _MOST_VALUES)
             await self._server.work.run(caller, check_values, body, values)
@@ -212,6 +213,6 @@ class McpFace:
         request: Any = context.request
         caller: Caller = request.scope["state"]["caller"]
         model = next(iter(self._server.models.values()), None)
-        size = int(request.headers.get("content-length") or 0)
+        size: int = request.scope["state"]["body_bytes"]
         quota = partial(self._server.quotas.check, caller, size)
         return Reach(caller.client, caller.scopes, model, self._server.runs, quota)

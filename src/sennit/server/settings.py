@@ -67,7 +67,7 @@ class Limits:
     owner_factor: int = 2
     """How many times the limits of one token apply to all tokens of an owner together."""
     owner_bytes: int | None = 10 * 1024**3
-    """Maximum number of bytes of messages and files that an owner may store; None for no limit."""
+    """Maximum number of bytes that an owner may store; None for no limit."""
     owner_sessions: int | None = 1_000_000
     """Maximum number of sessions that an owner may have; None for no limit."""
     requests: int = 2000

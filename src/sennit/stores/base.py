@@ -178,7 +178,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         ...
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """How many sessions an owner has, and how many bytes of messages, events and files."""
+        """Count an owner's sessions, and bytes of metadata, messages, runs, events and files."""
         ...
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:

@@ -177,9 +177,11 @@ class MemorySession:
         return sorted(found, key=lambda segment: segment.depth)
 
     def size(self) -> int:
-        """How many bytes its messages and events take."""
+        """Count the bytes of its metadata, messages, runs and events."""
         events = (event for told in self.log.events.values() for event in told)
-        return sum(len(one.body) for one in (*self.messages.values(), *events))
+        runs = (run for held in self.log.runs.values() for run in held.values())
+        bodies = sum(len(one.body) for one in (*self.messages.values(), *runs, *events))
+        return len(dumps(self.session.metadata)) + bodies
 
     def judged(self) -> list[LabelRecord]:
         """The labels, the oldest first."""

@@ -551,7 +551,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         return False
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """How many sessions an owner has, and how many bytes of messages, events and files."""
+        """Count an owner's sessions, and bytes of metadata, messages, runs, events and files."""
         with self._reading() as connection:
             number = self._owner(connection, owner)
             sessions, size = connection.execute(sql.STORED, {"owner": number}).fetchone()

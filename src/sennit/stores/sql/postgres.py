@@ -51,7 +51,10 @@ FIND_SESSION: Final = """
 # Ordered by the hour first, for which there is an index: read from there, few are left to sort.
 STORED: Final = """
     SELECT (SELECT count(*) FROM sennit.sessions WHERE owner = %(owner)s),
-        (SELECT coalesce(sum(length(body)), 0) FROM sennit.messages WHERE owner = %(owner)s)
+        (SELECT coalesce(sum(octet_length(metadata)), 0) FROM sennit.sessions
+         WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(length(body)), 0) FROM sennit.messages WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(length(body)), 0) FROM sennit.runs WHERE owner = %(owner)s)
         + (SELECT coalesce(sum(length(body)), 0) FROM sennit.events WHERE owner = %(owner)s)
         + (SELECT coalesce(sum(length(body)), 0) FROM sennit.versions WHERE owner = %(owner)s)"""
 LIST_SESSIONS: Final = """
