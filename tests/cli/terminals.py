@@ -15,8 +15,10 @@ import termios
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from tests.cli.forking import Forked, fork
+
+SCRIPTED_CHAT = str(Path(__file__).parent / "scripted_chat.py")
 PATIENCE = 30.0  # seconds; a test that needs them has failed
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][AB0]|\x1b[=>78]")
 
@@ -24,7 +26,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[()][AB0]|\x1b[=>78]")
 class Terminal:
     """Types into a program and waits for what it shows."""
 
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, master: int) -> None:
         self.process, self._master = process, master
         self._unread = ""
         self.shown = ""
@@ -71,14 +73,7 @@ def terminal(
     """A program on a terminal of its own."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        env=environment(folder, **env),
-        start_new_session=True,
-    )
+    process = _started(arguments, slave, environment(folder, **env))
     os.close(slave)
     try:
         yield Terminal(process, master)
@@ -89,10 +84,25 @@ def terminal(
         os.close(master)
 
 
+def _started(
+    arguments: list[str], slave: int, env: dict[str, str]
+) -> subprocess.Popen[bytes] | Forked:
+    if arguments[0] == SCRIPTED_CHAT:
+        return fork(arguments, slave, env)
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=env,
+        start_new_session=True,
+    )
+
+
 _NOT_THEIRS = ("COLUMNS", "LINES", "SENNIT_URL", "MAKEFLAGS", "MAKELEVEL", "MFLAGS")
 
 
-def environment(folder: Path, **more: str) -> dict[str, Any]:
+def environment(folder: Path, **more: str) -> dict[str, str]:
     """The environment of a user whose files are all in one folder, and who is not inside make."""
     return {
         **{name: value for name, value in os.environ.items() if name not in _NOT_THEIRS},

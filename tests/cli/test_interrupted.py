@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.terminals import environment, terminal
-from tests.cli.test_terminal import PROGRAM, notes, program, quit_, said
+from tests.cli.terminals import SCRIPTED_CHAT, environment, terminal
+from tests.cli.test_terminal import notes, program, quit_, said
 
 NOT_KNOWN = 'note(text="rope") was running when the program ended: it may or may not have taken'
 
@@ -23,7 +23,7 @@ def killed_while_it_speaks(folder: Path) -> None:
 
 
 def options(folder: Path, *given: str, replies: tuple[str, ...] = ()) -> list[str]:
-    return [PROGRAM, *given, str(folder / "chat.db"), *replies]
+    return [SCRIPTED_CHAT, *given, str(folder / "chat.db"), *replies]
 
 
 def killed_in_a_call(folder: Path, *given: str) -> None:

@@ -16,11 +16,10 @@ from sennit import StoreError
 from sennit.cli.app import app
 from sennit.memory.finish import Finishing
 from tests.cli.talks import Desk
-from tests.cli.terminals import environment
+from tests.cli.terminals import SCRIPTED_CHAT, environment
 
 PROFILE = "viking://user/memories/profile.md"
 SAID = "My name is Ada and I live in Lisbon."
-PROGRAM = str(Path(__file__).parent / "scripted_chat.py")
 
 
 @pytest.fixture
@@ -226,7 +225,7 @@ def test_what_is_shown_cannot_command_the_terminal(store: str) -> None:
 def piped(folder: Path, said: str, *arguments: str) -> tuple[str, str]:
     """What a chat in a pipe prints, and what it says beside that."""
     ran = subprocess.run(
-        [sys.executable, PROGRAM, *arguments],
+        [sys.executable, SCRIPTED_CHAT, *arguments],
         input=said,
         capture_output=True,
         text=True,

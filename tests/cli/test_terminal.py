@@ -7,9 +7,8 @@ import signal
 from pathlib import Path
 
 import sennit
-from tests.cli.terminals import Terminal, terminal
+from tests.cli.terminals import SCRIPTED_CHAT, Terminal, terminal
 
-PROGRAM = str(Path(__file__).parent / "scripted_chat.py")
 CTRL_C, CTRL_D, ALT_ENTER, TAB = "\x03", "\x04", "\x1b\r", "\t"
 
 
@@ -21,7 +20,7 @@ def said(folder: Path, branch: str) -> list[str]:
 
 
 def program(folder: Path, *replies: str) -> list[str]:
-    return [PROGRAM, str(folder / "chat.db"), *replies]
+    return [SCRIPTED_CHAT, str(folder / "chat.db"), *replies]
 
 
 def notes(folder: Path) -> str:
@@ -275,7 +274,7 @@ def test_what_was_committed_is_shown_with_its_evidence_and_a_new_session_knows_i
         chat.expect("in chat: “My name is Ada and I live in Lisbon.”")
         quit_(chat)
     again = ["--session", "later", *program(tmp_path, "what you said")[1:]]
-    with terminal([PROGRAM, *again], tmp_path) as chat:
+    with terminal([SCRIPTED_CHAT, *again], tmp_path) as chat:
         chat.expect("later (new)")
         chat.say("Hello!", "- My name is Ada.")
         quit_(chat)
@@ -286,7 +285,12 @@ def test_a_commit_that_takes_long_is_left_to_the_background_and_ends_before_the_
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    held = [PROGRAM, "--held", str(pipe), *program(tmp_path, "Nice to meet you.", "Fine.")[1:]]
+    held = [
+        SCRIPTED_CHAT,
+        "--held",
+        str(pipe),
+        *program(tmp_path, "Nice to meet you.", "Fine.")[1:],
+    ]
     with terminal(held, tmp_path) as chat:
         chat.say("My name is Ada.", "Nice to meet you.")
         chat.say("/commit", "Remembering…")
