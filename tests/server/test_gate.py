@@ -395,3 +395,12 @@ def test_two_owners_of_one_archive_do_not_hear_or_stop_each_others_runs(tmp_path
 def events_of(client: httpx.Client, path: str) -> Iterator[Told]:
     with client.stream("GET", path) as answer:
         yield from events_in(answer.iter_lines())
+
+
+def test_two_authorization_headers_are_refused(tenants: Tenants) -> None:
+    token = tenants.alice.headers["authorization"]
+    twice = [("authorization", token), ("authorization", "Bearer snt_other")]
+    for headers in (twice, twice[::-1]):
+        answer = tenants.server.http.get("/api/me", headers=headers)
+        assert answer.status_code == 400
+        assert "one Authorization header" in answer.json()["error"]["message"]

@@ -280,3 +280,20 @@ def test_a_branch_is_made_and_removed(server: Running) -> None:
     assert server.get(f"{path}/new").json()["message_count"] == 0
     assert server.delete(f"{path}/new").status_code == 204
     assert server.get(f"{path}/new").status_code == 404
+
+
+def test_a_new_session_has_its_main_branch(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        server.post("/api/sessions", {"key": "chat"})
+        branches = server.get("/api/sessions/chat").json()["branches"]
+        assert [one["name"] for one in branches] == ["main"]
+
+
+def test_a_server_that_cannot_reach_its_database_is_there_and_not_ready(tmp_path: Path) -> None:
+    with serving(tmp_path / "s.db") as server:
+        assert server.get("/api/ready").json()["status"] == "ready"
+        (tmp_path / "s.db").rename(tmp_path / "elsewhere.db")
+        assert server.get("/api/health").status_code == 200
+        answer = server.get("/api/ready")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        (tmp_path / "elsewhere.db").rename(tmp_path / "s.db")

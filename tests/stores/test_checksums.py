@@ -204,7 +204,7 @@ def test_messages_on_no_branch_are_noted_and_no_damage(client: Client) -> None:
     session = client.session("chat")
     loose = session.add_message(ask("nowhere"), branches=[])
     assert client.doctor() == []
-    (note,) = [note for note in client.doctor_notes() if "no branch" in note]
+    (note,) = [note for note in client.store_notes() if "no branch" in note]
     assert str(loose.id) in note
     assert "no damage" in note
 
@@ -216,6 +216,6 @@ def test_a_version_of_sqlite_that_can_damage_a_file_is_warned_of(
         for version, warned in (((3, 51, 2), True), ((3, 51, 3), False), ((3, 52, 0), False)):
             monkeypatch.setattr("sqlite3.sqlite_version_info", version)
             monkeypatch.setattr("sqlite3.sqlite_version", ".".join(map(str, version)))
-            (note,) = client.doctor_notes()
+            (note,) = client.store_notes()
             assert note.startswith(f"SQLite {version[0]}.{version[1]}.{version[2]}")
             assert ("WAL-reset" in note) is warned

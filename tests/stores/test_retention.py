@@ -11,9 +11,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from typer.testing import CliRunner
 
 import sennit
 from sennit import Client, ValidationError, clock
+from sennit.cli.app import app
 from sennit.stores import retention, sqlite
 from sennit.stores.records import Owner
 from sennit.testing import faults
@@ -204,3 +206,23 @@ def test_who_reads_meanwhile_delays_no_writer_and_the_next_erasure_empties_the_l
 def test_a_date_without_a_zone_is_refused(client: Client) -> None:
     with pytest.raises(ValidationError, match="time zone"):
         client.expire(datetime(2026, 1, 1))
+
+
+def test_purged_messages_are_gone_from_a_session_that_is_open(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "s.db") as client:
+        session = client.session("chat")
+        said = session.add_message("user", "the secret").messages[0]
+        session.default_branch.pop()
+        assert said.id in session.messages
+        assert client.purge(datetime.now(UTC) + timedelta(seconds=1)) == 1
+        assert said.id not in session.messages
+
+
+def test_the_program_erases_what_was_removed(tmp_path: Path) -> None:
+    store = str(tmp_path / "s.db")
+    with sennit.open(store) as client:
+        client.session("chat").add_message("user", "the secret")
+        client.session("chat").default_branch.pop()
+    for words, told in ((["--days", "1"], "0 messages"), (["--days", "0"], "1 message")):
+        done = CliRunner().invoke(app, ["purge", "--store", store, *words])
+        assert done.output == f"Erased {told}.\n"

@@ -6,7 +6,7 @@ manager: `with sennit.open() as client`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from os import PathLike
@@ -26,7 +26,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.paths import local_path
-from sennit.stores.records import SessionRecord
+from sennit.stores.records import Owner, SessionRecord
 from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         self._memory.close()
         if not self._shares and not self._closing:
             self._closing = True
-            purge_if_possible(self._store, self._owner, due(self._retention))
+            purge_if_possible(self._store, self._owner, due(self._retention), self.lose)
         super().close()
 
     def export(
@@ -270,7 +270,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)
 
-    def doctor_notes(self) -> list[str]:
+    def store_notes(self) -> list[str]:
         """Tell what is worth knowing of the store and is no damage, in sentences.
 
         Such as messages that stand on no branch, and a version of SQLite with a known bug.
@@ -296,7 +296,14 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         client is closed, so a program need call it only if it runs for long.
         """
         before = due(self._retention) if older_than is None else clock.from_datetime(older_than)
-        return purge(self._store, self._owner, before)
+        return purge(self._store, self._owner, before, self.lose)
+
+    def lose(self, owner: Owner, session: UUID, messages: Sequence[UUID]) -> None:
+        """Have messages that were erased no more in a session that is open here."""
+        with self._lock:
+            found = self._open.get(session) if owner == self._owner else None
+        if found is not None:
+            found.lose(messages)
 
     def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
         keeper = super()._keeper(session, new)
@@ -364,7 +371,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     aimport_ = async_twin(import_)
     abackup = async_twin(backup)
     adoctor = async_twin(doctor)
-    adoctor_notes = async_twin(doctor_notes)
+    astore_notes = async_twin(store_notes)
     adelete_session = async_twin(delete_session)
     aexpire = async_twin(expire)
     apurge = async_twin(purge)

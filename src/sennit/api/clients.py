@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from threading import Lock
 from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
 
 from sennit import settings
 from sennit.api.client import Client, checked_embedder
@@ -19,6 +20,7 @@ from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
+from sennit.stores.records import Owner
 from sennit.stores.retention import checked_retention, due, purge_if_possible
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from sennit.memory.embed import Embedder
 
 _Owner: TypeAlias = tuple[str | None, str | None, str | None]
+_NOBODYS = UUID(int=0)  # an id that no session has
 
 
 class Clients(Closing):
@@ -85,9 +88,20 @@ class Clients(Closing):
             retention=self._retention,
         )
 
+    def check(self) -> None:
+        """Read from the store; raises StoreError if that is not possible."""
+        self._store.find_session(Owner(DEFAULT, "user", DEFAULT), _NOBODYS)
+
     def purge(self) -> None:
         """Erase what all owners have removed and whose retention time is over."""
-        purge_if_possible(self._store, None, due(self._retention))
+        with self._lock:
+            clients = list(self._clients.values())
+
+        def erased(home: Owner, session: UUID, messages: list[UUID]) -> None:
+            for client in clients:
+                client.lose(home, session, messages)
+
+        purge_if_possible(self._store, None, due(self._retention), erased)
 
     def close(self) -> None:
         """Finish what all clients have under way, then close the store."""

@@ -33,7 +33,7 @@ def models_list() -> list[Weights]:
     return listed()
 
 
-def models_check(model: str = "local") -> Path | None:
+def check_model(model: str = "local") -> Path | None:
     """Raise what would keep a model from answering on this machine; return a local one's weights.
 
     That is MissingExtraError without the packages it needs, or ModelError without the weights.

@@ -32,6 +32,7 @@ from sennit.cli import (
 from sennit.cli.chat import chat
 from sennit.cli.find import find
 from sennit.cli.mcp import mcp
+from sennit.cli.purge import purge
 from sennit.cli.serve import serve
 from sennit.cli.words import clean
 from sennit.cli.worker import worker
@@ -78,6 +79,7 @@ app.add_typer(memory.app, name="memory")
 app.add_typer(files.app, name="fs")
 app.command("export")(moving.export)
 app.command("import")(moving.import_)
+app.command("purge")(purge)
 app.command("label")(labelling.label)
 app.command("score")(scoring.score)
 app.command()(serve)

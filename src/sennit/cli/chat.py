@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from sennit.api.client import Client
-from sennit.api.models import models_check
+from sennit.api.models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli import piped, terminal
 from sennit.cli.commands import recall
@@ -102,7 +102,7 @@ def chat(
         params={name: value for name, value in params.items() if value is not None},
         servers=servers_named(mcp or (), ask),
     )
-    models_check(model)
+    check_model(model)
     with open_client(store) as client:
         code = start(
             client,

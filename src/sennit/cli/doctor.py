@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sennit import settings
-from sennit.api.models import models_check
+from sennit.api.models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
@@ -77,7 +77,7 @@ def _examine(address: str, *, repair: bool) -> _Examined:
     try:
         with open_client(address) as client:
             findings = tuple(client.doctor(repair=repair))
-            notes = tuple(client.doctor_notes())
+            notes = tuple(client.store_notes())
     except SennitError as error:
         return _Examined(str(error), sound=False)
     if not findings:
@@ -90,7 +90,7 @@ def _examine(address: str, *, repair: bool) -> _Examined:
 
 def _local_model() -> str:
     try:
-        return f"ready ({models_check()})"
+        return f"ready ({check_model()})"
     except SennitError as error:
         return str(error)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.models import models_check
+from sennit.api.models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.opening import StoreOption
 from sennit.errors import MissingExtraError
@@ -38,7 +38,7 @@ def mcp(
         raise MissingExtraError.of("sennit mcp", "mcp") from error
     answering = None if model is None else iModel(model, base_url=base_url)
     if model is not None:
-        models_check(model)
+        check_model(model)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
     with open_client(store) as client:
         asyncio.run(serve_stdio(Reach(client, frozenset(allowed), answering)))

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from sennit.api.models import models_check
+from sennit.api.models import check_model
 from sennit.cli.opening import (
     AtOption,
     JsonOption,
@@ -283,7 +283,7 @@ def _memory(client: Client, uri: str) -> Remembered:
 def _think_with(client: Client, model: str | None) -> None:
     if model is not None:
         client.memory.use(model=iModel(model))
-        models_check(model)
+        check_model(model)
 
 
 def _working() -> Status:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sennit.api.models import models_check
+from sennit.api.models import check_model
 from sennit.cli.chat import BETTER, TINY
 from sennit.cli.opening import StoreOption
 from sennit.cli.tools import servers_named, tools_named
@@ -80,6 +81,12 @@ def serve(
             help="Set another limit, such as token_streams=500; 'none' removes it. Repeatable.",
         ),
     ] = None,
+    retention_days: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=36_500, help="Erase removed messages after so many days; 0 at once."
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
@@ -100,10 +107,11 @@ def serve(
         allow_hosts=tuple(allow_host or ()),
         memory=memory,
         shared_spaces=tuple(shared_space or ()),
+        retention=None if retention_days is None else timedelta(days=retention_days),
         limits=limits_named(limit or (), rate=rate or None),
     )
     for name in names:
-        models_check(name)
+        check_model(name)
     listener = listen(settings)
     where = f"[{host}]" if ":" in host else host
     typer.echo(f"Sennit listens at http://{where}:{listener.getsockname()[1]}", err=True)

@@ -142,8 +142,8 @@ def _check_framing(scope: HttpScope) -> None:
 
 
 def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Host, Origin, Sec-Fetch-Site and token of a request."""
-    host, origin, site, bearer = "", None, None, None
+    """Host, Origin, Sec-Fetch-Site and token of a request; raises Problem 400 for two tokens."""
+    host, origin, site, bearer, authorized = "", None, None, None, False
     for name, value in scope["headers"]:
         if name == b"host":
             host = value.decode("latin-1").lower()
@@ -151,8 +151,13 @@ def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
             origin = value.decode("latin-1").lower()
         elif name == b"sec-fetch-site":
             site = value.lower()
-        elif name == b"authorization" and value[:7].lower() == b"bearer ":
-            bearer = value[7:].decode("latin-1").strip()
+        elif name == b"authorization":
+            if authorized:
+                told = "A request has one Authorization header, got two; send one of them."
+                raise Problem(400, "malformed", told)
+            authorized = True
+            if value[:7].lower() == b"bearer ":
+                bearer = value[7:].decode("latin-1").strip()
     return host, origin, site, bearer
 
 

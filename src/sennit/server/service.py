@@ -6,8 +6,9 @@ from asyncio import to_thread
 from functools import cache
 from importlib.metadata import version
 
-from sennit.errors import ModelError
+from sennit.errors import ModelError, SennitError
 from sennit.server.endpoint import Call, Endpoint, Shape
+from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES
 from sennit.services.model import Model
 
@@ -64,6 +65,16 @@ async def health(_call: Call) -> Health:
     return Health(status="ok", version=_version())
 
 
+async def ready(call: Call) -> Health:
+    """That the server can reach its database; raises Problem 503 if it cannot."""
+    try:
+        await call.server.check_store()
+    except SennitError as error:
+        told = f"The database cannot be reached: {error}"
+        raise Problem(503, "not_ready", told, headers={"retry-after": "5"}) from None
+    return Health(status="ready", version=_version())
+
+
 async def me(call: Call) -> Me:
     """Who asks, and what they may do."""
     client = call.caller.client
@@ -106,6 +117,14 @@ def endpoints() -> list[Endpoint]:
             handle=health,
             scope=None,
             summary="Whether the server is there",
+            answer=Health,
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/ready",
+            handle=ready,
+            scope=None,
+            summary="Whether the server can reach its database, and so answer",
             answer=Health,
         ),
         Endpoint(

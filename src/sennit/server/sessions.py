@@ -169,23 +169,15 @@ def cursor(given: str) -> SessionInfo:
 
 
 async def create_session(call: Call) -> SessionShape:
-    """A new session, made in one step; raises ExistsError if there is one of that key."""
+    """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
     given: NewSession = call.body
     key: str | UUID = new_id() if given.key is None else given.key
-    if given.system is None:
-        return await to_thread(_create, call.caller, key, given)
-    system = Message(SystemContent(system_message=given.system))
+    said = given.system
+    system = None if said is None else Message(SystemContent(system_message=said))
     begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
     if begun is None:
         raise _taken(key)
     return await to_thread(_made, call.caller, begun.session.id)
-
-
-def _create(caller: Caller, key: str | UUID, given: NewSession) -> SessionShape:
-    with suppress(NotFoundError):
-        caller.client.session_info(key)
-        raise _taken(key)
-    return _made(caller, caller.client.session(key, metadata=given.metadata).id)
 
 
 def _taken(key: str | UUID) -> ExistsError:

@@ -7,7 +7,7 @@ store is closed last.
 
 from __future__ import annotations
 
-from asyncio import create_task, get_running_loop, sleep, to_thread, wait
+from asyncio import Task, create_task, get_running_loop, shield, sleep, to_thread, wait
 from collections.abc import AsyncGenerator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -49,6 +49,7 @@ class ServerState:
         self.quotas = Quotas(limits, self.work)
         self.streams: set[EventStream] = set()
         self._stack, self._open = AsyncExitStack(), False
+        self._checking: Task[None] | None = None
         self.draining = False
         """Whether the server is about to stop."""
         self.models: dict[str, Model] = {}
@@ -91,6 +92,12 @@ class ServerState:
             self.owners = Owners(self.clients)
             stack.push_async_callback(self.drain)
             self._stack, self._open = stack.pop_all(), True
+
+    async def check_store(self) -> None:
+        """Read from the database, once for all who ask meanwhile; raises StoreError if it fails."""
+        if self._checking is None or self._checking.done():
+            self._checking = create_task(to_thread(self.clients.check))
+        await shield(self._checking)
 
     async def drain(self) -> None:
         """Take nothing new in, and bring what is under way to where it can be gone on with."""

@@ -346,6 +346,13 @@ class SessionCore(Braid):
                 self.refresh()
             return found
 
+    def lose(self, messages: Iterable[UUID]) -> None:
+        """Be without messages that were erased in the store."""
+        with self.lock:
+            for uid in messages:
+                if uid in self._messages:
+                    self._lose(self._messages.get(uid))
+
     def _lose(self, message: Message) -> None:
         """Be without a message that was erased."""
         held = erase(message.id, (branch._tail for branch in self._branches))

@@ -8,8 +8,9 @@ meanwhile stays, and so does a message that was put on a branch again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from sennit import clock
@@ -18,6 +19,9 @@ from sennit.stores.base import Store
 from sennit.stores.records import Owner
 
 _log = logging.getLogger(__name__)
+
+Erased: TypeAlias = Callable[[Owner, UUID, list[UUID]], object]
+"""Told the messages of a session that are erased."""
 
 _PAGE = 500
 _LOWEST = UUID(int=0)
@@ -49,26 +53,30 @@ def due(retention: timedelta) -> int:
     return clock.now_us() + 1 - int(retention.total_seconds() * 1_000_000)
 
 
-def purge(store: Store, owner: Owner | None, before: int) -> int:
+def purge(store: Store, owner: Owner | None, before: int, erased: Erased) -> int:
     """Erase messages that were removed from their last branch before a time; gives how many.
 
-    Of one owner, or of all.
+    Of one owner, or of all; `erased` is told which.
     """
     gone = 0
     while found := store.removed(owner, None, before, _PAGE):
         homes = dict.fromkeys((one.owner, one.session) for one in found)
-        erased = sum(len(store.erase_removed(*home, before)) for home in homes)
-        if not erased:  # somebody else did it in the same moment
+        count = 0
+        for home in homes:
+            messages = store.erase_removed(*home, before)
+            erased(*home, messages)
+            count += len(messages)
+        if not count:  # somebody else did it in the same moment
             break
-        gone += erased
+        gone += count
     if gone:
         store.scrub()
     return gone
 
 
-def purge_if_possible(store: Store, owner: Owner | None, before: int) -> None:
+def purge_if_possible(store: Store, owner: Owner | None, before: int, erased: Erased) -> None:
     """Do so, or log why it was not possible: whoever comes next tries again."""
     try:
-        purge(store, owner, before)
+        purge(store, owner, before, erased)
     except SennitError as error:
         _log.warning("Removed messages could not be erased: %s", error)

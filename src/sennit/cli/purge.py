@@ -1,0 +1,32 @@
+"""`sennit purge`: erase what was removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import typer
+
+from sennit.cli.opening import JsonOption, StoreOption, existing
+from sennit.cli.sessions import print_json
+from sennit.cli.words import counted
+
+
+def purge(
+    days: Annotated[
+        float | None,
+        typer.Option(min=0, max=36_500, help="Removed so long ago; else SENNIT_RETENTION_DAYS."),
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Erase messages that were removed from their last branch long enough ago."""
+    with existing(store) as client:
+        # A moment more, as what was removed just now counts for 0 days.
+        moment = datetime.now(UTC) + timedelta(microseconds=1)
+        before = None if days is None else moment - timedelta(days=days)
+        erased = client.purge(before)
+    if as_json:
+        print_json({"erased": erased})
+    else:
+        typer.echo(f"Erased {counted(erased, 'message')}.")
