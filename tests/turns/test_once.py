@@ -291,6 +291,8 @@ def test_a_session_without_a_store_makes_a_call_once_for_all_branches() -> None:
     assert first.run().success
     assert second.run().success
     assert paid == ["ada", "bob"]
+    results = [in_short(one) for one in second.request.branch.messages[3:5]]
+    assert results == ["result paid ada", "result paid bob"]
 
 
 def test_an_approval_given_before_another_branch_started_the_call_is_void(
