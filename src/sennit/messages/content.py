@@ -188,7 +188,9 @@ class InstructionContent(MessageContent):
     @property
     def rendered(self) -> Rendered:
         """The text; with images, a text block followed by one block per image."""
-        return self.text if self.images is Unset else self._blocks()
+        if self.images is Unset:
+            return self.text
+        return self.blocks(self.text) if self.images else self.text
 
     @property
     def empty(self) -> bool:
@@ -200,9 +202,6 @@ class InstructionContent(MessageContent):
             or self.tool_schemas
             or self.response_model is not Unset
         )
-
-    def _blocks(self) -> Rendered:
-        return self.blocks(self.text) if self.images else self.text
 
     def blocks(self, said: str) -> list[dict[str, Any]]:
         """`said` and the images as content blocks of a chat API."""

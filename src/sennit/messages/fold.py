@@ -50,6 +50,15 @@ def read(
     return told
 
 
+def unread(make: Callable[[], Fold], pile: Pile[Message], progression: Progression) -> int:
+    """Return how many messages the next reading has to take in."""
+    with _taking:
+        folds = cast("dict[Any, _Kept[Any]]", progression.memo or {})
+        kept = folds.get(make)
+        fits = kept is not None and kept.fits(pile, progression)
+        return len(progression) - (kept.consumed if kept is not None and fits else 0)
+
+
 class _Kept(Generic[_F]):
     """A fold and how far it got; it stays with the progression until that is rewritten."""
 

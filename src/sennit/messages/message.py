@@ -259,8 +259,8 @@ class Message(Element):
             content = kind.restored(record.content)
         sender = None if record.sender is None else party(record.sender, "sender")
         recipient = None if record.recipient is None else party(record.recipient, "recipient")
-        noted = record.metadata
-        metadata = NO_METADATA if noted is None else read_only(plain_dict(noted, "metadata"))
+        # What was written was checked, and its checksum tells that it is the same.
+        metadata = NO_METADATA if record.metadata is None else read_only(record.metadata)
         self._content, self._sender, self._recipient = content, sender, recipient
         self._metadata = metadata
         self._body = b""

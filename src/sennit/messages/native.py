@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Protocol
+from uuid import UUID
 
 from sennit.containers.pile import Pile
 from sennit.containers.progression import Progression
@@ -25,7 +26,7 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
-from sennit.messages.fold import read
+from sennit.messages.fold import read, unread
 from sennit.messages.message import Message
 from sennit.messages.prepare import (
     Messages,
@@ -65,6 +66,13 @@ def model_messages(
     fold = _Native()
     fold.feed(list(chosen(messages, progression)))
     return fold.chat(newest)
+
+
+def unread_messages(messages: Pile[Message], progression: Progression | Sequence[UUID]) -> int:
+    """Return how many messages `model_messages` has to read that it has not read before."""
+    if isinstance(progression, Progression):
+        return unread(_Native, messages, progression)
+    return len(progression)
 
 
 def _copied(message: dict[str, Any]) -> dict[str, Any]:

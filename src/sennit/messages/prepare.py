@@ -172,14 +172,15 @@ class _Fold:
 
     def feed(self, messages: Iterable[Message]) -> None:
         """Take in what comes next."""
+        out, run = self._out, self._run
         for content in map(_content, messages):
             if isinstance(content, InstructionContent):
                 self._instruct(content)
             elif isinstance(content, AssistantResponseContent):
                 if content.assistant_response:
-                    if not self._run:
-                        self._out.append(content)
-                    self._run.append(content)
+                    if not run:
+                        out.append(content)
+                    run.append(content)
                     self._newest = None
             elif isinstance(content, ActionResponseContent):
                 self._results.append(content.rendered)
@@ -191,8 +192,8 @@ class _Fold:
                 if content.from_assistant:
                     self._newest = None
                 if not isinstance(content.rendered, str):
-                    self._pictured.append(len(self._out))
-                self._out.append(content)
+                    self._pictured.append(len(out))
+                out.append(content)
 
     def _instruct(self, content: InstructionContent) -> None:
         at = len(self._out)
@@ -215,9 +216,10 @@ class _Fold:
         self._out.append(content)
 
     def _close_run(self) -> None:
-        if len(self._run) > 1:
-            self._out[-1] = _merged(self._run)
-        self._run.clear()
+        run = self._run
+        if len(run) > 1:
+            self._out[-1] = _merged(run)
+        run.clear()
 
     def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
         """What a prompt would hold now; the fold itself stays open."""

@@ -66,7 +66,8 @@ def text_with_results(content: InstructionContent, results: list[str]) -> str:
 
 def spoken(instruction: str) -> str:
     """The section that holds what was asked."""
-    return _ended(f"Instruction: {instruction}")
+    section = f"Instruction: {instruction}"
+    return section.rstrip("\n") if section[-1] == "\n" else section
 
 
 def _ended(section: str) -> str:
@@ -75,7 +76,10 @@ def _ended(section: str) -> str:
 
 def action_request_text(content: ActionRequestContent) -> str:
     """`function:` and `arguments:` as YAML."""
-    return _yaml({"function": content.function or "", "arguments": content.arguments or {}})
+    lines: list[str] = []
+    _field("function", content.function or "", "", lines)
+    _field("arguments", content.arguments or {}, "", lines)
+    return _ended("\n".join(lines))
 
 
 def fields_text(fields: dict[str, Any]) -> str:
@@ -92,14 +96,14 @@ def blocks_text(rendered: str | list[dict[str, Any]]) -> str:
 
 def action_response_text(content: ActionResponseContent) -> str:
     """`success:`, request_id if set, then the result or the error, as YAML."""
-    fields: dict[str, Any] = {"success": content.success}
+    lines = ["success: true" if content.error is Unset else "success: false"]
     if content.request_id is not Unset:
-        fields["request_id"] = content.request_id
+        _field("request_id", content.request_id, "", lines)
     if content.error is not Unset:
-        fields["error"] = content.error
+        _field("error", content.error, "", lines)
     elif content.result is not Unset:
-        fields["result"] = content.result
-    return _yaml(fields)
+        _field("result", content.result, "", lines)
+    return _ended("\n".join(lines))
 
 
 def context_item(item: Any) -> str:
@@ -145,7 +149,9 @@ def _response_format(model: Model) -> str:
 
 
 def _indented(text: str, margin: str) -> str:
-    return "\n".join(margin + line if line else line for line in text.split("\n"))
+    if "\n\n" in text or not text or text[0] == "\n" or text[-1] == "\n":
+        return "\n".join(margin + line if line else line for line in text.split("\n"))
+    return margin + text.replace("\n", f"\n{margin}")
 
 
 # Contents hold exact dicts, lists and strings (see `plain`), so the exact type is asked for: this
@@ -159,24 +165,30 @@ def _yaml(fields: dict[str, Any]) -> str:
 
 
 def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
-    """Write a mapping; containers and text of several lines stand below their key."""
+    """Write a mapping."""
     for name, value in fields.items():
         key = name if name and "\n" not in name else json.dumps(name, ensure_ascii=False)
         kind = type(value)  # pyright: ignore[reportUnknownVariableType]
-        if kind is str and value:
-            if "\n" in value:
-                lines.append(f"{margin}{key}: |")
-                lines.append(_indented(value, f"{margin}  "))
-            else:
-                lines.append(f"{margin}{key}: {value}")
-        elif kind is dict and value:
-            lines.append(f"{margin}{key}:")
-            _fields(value, f"{margin}  ", lines)
-        elif kind is list and value:
-            lines.append(f"{margin}{key}:")
-            _items(value, f"{margin}  ", lines)
+        if (kind is str and value and "\n" not in value) or kind is int or kind is float:
+            lines.append(f"{margin}{key}: {value}")
         else:
-            lines.append(f"{margin}{key}: {_scalar(value)}")
+            _field(key, value, margin, lines)
+
+
+def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
+    """Write a key and its value; containers and text of several lines stand below the key."""
+    kind = type(value)
+    if kind is dict and value:
+        lines.append(f"{margin}{key}:")
+        _fields(value, f"{margin}  ", lines)
+    elif kind is list and value:
+        lines.append(f"{margin}{key}:")
+        _items(value, f"{margin}  ", lines)
+    elif kind is str and "\n" in value:
+        lines.append(f"{margin}{key}: |")
+        lines.append(_indented(value, f"{margin}  "))
+    else:
+        lines.append(f"{margin}{key}: {_scalar(value)}")
 
 
 def _items(items: list[Any], margin: str, lines: list[str]) -> None:
@@ -189,9 +201,10 @@ def _items(items: list[Any], margin: str, lines: list[str]) -> None:
         elif kind is list and item:
             _items(item, f"{margin}  ", lines)
         else:
-            said, *more = (item if kind is str and item else _scalar(item)).split("\n")
+            said, below, more = (item if kind is str and item else _scalar(item)).partition("\n")
             lines.append(f"{margin}- {said}" if said else f"{margin}-")
-            lines += [f"{margin}  {line}" if line else line for line in more]
+            if below:
+                lines.append(_indented(more, f"{margin}  "))
             continue
         # The first line stands on the dash's line.
         lines[first] = f"{margin}- {lines[first][len(margin) + 2 :]}"

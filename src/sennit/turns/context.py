@@ -41,7 +41,7 @@ REPLACED = "replaced"
 """The mark, in the metadata, of a message that stands for others."""
 _SHARE = 4  # contexts may take one in so many tokens of the window
 _BUDGET = 2_000  # tokens for contexts where the window is not known
-_LONG = 500  # messages of a branch from which a prompt is made in a thread
+_LONG = 500  # messages to read for the first time from which a prompt is made in a thread
 _IMAGE = 4_000  # letters that an image counts as
 
 
@@ -103,7 +103,7 @@ class Fixed:
 
 async def prompt(run: Run) -> ModelRequest:
     """What the model is asked: the conversation, contexts, and what policies make of it."""
-    if len(run.request.branch) > _LONG:
+    if len(run.request.branch) > _LONG and run.request.unread() > _LONG:
         request = await to_thread(run.request.model_request)
     else:
         request = run.request.model_request()
