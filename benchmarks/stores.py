@@ -30,6 +30,7 @@ def run() -> Iterator[Result]:
         yield group_commit(place)
         yield from load(place)
         yield fork_time(place)
+        yield from beside_branches(place)
         yield fork_bytes(place)
         yield chain_load(place)
         yield message_bytes(place)
@@ -211,6 +212,59 @@ def fork_time(place: _Places) -> Result:
         count=50,
         bar=1.5,
     )
+
+
+def beside_branches(place: _Places) -> Iterator[Result]:
+    """What a change of one branch costs with many others in its session, and with few."""
+    few, many, each = 10, 10_000, 20
+
+    def crowd(size: int) -> tuple[Session, Branch]:
+        session, branch = _session(place.new(), 20)
+        for _ in range(size):
+            session.fork(branch)
+        return session, branch
+
+    def grown(crowd: tuple[Session, Branch]) -> tuple[Session, list[Branch]]:
+        session, branch = crowd
+        forks = [session.fork(branch) for _ in range(each)]
+        for fork in forks:
+            session.add_message("user", "One more thing.", branches=fork)
+        return session, forks
+
+    def fork(given: tuple[Session, Branch]) -> None:
+        session, branch = given
+        for _ in range(each):
+            session.fork(branch)
+
+    def pop(given: tuple[Session, list[Branch]]) -> None:
+        for one in given[1]:
+            one.pop()
+
+    def remove(given: tuple[Session, list[Branch]]) -> None:
+        session, forks = given
+        for one in forks:
+            session.remove_branch(one)
+
+    crowds = {size: crowd(size) for size in (many, few)}
+
+    def forking(size: int) -> Work:
+        return Work(fork, lambda: crowds[size])
+
+    def popping(size: int) -> Work:
+        return Work(pop, lambda: grown(crowds[size]))
+
+    def removing(size: int) -> Work:
+        return Work(remove, lambda: grown(crowds[size]))
+
+    for name, work in (("fork", forking), ("pop", popping), ("remove a branch", removing)):
+        yield compare(
+            f"{name}, {many:,} branches beside it",
+            work(many),
+            work(few),
+            floor_name=f"{few} beside it",
+            count=each,
+            bar=1.5,
+        )
 
 
 def fork_bytes(place: _Places) -> Result:

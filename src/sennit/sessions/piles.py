@@ -54,9 +54,10 @@ class MessagePile(Pile[Message]):
         # many, and this is most of what opening it costs.
         items, kept = self._items, Message.kept
         for record in records:
-            key = record.id.int
+            uid = record.id
+            key = uid.int
             if key not in items:
-                items[key] = kept(record.id, record.created, record.body)
+                items[key] = kept(uid, record.created, record.body)
 
     def remove(self, ref: Ref) -> Message:
         """Take a message off all branches and out of the session; raises NotFoundError."""

@@ -305,10 +305,11 @@ def check_fit(branch: BranchRecord, segment: SegmentRecord) -> None:
         )
 
 
-def misplaced(segment: SegmentRecord, below: int) -> ValidationError:
-    """The error for a segment that begins where what is below it does not reach."""
+def misplaced(segment: SegmentRecord, start: int, below: int) -> ValidationError:
+    """The error for a segment that begins neither in its base nor at its end."""
     return ValidationError(
-        f"Segment {segment.id} begins after {segment.offset} entries; below it are {below}."
+        f"Segment {segment.id} begins after {segment.offset} entries; its base holds those from "
+        f"{start} to {below}. Name the segment in which the last entry below it stands."
     )
 
 

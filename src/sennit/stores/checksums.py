@@ -2,20 +2,22 @@
 
 A disk, a cable or another program may change a byte of what is stored, and the result often still
 reads as a sound conversation. So a message carries a checksum of its id, time and body, and each
-entry of a segment carries one that runs over the positions and message ids up to it: appending
-needs the last one alone, and erasing a body changes none.
+entry of a segment carries one that runs over the message ids up to it: appending needs the last one
+alone, and erasing a body changes none.
 
 CRC-32 finds every change of up to 32 bits in a row, and all others but one in four billion. It was
-chosen by measurement: BLAKE2 and SHA-256 cost an append several times as much. PostgreSQL has no
-CRC before version 18, and computes the running checksum itself, inside the statement that appends:
-there it is the first eight bytes of SHA-256.
+chosen by measurement: BLAKE2 and SHA-256 cost an append several times as much. In a file the
+running checksum is the CRC-32 of the ids one after another, so that one call checks a long segment;
+that positions follow one another is looked at beside it. PostgreSQL has no CRC before version 18,
+and computes the running checksum itself, inside the statement that appends: there it is the first
+eight bytes of SHA-256, over positions and ids.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from struct import Struct, error
+from struct import Struct
 from typing import Final
 from zlib import crc32
 
@@ -26,53 +28,53 @@ DATABASE_START: Final = bytes(8)
 DAMAGED: Final = b"\x00damaged"
 """The body given for a message whose checksum does not match: no JSON, so nobody can read it."""
 
-_time, _place = Struct("!q").pack, Struct("!i").pack
-_32_BITS = 0xFFFFFFFF
+_place = Struct("!i").pack
+_PRIME = 4_294_967_291  # the greatest below 2**32: a time that changes in one bit changes modulo it
 
 
 def message_checksum(uid: bytes, created: int, body: bytes) -> int:
     """Return the checksum of a message."""
-    return crc32(body, crc32(_time(created), crc32(uid)))
+    return crc32(body, crc32(uid) + created % _PRIME)
 
 
 def checked_body(uid: bytes, created: int, body: bytes, checksum: int) -> bytes:
     """Return the body of a message, or DAMAGED if its checksum does not match."""
     try:
-        sound = crc32(body, crc32(_time(created), crc32(uid))) == checksum
-    except (TypeError, error):  # a column that is not even of its type
+        sound = message_checksum(uid, created, body) == checksum
+    except TypeError:  # a column that is not even of its type
         return DAMAGED
     return body if sound else DAMAGED
 
 
-def checked_bodies(rows: Sequence[tuple[int, bytes, int, bytes, int]]) -> list[bytes]:
-    """Do the same for rows of number, id, time, body and checksum: a long history at once."""
+def checked_bodies(
+    uids: Sequence[bytes], times: Sequence[int], bodies: Sequence[bytes], checksums: Sequence[int]
+) -> list[bytes]:
+    """Do the same for the columns of many rows: a long history at once."""
+    columns = zip(uids, times, bodies, checksums, strict=True)
     try:
         return [
-            body if crc32(body, crc32(_time(created), crc32(uid))) == checksum else DAMAGED
-            for _, uid, created, body, checksum in rows
+            body if crc32(body, crc32(uid) + created % _PRIME) == checksum else DAMAGED
+            for uid, created, body, checksum in columns
         ]
-    except (TypeError, error):
-        return [checked_body(*row[1:]) for row in rows]
+    except TypeError:
+        return list(map(checked_body, uids, times, bodies, checksums))
 
 
-def entry_checksum(before: int, position: int, uid: bytes) -> int:
+def entry_checksum(before: int, uid: bytes) -> int:
     """Return the running checksum of a segment up to an entry, from the one before it."""
-    return crc32(uid, (before + position) & _32_BITS)
+    return crc32(uid, before)
 
 
-def entry_checksums(before: int, first: int, uids: Iterable[bytes]) -> Iterator[int]:
-    """Yield the running checksums of entries that follow one another, from position `first`."""
-    for position, uid in enumerate(uids, first):
-        before = entry_checksum(before, position, uid)
+def entry_checksums(before: int, uids: Iterable[bytes]) -> Iterator[int]:
+    """Yield the running checksums of entries that follow one another."""
+    for uid in uids:
+        before = crc32(uid, before)
         yield before
 
 
 def segment_checksum(uids: Iterable[bytes]) -> int:
     """Return the running checksum at the end of a segment."""
-    last = START
-    for position, uid in enumerate(uids):
-        last = crc32(uid, (last + position) & _32_BITS)
-    return last
+    return crc32(b"".join(uids), START)
 
 
 def database_checksum(before: bytes, position: int, uid: bytes) -> bytes:

@@ -7,7 +7,6 @@ base may have a higher number than what builds on it: a segment that was taken o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,17 +26,6 @@ def unused(bases: Mapping[int, int | None], tails: Iterable[int]) -> list[int]:
             used.add(at)
             at = bases.get(at)
     return [no for no in bases if no not in used]
-
-
-def alone(bases: Mapping[int, int | None], tails: Iterable[int], tail: int) -> set[int]:
-    """Those from `tail` down that only the one branch needs which ends with it."""
-    users = Counter(tails) + Counter(base for base in bases.values() if base is not None)
-    found: set[int] = set()
-    at: int | None = tail
-    while at is not None and users[at] == 1 and at not in found:
-        found.add(at)
-        at = bases.get(at)
-    return found
 
 
 def needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, int]) -> list[int]:
@@ -99,7 +87,8 @@ def source_of(branch: BranchRecord) -> UUID | None:
 
 MAIN = "main"
 """The branch that is looked at first."""
-_ALL = 2**31 - 1  # entries of a segment: more than any has, and PostgreSQL's greatest integer
+ALL_ENTRIES = 2**31 - 1
+"""All entries of a segment: more than any has, and the greatest integer of PostgreSQL."""
 
 Range: TypeAlias = tuple[Any, int, int]
 """Entries of a segment: its key, the first position, and the first that is no part of it."""
@@ -112,14 +101,17 @@ def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any
     """
     reach: dict[Any, int] = {}
     for tail in tails:
-        at, upto = tail, _ALL
+        at, upto = tail, ALL_ENTRIES
         while reach.get(at, -1) < upto:
             reach[at] = upto
             base, start = rows[at]
             if base is None:
                 break
             at, upto = base, min(upto, start)
-    return {no: _ALL if upto == _ALL else max(0, upto - rows[no][1]) for no, upto in reach.items()}
+    return {
+        no: ALL_ENTRIES if upto == ALL_ENTRIES else max(0, upto - rows[no][1])
+        for no, upto in reach.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -527,9 +527,9 @@ class MemorySession:
             base = self._segments.get(segment.base)
             if base is None:
                 raise no_segment(segment.base)
-        below = 0 if base is None else base.total
-        if not 0 <= segment.offset <= below:
-            raise misplaced(segment, below)
+        start, below = (0, 0) if base is None else (base.offset, base.total)
+        if not start <= segment.offset <= below:
+            raise misplaced(segment, start, below)
         added = _Segment(
             segment.id, segment.base, segment.offset, 0 if base is None else base.depth + 1
         )

@@ -1,6 +1,6 @@
 """Messages on no branch in PostgreSQL, of one session, inside one transaction that holds its lock.
 
-See `sqlite_detached`, whose rules these are.
+Their words are dropped from the index at once.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from sennit import clock
-from sennit.stores.histories import MAIN, Layout, Range
+from sennit.stores.detached import DetachedMessages, Use, use_of
+from sennit.stores.histories import Layout, Range
 from sennit.stores.postgres_words import add_words
 from sennit.stores.records import Owner, RemovedMessage
 from sennit.stores.sql import postgres_detached as sql
-from sennit.stores.sql.postgres import DELETE_WORDS
+from sennit.stores.sql.postgres import DELETE_ENTRIES, DELETE_SEGMENTS, DELETE_WORDS
 
 if TYPE_CHECKING:
     import psycopg
@@ -22,60 +22,42 @@ if TYPE_CHECKING:
     _Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
 
-class DetachedTable:
+class DetachedTable(DetachedMessages):
     """The messages of one session that stand on no branch."""
 
     def __init__(self, connection: _Connection, owner: int, session: int) -> None:
+        super().__init__()
         self._connection, self._run = connection, connection.execute
         self._owner, self._key = owner, (owner, session)
         self._named: dict[str, Any] = {"owner": owner, "session": session}
 
     def any(self) -> bool:
-        """Tell whether there are any."""
         row = self._run(sql.HAS_ANY, self._key).fetchone()
         return row is not None and bool(row[0])
 
-    def layout(self) -> Layout:
-        """What branches show now."""
-        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
-        branches = {
-            uid: (segment, system) for uid, segment, system in self._run(sql.BRANCHES, self._key)
-        }
-        return Layout(rows, branches)
+    def _uses(self, segments: Iterable[int]) -> dict[int, Use]:
+        given = list(segments)
+        rows = self._run(sql.USES, {**self._named, "segments": given}) if given else ()
+        return {number: use_of(*row) for number, *row in rows}
 
-    def changed(self, branch: UUID, before: Layout) -> None:
-        """Detach what a change has taken off one branch, and attach what it has put on it."""
-        after = self.layout()
-        gone = self._in(before.more_than(after))
-        systems = before.systems - after.systems
-        if gone or systems:
-            ranges = after.everything if systems else after.beside(branch, before)
-            gone |= systems
-            self.detach(gone - after.systems - self._in(ranges, gone), clock.now_us())
-        self.attach(self._in(after.more_than(before)) | (after.systems - before.systems))
-
-    def _in(self, ranges: Sequence[Range], among: Iterable[int] | None = None) -> set[int]:
+    def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
         if not ranges:
             return set()
         segments, firsts, ends = map(list, zip(*ranges, strict=True))
-        values = {
-            **self._named,
-            "segments": segments,
-            "firsts": firsts,
-            "ends": ends,
-            "messages": None if among is None else list(among),
-        }
+        values = {"owner": self._owner, "segments": segments, "firsts": firsts, "ends": ends}
         return {message for (message,) in self._run(sql.MESSAGES_IN, values)}
 
+    def _delete(self, segments: Sequence[int]) -> None:
+        self._run(DELETE_ENTRIES, (self._owner, segments))
+        self._run(DELETE_SEGMENTS, (*self._key, segments))
+
     def detach(self, messages: Iterable[int], since: int | None) -> None:
-        """Keep messages without finding them, unless they are in an archive."""
         if given := list(messages):
             values = {**self._named, "messages": given, "since": since}
             new = [number for (number,) in self._run(sql.ADD, values).fetchall()]
             self._run(DELETE_WORDS, (*self._key, new))
 
     def attach(self, messages: Iterable[int]) -> None:
-        """Have messages found again, those of them that were detached."""
         given = list(messages)
         if not given or not self.any():
             return
@@ -89,17 +71,17 @@ class DetachedTable:
         """The messages removed before a time."""
         return [uid for (uid,) in self._run(sql.REMOVED_IN, (*self._key, before))]
 
-    def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
-        """The branch on which each message stands."""
-        rows = self._run(sql.NAMES, self._key).fetchall()
-        rows.sort(key=lambda row: row[0] != MAIN)
-        places = self._run(sql.PLACES, {**self._named, "ids": list(messages)}).fetchall()
-        standing = ((uid, segment, pos) for uid, segment, pos in places)
-        found = self.layout().holding({uid: name for name, uid, _ in rows}, standing)
-        for name, _, system in rows:
-            if system is not None:
-                found.setdefault(system, name)
-        return {uid: found[uid] for uid in messages if uid in found}
+    def _layout(self) -> Layout:
+        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
+        branches = self._run(sql.BRANCHES, self._key)
+        return Layout(rows, {uid: (segment, system) for uid, segment, system in branches})
+
+    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
+        return [(name, uid, system) for name, uid, system in self._run(sql.NAMES, self._key)]
+
+    def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
+        rows = self._run(sql.PLACES, {**self._named, "ids": list(messages)})
+        return [(uid, segment, pos) for uid, segment, pos in rows]
 
 
 def removed(

@@ -27,7 +27,8 @@ from sennit.stores.base import (
 from sennit.stores.checksums import DATABASE_START, database_checksums, message_checksum
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
-from sennit.stores.histories import alone, lost_below, source_of, unused
+from sennit.stores.detached import alone
+from sennit.stores.histories import lost_below
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.postgres_runs import JournalWriter
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     import psycopg
 
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+_Size: TypeAlias = tuple[int, int, int]
+"""The number of a segment, and after how many entries of its history it begins and ends."""
 
 
 class SessionWriter:
@@ -68,7 +71,6 @@ class SessionWriter:
         self._named: dict[str, Any] = {"owner": owner, "session": session}
         self._new: dict[UUID, int] = {}  # messages this write has added, and their numbers
         self._loose: set[UUID] = set()  # those of them that stand nowhere yet
-        self._left = False  # whether a branch has left a segment, which may now be unused
         self._heads: list[Head] = []
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
@@ -83,27 +85,15 @@ class SessionWriter:
                 case Append():
                     self._append(change)
                 case AddBranch():
-                    old = change.shows_old(self._new, lambda uid: uid)
-                    attaches = old and self._detached.any()
-                    more = attaches and not self._is_shown_by_source(change)
-                    before = self._detached.layout() if more else None
                     self._add_branch(change)
-                    if attaches:
-                        self._detached.attach(self._numbers(change.named))
-                    if before is not None:
-                        self._detached.changed(change.branch.id, before)
                 case ChangeBranch():
-                    before = self._detached.layout()
                     self._change_branch(change)
-                    self._detached.changed(change.branch.id, before)
                 case RenameBranch():
                     self._rename_branch(change)
                 case RemoveBranch():
-                    before = self._detached.layout()
                     self._remove_branch(change.branch)
-                    self._detached.changed(change.branch, before)
                 case RemoveMessages():
-                    self._drop_unused_segments()  # so that they need not be mended
+                    self._detached.settle()  # unused segments need not be mended
                     self._erase(change.messages)
                     self._journals.forget_messages(change.messages)
                 case PutRun():
@@ -121,7 +111,7 @@ class SessionWriter:
                     self._run(sql.DESCRIBE_SESSION, (text_of(change.metadata), *self._key))
                 case TakeLease():
                     self._take(change)
-        self._drop_unused_segments()
+        self._detached.settle()
         if self._loose:
             self._detached.detach([self._new[uid] for uid in self._loose], None)
         return self._heads
@@ -237,6 +227,7 @@ class SessionWriter:
         if change.source_version is not None and source is not None:
             check_source(branch, change.source_version, self._find_branch(source)[7])
         system = self._system(branch.system)
+        self._detached.replaced(None, system)
         number, checksum = self._add_segment(segment, self._base(segment, {}))
         self._run(
             sql.ADD_BRANCH,
@@ -255,17 +246,6 @@ class SessionWriter:
             ),
         )
 
-    def _is_shown_by_source(self, change: AddBranch) -> bool:
-        """Tell whether the branch it was forked from shows all that a new one stands on.
-
-        Then nothing below is put on a branch again, and the other branches need not be looked at.
-        """
-        source, segment = source_of(change.branch), change.segment
-        if source is None or segment.base is None:
-            return segment.base is None
-        place = {"branch": source, "base": segment.base, "offset": segment.offset}
-        return self._run(sql.SHOWS, self._named | place).fetchone() is not None
-
     def _like(self, uid: UUID, name: str) -> list[tuple[Any, ...]]:
         """The branches with that id or name."""
         named = {**self._named, "id": uid, "name": name}
@@ -275,25 +255,29 @@ class SessionWriter:
         """Add a new segment; gives its number, and its running checksum."""
         values = (*self._key, segment.id, base, segment.offset)
         number = one(self._run(sql.ADD_SEGMENT, values))[0]
+        if not self._new.keys() >= set(segment.entries):
+            self._detached.shows(number)
         return number, self._put(number, 0, segment.entries, DATABASE_START)
 
-    def _size(self, uid: UUID) -> tuple[int, int] | None:
-        """The number of a segment, and how many entries it has with those below; None if none."""
+    def _size(self, uid: UUID) -> _Size | None:
+        """The number of a segment, after how many entries it begins and ends; None if none."""
         row = self._run(sql.SEGMENT_SIZE, {**self._named, "id": uid}).fetchone()
-        return None if row is None else (row[0], row[1])
+        return None if row is None else (row[0], row[1], row[2])
 
-    def _base(self, segment: SegmentRecord, added: Mapping[UUID, tuple[int, int]]) -> int | None:
+    def _base(self, segment: SegmentRecord, added: Mapping[UUID, _Size]) -> int | None:
         """The number of what a new segment builds on, if it fits there."""
         if segment.id in added or self._size(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
-        base, below = None, 0
+        base, start, below = None, 0, 0
         if segment.base is not None:
             found = added.get(segment.base) or self._size(segment.base)
             if found is None:
                 raise no_segment(segment.base)
-            base, below = found
-        if not 0 <= segment.offset <= below:
-            raise misplaced(segment, below)
+            base, start, below = found
+            if segment.base not in added and self._detached.any():
+                self._detached.watch([base])
+        if not start <= segment.offset <= below:
+            raise misplaced(segment, start, below)
         return base
 
     def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> tuple[int, int]:
@@ -301,28 +285,30 @@ class SessionWriter:
 
         One that takes over the entries of another becomes that one itself, if nobody else needs it.
         """
-        rows = {row[1]: row for row in self._run(sql.ALL_SEGMENTS, self._key)}
-        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, self._key)]
-        spare = alone({row[0]: row[2] for row in rows.values()}, tails, tail)
-        taken = [rows[each.taken][0] for each in segments if each.taken in rows]
-        sizes: dict[int, int] = dict(self._run(sql.COUNT_ENTRIES, (self._owner, taken)).fetchall())
-        added: dict[UUID, tuple[int, int]] = {}
+        wanted = [each.taken for each in segments if each.taken is not None]
+        taken: dict[UUID, tuple[int, int]] = {}
+        if wanted:
+            rows = self._run(sql.SEGMENTS_TO_TAKE, {**self._named, "ids": wanted})
+            taken = {uid: (no, size) for uid, no, size in rows}
+        uses = self._detached.watch([tail, *(no for no, _ in taken.values())])
+        spare = alone(uses, tail)
+        self._detached.watch(base for no in spare if (base := uses[no].base) is not None)
+        added: dict[UUID, _Size] = {}
         moved: list[tuple[int, UUID, int | None, int]] = []
         number, size = tail, 0
         for each in segments:
             base = self._base(each, added)
             if each.taken is None:
                 number, size = self._add_segment(each, base)[0], len(each.entries)
-            elif each.taken not in rows:
+            elif each.taken not in taken:
                 raise no_segment(each.taken)
             else:
-                number = rows[each.taken][0]
-                size = sizes[number]
+                number, size = taken[each.taken]
                 if number in spare:
                     moved.append((number, each.id, base, each.offset))
                 else:
                     number = self._copied(each, base, number)
-            added[each.id] = number, each.offset + size
+            added[each.id] = number, each.offset, each.offset + size
         if moved:
             self._run(sql.MOVE_SEGMENTS, (*map(list, zip(*moved, strict=True)), *self._key))
         return number, size
@@ -331,6 +317,7 @@ class SessionWriter:
         """A new segment with the entries of an old one."""
         number, _ = self._add_segment(segment, base)
         self._run(sql.COPY_ENTRIES, (number, self._owner, old))
+        self._detached.shows(number)
         return number
 
     def _system(self, uid: UUID | None) -> int | None:
@@ -349,10 +336,12 @@ class SessionWriter:
             raise changed_meanwhile(branch)
         if new:
             (segment, length), tail = self._add_chain(new, segment), new[-1].id
+        system = self._system(branch.system)
+        self._detached.replaced(row[3], system)
         self._run(
             sql.CHANGE_BRANCH,
             (
-                self._system(branch.system),
+                system,
                 segment,
                 tail,
                 length,
@@ -363,7 +352,6 @@ class SessionWriter:
         )
         if new:
             self._run(sql.SET_TAIL_CHECKSUM, (*self._key, segment))
-        self._left = self._left or bool(new)
 
     def _rename_branch(self, change: RenameBranch) -> None:
         like = [row[0] for row in self._like(change.branch, change.name)]
@@ -375,22 +363,12 @@ class SessionWriter:
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (*self._key, uid)
-        if not self._run(sql.DELETE_BRANCH, key).rowcount:
-            raise no_branch(uid)
+        row = self._find_branch(uid)
+        self._detached.watch([row[4]])
+        self._detached.replaced(row[3], None)
+        self._run(sql.DELETE_BRANCH, key)
         self._run(sql.DELETE_LEASE, key)
         self._journals.forget_branch(uid)
-        self._left = True
-
-    def _drop_unused_segments(self) -> None:
-        if not self._left:
-            return
-        self._left = False
-        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, self._key).fetchall())
-        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, self._key)]
-        left = unused(bases, tails)
-        if left:
-            self._run(sql.DELETE_ENTRIES, (self._owner, left))
-            self._run(sql.DELETE_SEGMENTS, (*self._key, left))
 
     def _erase(self, uids: Sequence[UUID]) -> None:
         """Take messages out of every history, every branch and the index."""
@@ -398,8 +376,7 @@ class SessionWriter:
         if not numbers:
             return
         gaps: dict[int, list[int]] = {}
-        segments = [no for no, _ in self._run(sql.SEGMENT_BASES, self._key)]
-        for segment, pos in self._run(sql.TAKE_ENTRIES, (self._owner, segments, numbers)):
+        for segment, pos in self._run(sql.TAKE_ENTRIES, (self._owner, numbers)):
             gaps.setdefault(segment, []).append(pos)
         for segment, places in gaps.items():
             self._close_gaps(segment, places)

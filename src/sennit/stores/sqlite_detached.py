@@ -1,11 +1,7 @@
 """Messages on no branch in SQLite, of one session, inside one transaction.
 
-A message is attached while it stands on a branch, is a branch's system message, or is in an
-archive. Detached messages are kept, with the time at which they were removed, but no search finds
-them: before it looks, it drops their words from the index, in transactions of its own. Most
-changes detach nothing, and cost nothing here. A change of a branch compares what branches show
-before and after it; its cost grows with the segments of the session and with what was removed, not
-with the session's length.
+Their words stay in the index until the next search, which drops them first, in transactions of its
+own.
 """
 
 from __future__ import annotations
@@ -14,62 +10,51 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from sennit import clock
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores.histories import MAIN, Layout, Range
+from sennit.stores.detached import DetachedMessages, Use, use_of
+from sennit.stores.histories import Layout, Range
 from sennit.stores.records import Owner, RemovedMessage
 from sennit.stores.sql import sqlite_detached as sql
+from sennit.stores.sql.sqlite import DELETE_ENTRIES, DELETE_SEGMENT
 from sennit.stores.sqlite_words import add_words
 
 
-class DetachedTable:
+class DetachedTable(DetachedMessages):
     """The messages of one session that stand on no branch."""
 
     def __init__(self, connection: sqlite3.Connection, owner: int, session: int) -> None:
+        super().__init__()
         self._connection, self._run = connection, connection.execute
         self._owner, self._key = owner, (owner, session)
         self._named = {"owner": owner, "session": session}
 
     def any(self) -> bool:
-        """Tell whether there are any."""
         return self._run(sql.HAS_ANY, self._key).fetchone() is not None
 
-    def layout(self) -> Layout:
-        """What branches show now."""
-        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
-        branches = {
-            uid: (segment, system) for uid, segment, system in self._run(sql.BRANCHES, self._key)
-        }
-        return Layout(rows, branches)
+    def _uses(self, segments: Iterable[int]) -> dict[int, Use]:
+        found: dict[int, Use] = {}
+        for number in segments:
+            row = self._run(sql.USE, (self._owner, number)).fetchone()
+            if row is not None:
+                found[number] = use_of(*row)
+        return found
 
-    def changed(self, branch: UUID, before: Layout) -> None:
-        """Detach what a change has taken off one branch, and attach what it has put on it."""
-        after = self.layout()
-        gone = self._in(before.more_than(after))
-        systems = before.systems - after.systems
-        if gone or systems:
-            ranges = after.everything if systems else after.beside(branch.bytes, before)
-            gone |= systems
-            self.detach(gone - after.systems - self._among(ranges, gone), clock.now_us())
-        self.attach(self._in(after.more_than(before)) | (after.systems - before.systems))
+    def _messages_in(self, ranges: Sequence[Range]) -> set[int]:
+        found: set[int] = set()
+        for given in ranges:
+            found.update(no for (no,) in self._run(sql.MESSAGES_IN, (self._owner, *given)))
+        return found
 
-    def _in(self, ranges: Sequence[Range]) -> set[int]:
-        if not ranges:
-            return set()
-        values = {**self._named, "ranges": _json(ranges)}
-        return {message for (message,) in self._run(sql.MESSAGES_IN, values)}
-
-    def _among(self, ranges: Sequence[Range], messages: Iterable[int]) -> set[int]:
-        values = {**self._named, "ranges": _json(ranges), "messages": _json(messages)}
-        return {message for (message,) in self._run(sql.MESSAGES_AMONG, values)}
+    def _delete(self, segments: Sequence[int]) -> None:
+        for number in segments:
+            self._run(DELETE_ENTRIES, (self._owner, number))
+            self._run(DELETE_SEGMENT, (self._owner, number))
 
     def detach(self, messages: Iterable[int], since: int | None) -> None:
-        """Keep messages without finding them, unless they are in an archive."""
         self._run(sql.ADD, {**self._named, "messages": _json(messages), "since": since})
 
     def attach(self, messages: Iterable[int]) -> None:
-        """Have messages found again, those of them that were detached."""
         given = list(messages)
         if not given or not self.any():
             return
@@ -96,19 +81,25 @@ class DetachedTable:
         rows = [(one.since, *self._key, one.message.bytes) for one in removed]
         self._connection.executemany(sql.SET_SINCE, rows)
 
-    def branches_holding(self, messages: Sequence[UUID]) -> dict[UUID, str]:
-        """The branch on which each message stands."""
-        rows = self._run(sql.NAMES, self._key).fetchall()
-        rows.sort(key=lambda row: row[0] != MAIN)
-        layout = self.layout()
-        ids = _json(one.hex.upper() for one in messages)
-        places = self._run(sql.PLACES, {**self._named, "ids": ids})
-        standing = ((id_from_bytes(uid), segment, pos) for uid, segment, pos in places)
-        found = layout.holding({uid: name for name, uid, _ in rows}, standing)
-        for name, _, system in rows:
-            if system is not None:
-                found.setdefault(id_from_bytes(system), name)
-        return {uid: found[uid] for uid in messages if uid in found}
+    def _layout(self) -> Layout:
+        rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
+        branches = self._run(sql.BRANCHES, self._key)
+        return Layout(
+            rows, {id_from_bytes(uid): (segment, system) for uid, segment, system in branches}
+        )
+
+    def _names(self) -> list[tuple[str, UUID, UUID | None]]:
+        return [
+            (name, id_from_bytes(uid), None if system is None else id_from_bytes(system))
+            for name, uid, system in self._run(sql.NAMES, self._key)
+        ]
+
+    def _places(self, messages: Sequence[UUID]) -> list[tuple[UUID, int, int]]:
+        return [
+            (uid, segment, pos)
+            for uid in messages
+            for segment, pos in self._run(sql.PLACES, (*self._key, uid.bytes))
+        ]
 
 
 def removed(

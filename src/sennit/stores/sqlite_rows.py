@@ -45,7 +45,7 @@ def roll_again(connection: sqlite3.Connection, owner: int, segment: int, first: 
     key = (owner, segment)
     below = connection.execute(sql.ENTRY_CHECKSUM, (*key, first - 1)).fetchone()
     ids = (uid for (uid,) in connection.execute(sql.ENTRY_IDS, (*key, first)).fetchall())
-    found = enumerate(entry_checksums(below[0] if below else START, first, ids), first)
+    found = enumerate(entry_checksums(below[0] if below else START, ids), first)
     connection.executemany(sql.SET_ENTRY_CHECKSUM, [(one, *key, at) for at, one in found])
 
 

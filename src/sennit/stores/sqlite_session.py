@@ -30,7 +30,7 @@ from sennit.stores.base import (
 from sennit.stores.checksums import START, entry_checksum, entry_checksums, message_checksum
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
-from sennit.stores.histories import alone, source_of, unused
+from sennit.stores.detached import alone
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
@@ -100,7 +100,6 @@ class SessionWriter:
         self._appended: dict[int, list[int]] = {}  # what it has put on which branch
         self._heads: list[Head] = []
         self._tails: dict[int, _Tail] = {}  # where branches end
-        self._rewritten = False  # whether some segments may be needed no more
         self._empty = empty  # whether there is certainly no branch yet
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session, empty=empty)
@@ -112,8 +111,9 @@ class SessionWriter:
         """Make the changes of one write; gives the head before each Append."""
         if not careful and (found := usual(changes)):
             return [self._say(*found)]
-        self._new, self._appended, self._heads, self._rewritten = {}, {}, [], False
+        self._new, self._appended, self._heads = {}, {}, []
         self._loose.clear()
+        self._detached.begin()
         for change in changes:
             if isinstance(change, AddMessages):
                 for message in change.messages:
@@ -144,7 +144,7 @@ class SessionWriter:
                 self._rows.write_down()
                 self._tails.clear()  # they are about to change
                 self._change(change)
-        self._drop_unused_segments()
+        self._detached.settle()
         if self._loose:
             self._rows.write_down()
             self._detached.detach(self._loose, None)
@@ -157,7 +157,7 @@ class SessionWriter:
         uid, created, body = message.id.bytes, message.created, message.body
         checksum = message_checksum(uid, created, body)
         rows.messages.append((number, self._owner, self._session, uid, created, body, checksum))
-        tail.checksum = entry_checksum(tail.checksum, length, uid)
+        tail.checksum = entry_checksum(tail.checksum, uid)
         rows.entries.append((self._owner, tail.segment, length, number, tail.checksum))
         tail.length = length + 1
         return Head(branch, tail.name, length, tail.version)
@@ -167,29 +167,15 @@ class SessionWriter:
     ) -> None:
         match change:
             case AddBranch():
-                old = change.shows_old(self._new, lambda uid: uid.int)
-                attaches = old and self._detached.any()
-                more = attaches and not self._is_shown_by_source(change)
-                before = self._detached.layout() if more else None
                 self._add_branch(change)
-                if attaches:
-                    self._rows.write_down()
-                    self._detached.attach(map(self._number, change.named))
-                if before is not None:
-                    self._detached.changed(change.branch.id, before)
             case ChangeBranch():
-                before = self._detached.layout()
                 self._change_branch(change)
-                self._rows.write_down()
-                self._detached.changed(change.branch.id, before)
             case RenameBranch():
                 self._rename_branch(change)
             case RemoveBranch():
-                before = self._detached.layout()
                 self._remove_branch(change.branch)
-                self._detached.changed(change.branch, before)
             case RemoveMessages():
-                self._drop_unused_segments()  # so that they need not be mended
+                self._detached.settle()  # unused segments need not be mended
                 self._erase(change.messages)
                 self._journals.forget_messages(change.messages)
         self._rows.write_down()
@@ -268,7 +254,7 @@ class SessionWriter:
             row = self._run(sql.FIND_BRANCH, key).fetchone()
             if row is None:
                 raise no_branch(branch)
-            segment, name, length, version, checksum = row
+            segment, name, length, version, checksum, _ = row
             found = _Tail(segment, id_from_bytes(name), length, version, checksum)
             self._tails[branch.int] = found
         return found
@@ -303,7 +289,7 @@ class SessionWriter:
     def _put(self, tail: _Tail, uids: Sequence[UUID], numbers: Sequence[int]) -> None:
         """Add entries at the end of a segment."""
         self._loose.difference_update(numbers)
-        rolled = entry_checksums(tail.checksum, tail.length, (uid.bytes for uid in uids))
+        rolled = entry_checksums(tail.checksum, (uid.bytes for uid in uids))
         for number, checksum in zip(numbers, rolled, strict=True):
             self._rows.entries.append((self._owner, tail.segment, tail.length, number, checksum))
             tail.length, tail.checksum = tail.length + 1, checksum
@@ -323,6 +309,7 @@ class SessionWriter:
         if change.source_version is not None and source is not None:
             check_source(branch, change.source_version, self._tail(source).version)
         system = self._system(branch.system)
+        self._detached.replaced(None, system)
         tail = self._add_segment(segment)
         self._run(
             sql.ADD_BRANCH,
@@ -341,27 +328,6 @@ class SessionWriter:
         self._tails[branch.id.int] = tail
         self._journals.begin(branch.id)
 
-    def _is_shown_by_source(self, change: AddBranch) -> bool:
-        """Tell whether the branch it was forked from shows all that a new one stands on.
-
-        Then nothing below is put on a branch again, and the other branches need not be looked at.
-        """
-        source, base = source_of(change.branch), change.segment.base
-        wanted = None if base is None else self._segment(base)
-        if source is None or wanted is None:
-            return base is None
-        key = (self._owner, self._session, source.bytes)
-        row = self._run(sql.FIND_BRANCH, key).fetchone()
-        at, upto = (None, 0) if row is None else (row[0], change.segment.offset)
-        passed: set[int] = set()
-        while at is not None and at not in passed:
-            if at == wanted:
-                return upto >= change.segment.offset
-            passed.add(at)
-            _, _, at, start = self._run(sql.SEGMENT_BY_NO, (self._owner, at)).fetchone()
-            upto = min(upto, start)
-        return False
-
     def _segment(self, uid: UUID) -> int | None:
         row = self._run(sql.FIND_SEGMENT, (self._owner, self._session, uid.bytes)).fetchone()
         return row[0] if row else None
@@ -371,6 +337,8 @@ class SessionWriter:
         base = self._base(segment)
         values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
         number = self._run(sql.ADD_SEGMENT, values).fetchone()[0]
+        if any(uid.int not in self._new for uid in segment.entries):
+            self._detached.shows(number)
         tail = _Tail(number, segment.id, 0, 0, START)
         self._put(tail, segment.entries, [self._number(uid) for uid in segment.entries])
         return tail
@@ -380,26 +348,28 @@ class SessionWriter:
         self._rows.write_down()  # it may build on one that has just been added
         if not self._empty and self._segment(segment.id) is not None:
             raise ExistsError(f"Segment {segment.id} is there already.")
-        base, below = None, 0
+        base, start, below = None, 0, 0
         if segment.base is not None:
             key = (self._owner, self._session, segment.base.bytes)
             row = self._run(sql.SEGMENT_SIZE, key).fetchone()
             if row is None:
                 raise no_segment(segment.base)
-            base, below = row
-        if not 0 <= segment.offset <= below:
-            raise misplaced(segment, below)
+            base, start, below = row
+            if self._detached.any():
+                self._detached.watch([base])
+        if not start <= segment.offset <= below:
+            raise misplaced(segment, start, below)
         return base
 
     def _add_chain(self, segments: Sequence[SegmentRecord], tail: int) -> int:
         """Add segments for the branch that ends with `tail`; gives the number of the last."""
-        key = (self._owner, self._session)
-        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
-        tails = [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]
-        spare = alone(bases, tails, tail)
+        taken = [self._segment(one.taken) for one in segments if one.taken is not None]
+        uses = self._detached.watch([tail, *(no for no in taken if no is not None)])
+        spare = alone(uses, tail)
+        self._detached.watch(base for no in spare if (base := uses[no].base) is not None)
         for one in segments:
-            taken = one.taken is not None
-            tail = self._take_over(one, spare) if taken else self._add_segment(one).segment
+            takes = one.taken is not None
+            tail = self._take_over(one, spare) if takes else self._add_segment(one).segment
         return tail
 
     def _take_over(self, segment: SegmentRecord, spare: set[int]) -> int:
@@ -415,6 +385,7 @@ class SessionWriter:
             values = (self._owner, self._session, segment.id.bytes, base, segment.offset)
             old, number = number, self._run(sql.ADD_SEGMENT, values).fetchone()[0]
             self._run(sql.COPY_ENTRIES, (number, self._owner, old))
+            self._detached.shows(number)
         return number
 
     def _system(self, uid: UUID | None) -> int | None:
@@ -430,23 +401,24 @@ class SessionWriter:
         row = self._run(sql.FIND_BRANCH, key).fetchone()
         if row is None:
             raise no_branch(branch.id)
-        segment, name, length, version, _ = row
+        segment, name, length, version, _, had = row
         if new and new[-1].id.bytes == name:
             return  # made before, and its acknowledgement lost
         if version != branch.version or (new and length != branch.length):
             raise changed_meanwhile(branch)
         if new:
             segment = self._add_chain(new, segment)
+        system = self._system(branch.system)
+        self._detached.replaced(had, system)
         self._run(
             sql.CHANGE_BRANCH,
             (
-                self._system(branch.system),
+                system,
                 segment,
                 *grants_of(branch),
                 *key,
             ),
         )
-        self._rewritten = self._rewritten or bool(new)
 
     def _rename_branch(self, change: RenameBranch) -> None:
         key, uid = (self._owner, self._session), change.branch.bytes
@@ -459,21 +431,14 @@ class SessionWriter:
 
     def _remove_branch(self, uid: UUID) -> None:
         key = (self._owner, self._session, uid.bytes)
-        if not self._run(sql.DELETE_BRANCH, key).rowcount:
+        row = self._run(sql.FIND_BRANCH, key).fetchone()
+        if row is None:
             raise no_branch(uid)
+        self._detached.watch([row[0]])
+        self._detached.replaced(row[5], None)
+        self._run(sql.DELETE_BRANCH, key)
         self._run(sql.DELETE_LEASE, key)
         self._journals.forget_branch(uid)
-        self._rewritten = True
-
-    def _drop_unused_segments(self) -> None:
-        if not self._rewritten:
-            return
-        self._rewritten = False
-        key = (self._owner, self._session)
-        bases: dict[int, int | None] = dict(self._run(sql.SEGMENT_BASES, key).fetchall())
-        for number in unused(bases, [no for (no,) in self._run(sql.BRANCH_SEGMENTS, key)]):
-            self._run(sql.DELETE_ENTRIES, (self._owner, number))
-            self._run(sql.DELETE_SEGMENT, (self._owner, number))
 
     def _erase(self, uids: Sequence[UUID]) -> None:
         """Take messages out of every history, every branch and the index."""
@@ -492,7 +457,7 @@ class SessionWriter:
             return []
         number, created, body = row
         self._run(sql.FORGET_SYSTEM, (*key, number))
-        places = self._run(sql.ENTRIES_OF_MESSAGE, (*key, number)).fetchall()
+        places = self._run(sql.ENTRIES_OF_MESSAGE, (self._owner, number)).fetchall()
         for segment, place in places:
             self._close_gap(segment, place)
         if not self._detached.forget(number):

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit.ids import id_from_bytes, ids_from_bytes
+from sennit.messages.codec import loads
 from sennit.stores.base import damaged_history, no_session
 from sennit.stores.checksums import (
     START,
@@ -39,21 +40,23 @@ class SessionReader:
         """Everything."""
         key = (self._owner, self._no)
         rows: list[Any] = sorted(self._run(sql.ALL_MESSAGES, key))
-        made = ids_from_bytes(row[1] for row in rows)
-        ids = dict(zip((row[0] for row in rows), made, strict=True))
-        messages = [
-            MessageRecord(uid, row[2], body)
-            for uid, row, body in zip(made, rows, checked_bodies(rows), strict=True)
-        ]
-        raw_ids = {row[0]: row[1] for row in rows}
+        # By columns, and with as few steps of Python for each message as can be: a session is long.
+        columns: list[Any] = list(zip(*rows, strict=True)) if rows else [()] * 5
+        numbers, raw, times, bodies, checksums = columns
+        made = ids_from_bytes(raw)
+        checked = checked_bodies(raw, times, bodies, checksums)
+        messages = list(map(MessageRecord, made, times, checked))
+        ids: dict[int, UUID] = dict(zip(numbers, made, strict=True))
+        raw_ids: dict[int, bytes] = dict(zip(numbers, raw, strict=True))
         found = self._run(sql.ALL_SEGMENTS, key).fetchall()
         names = {row[0]: id_from_bytes(row[1]) for row in found}
         segments: list[SegmentRecord] = []
-        for no, _, base, start, listed, checksum in found:
-            numbers = [int(number) for number in listed.split(",")] if listed else []
-            if numbers and segment_checksum([raw_ids[number] for number in numbers]) != checksum:
+        for no, _, base, start, listed, last, checksum in found:
+            standing: list[int] = loads(listed)
+            sound = segment_checksum(map(raw_ids.__getitem__, standing)) == (checksum or START)
+            if not sound or len(standing) != last + 1:
                 raise damaged_history(names[no])
-            entries = tuple([ids[number] for number in numbers])
+            entries = tuple(map(ids.__getitem__, standing))
             segments.append(SegmentRecord(names[no], names.get(base), start, entries))
         branches = [
             _branch(row, ids.get(row[3]), names[row[4]]) for row in self._run(sql.ALL_BRANCHES, key)
@@ -122,12 +125,11 @@ def session_from(row: Any) -> SessionRecord:
 
 
 def _check_rolled(segment: UUID, rows: Sequence[Any]) -> None:
-    """Raise StoreError unless entries that follow one another have the checksums they should."""
-    before: int | None = None
-    for _, uid, _, _, _, place, checksum in rows:
-        if place == 0:
-            before = START
-        if before is not None and entry_checksum(before, place, uid) != checksum:
+    """Raise StoreError unless entries follow one another and have the checksums they should."""
+    first: int = rows[0][5] if rows else 0
+    before: int | None = None if first else START
+    for at, (_, uid, _, _, _, place, checksum) in enumerate(rows, first):
+        if place != at or (before is not None and entry_checksum(before, uid) != checksum):
             raise damaged_history(segment)
         before = checksum
 

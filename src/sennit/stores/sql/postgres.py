@@ -251,16 +251,14 @@ ADD_SEGMENT: Final = """
     INSERT INTO sennit.segments (owner, session, id, base, start) VALUES (%s, %s, %s, %s, %s)
     RETURNING no"""
 SEGMENT_SIZE: Final = """
-    SELECT s.no, s.start + coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
-                                     WHERE e.owner = %(owner)s AND e.segment = s.no), 0)
+    SELECT s.no, s.start, s.start + coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
+                                              WHERE e.owner = %(owner)s AND e.segment = s.no), 0)
     FROM (
         SELECT no, start, session FROM sennit.segments
         WHERE owner = %(owner)s AND id = %(id)s OFFSET 0
     ) s WHERE s.session = %(session)s"""
 ALL_SEGMENTS: Final = """
     SELECT no, id, base, start FROM sennit.segments WHERE owner = %s AND session = %s ORDER BY no"""
-SEGMENT_BASES: Final = """
-    SELECT no, base FROM sennit.segments WHERE owner = %s AND session = %s"""
 MOVE_SEGMENTS: Final = """
     UPDATE sennit.segments s SET id = given.id, base = given.base, start = given.start
     FROM unnest(%s::bigint[], %s::uuid[], %s::bigint[], %s::integer[])
@@ -270,10 +268,13 @@ COPY_ENTRIES: Final = """
     INSERT INTO sennit.entries (owner, segment, pos, message, checksum)
     SELECT owner, %s, pos, message, checksum FROM sennit.entries
     WHERE owner = %s AND segment = %s"""
-COUNT_ENTRIES: Final = """
-    SELECT given.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
-                               WHERE e.owner = %s AND e.segment = given.no), 0)
-    FROM unnest(%s::bigint[]) AS given (no)"""
+SEGMENTS_TO_TAKE: Final = """
+    SELECT s.id, s.no, coalesce((SELECT max(e.pos) + 1 FROM sennit.entries e
+                                 WHERE e.owner = %(owner)s AND e.segment = s.no), 0)
+    FROM (
+        SELECT no, id, session FROM sennit.segments
+        WHERE owner = %(owner)s AND id = ANY (%(ids)s) OFFSET 0
+    ) s WHERE s.session = %(session)s"""
 DELETE_SEGMENTS: Final = """
     DELETE FROM sennit.segments WHERE owner = %s AND session = %s AND no = ANY (%s)"""
 MOVE_STARTS: Final = """
@@ -316,7 +317,7 @@ PLACES: Final = """
     WHERE e.message = ANY (%(messages)s::bigint[])"""
 TAKE_ENTRIES: Final = """
     DELETE FROM sennit.entries
-    WHERE owner = %s AND segment = ANY (%s::bigint[]) AND message = ANY (%s::bigint[])
+    WHERE owner = %s AND message = ANY (%s::bigint[])
     RETURNING segment, pos"""
 # Closing gaps takes two steps, the first to below zero: a key must stay unique after each row.
 LOWER_ENTRIES: Final = """
@@ -355,21 +356,6 @@ ALL_BRANCHES: Final = """
     SELECT id, name, created, system, segment, tail, length, version, resources, capabilities,
            metadata
     FROM sennit.branches WHERE owner = %s AND session = %s ORDER BY created, id"""
-# Whether a branch shows the first `offset` entries of the history that ends with a segment.
-SHOWS: Final = """
-    WITH RECURSIVE chain (no, id, base, start, upto) AS (
-        SELECT s.no, s.id, s.base, s.start, %(offset)s::integer FROM sennit.branches b
-        JOIN sennit.segments s ON s.owner = b.owner AND s.session = b.session AND s.no = b.segment
-        WHERE b.owner = %(owner)s AND b.session = %(session)s AND b.id = %(branch)s
-        UNION
-        SELECT s.no, s.id, s.base, s.start, least(c.start, c.upto) FROM chain c
-        JOIN sennit.segments s
-          ON s.owner = %(owner)s AND s.session = %(session)s AND s.no = c.base
-        WHERE c.id <> %(base)s
-    )
-    SELECT 1 FROM chain WHERE id = %(base)s AND upto >= %(offset)s"""
-BRANCH_SEGMENTS: Final = """
-    SELECT segment FROM sennit.branches WHERE owner = %s AND session = %s"""
 FIND_BRANCH: Final = """
     SELECT id, name, created, system, segment, tail, length, version, checksum
     FROM sennit.branches WHERE owner = %s AND session = %s AND id = %s"""

@@ -6,6 +6,22 @@ SEGMENTS: Final = """
     SELECT no, base, start FROM sennit.segments WHERE owner = %s AND session = %s"""
 BRANCHES: Final = """
     SELECT id, segment, system FROM sennit.branches WHERE owner = %s AND session = %s"""
+# Base and start of a segment; how many branches end with it and how many segments build on it, each
+# counted up to two; and where the highest of those begins. A scalar subquery is always asked for
+# each row, by the key that was meant.
+USES: Final = """
+    SELECT s.no, s.base, s.start,
+        (SELECT count(*) FROM (SELECT FROM sennit.branches b
+                               WHERE b.owner = %(owner)s AND b.segment = s.no LIMIT 2) b),
+        (SELECT count(*) FROM (SELECT FROM sennit.segments k
+                               WHERE k.owner = %(owner)s AND k.base = s.no LIMIT 2) k),
+        (SELECT max(k.start) FROM sennit.segments k
+         WHERE k.owner = %(owner)s AND k.base = s.no)
+    FROM unnest(%(segments)s::bigint[]) AS given (no)
+    CROSS JOIN LATERAL (
+        SELECT no, base, start FROM sennit.segments
+        WHERE owner = %(owner)s AND session = %(session)s AND no = given.no OFFSET 0
+    ) s"""
 MESSAGES_IN: Final = """
     SELECT DISTINCT e.message
     FROM unnest(%(segments)s::bigint[], %(firsts)s::integer[], %(ends)s::integer[])
@@ -14,13 +30,16 @@ MESSAGES_IN: Final = """
         SELECT e.message FROM sennit.entries e
         WHERE e.owner = %(owner)s AND e.segment = r.segment
           AND e.pos >= r.first AND e.pos < r.ending OFFSET 0
-    ) e
-    WHERE %(messages)s::bigint[] IS NULL OR e.message = ANY (%(messages)s::bigint[])"""
+    ) e"""
 PLACES: Final = """
-    SELECT m.id, e.segment, e.pos FROM sennit.segments s
-    JOIN sennit.entries e ON e.owner = s.owner AND e.segment = s.no
-    JOIN sennit.messages m ON m.owner = s.owner AND m.session = s.session AND m.no = e.message
-    WHERE s.owner = %(owner)s AND s.session = %(session)s AND m.id = ANY (%(ids)s::uuid[])"""
+    SELECT m.id, e.segment, e.pos FROM (
+        SELECT no, id, session FROM sennit.messages
+        WHERE owner = %(owner)s AND id = ANY (%(ids)s::uuid[]) OFFSET 0
+    ) m
+    CROSS JOIN LATERAL (
+        SELECT segment, pos FROM sennit.entries
+        WHERE owner = %(owner)s AND message = m.no OFFSET 0
+    ) e WHERE m.session = %(session)s"""
 NAMES: Final = """
     SELECT b.name, b.id, m.id FROM sennit.branches b LEFT JOIN sennit.messages m
       ON m.owner = b.owner AND m.session = b.session AND m.no = b.system
@@ -28,6 +47,7 @@ NAMES: Final = """
 
 HAS_ANY: Final = """
     SELECT EXISTS (SELECT FROM sennit.detached WHERE owner = %s AND session = %s)"""
+# Messages by number, less those on branches, those that are system messages, and those in archives.
 ADD: Final = """
     INSERT INTO sennit.detached (owner, session, message, since)
     SELECT %(owner)s, %(session)s, g.no, %(since)s::bigint
@@ -35,6 +55,18 @@ ADD: Final = """
     WHERE NOT EXISTS (
         SELECT FROM sennit.archived a
         WHERE a.owner = %(owner)s AND a.session = %(session)s AND a.message = g.no)
+      AND (SELECT true FROM sennit.branches b
+           WHERE b.owner = %(owner)s AND b.system = g.no LIMIT 1) IS NULL
+      AND (SELECT true FROM sennit.entries e
+           WHERE e.owner = %(owner)s AND e.message = g.no AND (
+               (SELECT true FROM sennit.branches b
+                WHERE b.owner = %(owner)s AND b.segment = e.segment LIMIT 1)
+               OR e.pos < (SELECT max(k.start) FROM sennit.segments k
+                           WHERE k.owner = %(owner)s AND k.base = e.segment)
+                        - (SELECT s.start FROM sennit.segments s
+                           WHERE s.owner = %(owner)s AND s.session = %(session)s
+                             AND s.no = e.segment)
+           ) LIMIT 1) IS NULL
     ON CONFLICT DO NOTHING RETURNING message"""
 DROP: Final = """
     DELETE FROM sennit.detached

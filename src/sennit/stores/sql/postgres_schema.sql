@@ -84,7 +84,7 @@ CREATE TABLE sennit.detached (
 );
 CREATE INDEX detached_since ON sennit.detached (since) WHERE since IS NOT NULL;
 
--- A run of messages on top of the first `start` of the runs below it.
+-- A run of messages on top of the first `start` of the runs below it, of which the last are in its base.
 CREATE TABLE sennit.segments (
     no bigint GENERATED ALWAYS AS IDENTITY,
     session bigint NOT NULL,
@@ -95,6 +95,7 @@ CREATE TABLE sennit.segments (
     PRIMARY KEY (owner, session, no),
     UNIQUE (owner, id, session)
 );
+CREATE INDEX segments_base ON sennit.segments (owner, base, start) WHERE base IS NOT NULL;
 
 CREATE TABLE sennit.entries (
     segment bigint NOT NULL,
@@ -104,6 +105,7 @@ CREATE TABLE sennit.entries (
     checksum bytea NOT NULL,
     PRIMARY KEY (owner, segment, pos)
 );
+CREATE INDEX entries_message ON sennit.entries (owner, message);
 
 -- The running checksums of entries from position `place`, as `stores.checksums` defines them.
 CREATE FUNCTION sennit.rolled(before bytea, place integer, ids uuid[]) RETURNS bytea[]
@@ -144,6 +146,8 @@ CREATE TABLE sennit.branches (
     UNIQUE (owner, name, session),
     CHECK ((resources IS NULL) = (capabilities IS NULL))
 ) WITH (fillfactor = 60);
+CREATE INDEX branches_segment ON sennit.branches (owner, segment);
+CREATE INDEX branches_system ON sennit.branches (owner, system) WHERE system IS NOT NULL;
 
 -- Who may run turns on a branch now. The token grows with each holder and is never taken back.
 CREATE TABLE sennit.leases (

@@ -54,22 +54,21 @@ ADD_SEGMENT = """
     VALUES (?1, ?2, ?3, ?4, ?5, row_checksum(?3, ?4, ?5)) RETURNING no"""
 FIND_SEGMENT = "SELECT no FROM segments WHERE owner = ? AND session = ? AND id = ?"
 SEGMENT_SIZE = """
-    SELECT s.no, s.start + coalesce(
+    SELECT s.no, s.start, s.start + coalesce(
         (SELECT max(e.pos) + 1 FROM entries e WHERE e.owner = s.owner AND e.segment = s.no), 0)
     FROM segments s WHERE s.owner = ? AND s.session = ? AND s.id = ?"""
-# Its entries as one text: to read them row by row takes twice as long.
+# Its entries as one JSON text: to read them row by row takes twice as long.
 ALL_SEGMENTS = """
     SELECT no, id, base, start, (
-        SELECT group_concat(message) FROM (
+        SELECT json_group_array(message) FROM (
             SELECT message FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
-            ORDER BY e.pos)), (
+            ORDER BY e.pos)), coalesce((
+        SELECT max(e.pos) FROM entries e WHERE e.owner = s.owner AND e.segment = s.no), -1), (
         SELECT checksum FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
         ORDER BY e.pos DESC LIMIT 1)
     FROM segments s WHERE s.owner = ? AND s.session = ?"""
 SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
-SEGMENT_BASES = "SELECT no, base FROM segments WHERE owner = ? AND session = ?"
-BRANCH_SEGMENTS = "SELECT segment FROM branches WHERE owner = ? AND session = ?"
 MOVE_SEGMENT = """
     UPDATE segments SET id = ?1, base = ?2, start = ?3, checksum = row_checksum(?1, ?2, ?3)
     WHERE owner = ?4 AND no = ?5"""
@@ -90,11 +89,7 @@ SET_ENTRY_CHECKSUM = """
     UPDATE entries SET checksum = ? WHERE owner = ? AND segment = ? AND pos = ?"""
 FIND_ENTRY = """
     SELECT pos FROM entries WHERE owner = ? AND segment = ? AND pos < ? AND message = ?"""
-# A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
-ENTRIES_OF_MESSAGE = """
-    SELECT e.segment, e.pos FROM segments s
-    CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no
-    WHERE s.owner = ? AND s.session = ? AND e.message = ?"""
+ENTRIES_OF_MESSAGE = "SELECT segment, pos FROM entries WHERE owner = ? AND message = ?"
 DELETE_ENTRY = "DELETE FROM entries WHERE owner = ? AND segment = ? AND pos = ?"
 # Closing a gap takes two steps: a key must stay unique after each row.
 LIFT_ENTRIES = "UPDATE entries SET pos = -pos WHERE owner = ? AND segment = ? AND pos > ?"
@@ -133,7 +128,7 @@ ALL_BRANCHES = f"""
 FIND_BRANCH = f"""
     SELECT b.segment, s.id, {_LENGTH}, b.version, coalesce((
         SELECT checksum FROM entries e WHERE e.owner = b.owner AND e.segment = b.segment
-        ORDER BY e.pos DESC LIMIT 1), 0)
+        ORDER BY e.pos DESC LIMIT 1), 0), b.system
     FROM branches b JOIN segments s ON s.no = b.segment
     WHERE b.owner = ? AND b.session = ? AND b.id = ?"""
 # A union, each half of which goes by its key: for an OR, SQLite looks at all branches of a session.

@@ -2,26 +2,29 @@
 
 SEGMENTS = "SELECT no, base, start FROM segments WHERE owner = ? AND session = ?"
 BRANCHES = "SELECT id, segment, system FROM branches WHERE owner = ? AND session = ?"
-# A cross join is read in its order: left to choose, SQLite goes through all entries of the owner.
-_IN_RANGES = """
-    SELECT DISTINCT e.message FROM json_each(:ranges) r
-    CROSS JOIN entries e ON e.owner = :owner AND e.segment = json_extract(r.value, '$[0]')
-        AND e.pos >= json_extract(r.value, '$[1]') AND e.pos < json_extract(r.value, '$[2]')"""
-MESSAGES_IN = _IN_RANGES
-MESSAGES_AMONG = f"{_IN_RANGES} WHERE e.message IN (SELECT value FROM json_each(:messages))"
+# Base and start of a segment; how many branches end with it and how many segments build on it, each
+# counted up to two; and where the highest of those begins.
+USE = """
+    SELECT s.base, s.start,
+        (SELECT count(*) FROM (SELECT 1 FROM branches b
+                               WHERE b.owner = s.owner AND b.segment = s.no LIMIT 2)),
+        (SELECT count(*) FROM (SELECT 1 FROM segments k
+                               WHERE k.owner = s.owner AND k.base = s.no LIMIT 2)),
+        (SELECT max(k.start) FROM segments k WHERE k.owner = s.owner AND k.base = s.no)
+    FROM segments s WHERE s.owner = ? AND s.no = ?"""
+MESSAGES_IN = """
+    SELECT message FROM entries WHERE owner = ? AND segment = ? AND pos >= ? AND pos < ?"""
 PLACES = """
-    SELECT m.id, e.segment, e.pos FROM segments s
-    CROSS JOIN entries e ON e.owner = s.owner AND e.segment = s.no
-    CROSS JOIN messages m ON m.no = e.message
-    WHERE s.owner = :owner AND s.session = :session
-      AND hex(m.id) IN (SELECT value FROM json_each(:ids))"""
+    SELECT e.segment, e.pos FROM messages m
+    CROSS JOIN entries e ON e.owner = m.owner AND e.message = m.no
+    WHERE m.owner = ? AND m.session = ? AND m.id = ?"""
 NAMES = """
     SELECT b.name, b.id, m.id FROM branches b
     LEFT JOIN messages m ON m.no = b.system AND m.owner = b.owner
     WHERE b.owner = ? AND b.session = ? ORDER BY b.created, b.id"""
 
 HAS_ANY = "SELECT 1 FROM detached WHERE owner = ? AND session = ? LIMIT 1"
-# Messages by number, less those in archives.
+# Messages by number, less those on branches, those that are system messages, and those in archives.
 ADD = """
     INSERT INTO detached (owner, session, message, since, words)
     SELECT m.owner, m.session, m.no, :since,
@@ -30,6 +33,14 @@ ADD = """
     WHERE m.owner = :owner AND m.session = :session AND NOT EXISTS (
         SELECT 1 FROM archived a
         WHERE a.owner = m.owner AND a.session = m.session AND a.message = m.no)
+      AND NOT EXISTS (SELECT 1 FROM branches b WHERE b.owner = m.owner AND b.system = m.no)
+      AND NOT EXISTS (
+        SELECT 1 FROM entries e CROSS JOIN segments s ON s.no = e.segment
+        WHERE e.owner = m.owner AND e.message = m.no AND (
+            EXISTS (SELECT 1 FROM branches b WHERE b.owner = e.owner AND b.segment = e.segment)
+            OR s.start + e.pos < (
+                SELECT max(k.start) FROM segments k WHERE k.owner = e.owner AND k.base = e.segment)
+        ))
     ON CONFLICT DO NOTHING"""
 DROP = """
     DELETE FROM detached WHERE owner = :owner AND session = :session

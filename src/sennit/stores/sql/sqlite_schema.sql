@@ -40,7 +40,7 @@ CREATE TABLE messages (
     UNIQUE (owner, session, id)
 ) STRICT;
 
--- A run of messages on top of the first `start` of the runs below it.
+-- A run of messages on top of the first `start` of the runs below it, of which the last are in its base.
 CREATE TABLE segments (
     no INTEGER PRIMARY KEY,
     owner INTEGER NOT NULL,
@@ -51,6 +51,7 @@ CREATE TABLE segments (
     checksum INTEGER NOT NULL,
     UNIQUE (owner, session, id)
 ) STRICT;
+CREATE INDEX segments_base ON segments (owner, base, start) WHERE base IS NOT NULL;
 
 CREATE TABLE entries (
     owner INTEGER NOT NULL,
@@ -60,6 +61,7 @@ CREATE TABLE entries (
     checksum INTEGER NOT NULL,
     PRIMARY KEY (owner, segment, pos)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX entries_message ON entries (owner, message);
 
 -- A branch is as long as the segment it ends with has entries; SQLite finds the last at once.
 CREATE TABLE branches (
@@ -80,6 +82,8 @@ CREATE TABLE branches (
     UNIQUE (owner, session, name),
     CHECK ((resources IS NULL) = (capabilities IS NULL))
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX branches_segment ON branches (owner, segment);
+CREATE INDEX branches_system ON branches (owner, system) WHERE system IS NOT NULL;
 
 -- The run that may change a branch now. The token grows with each holder and is never used again.
 -- `expires` is in microseconds of the monotonic clock named by `clock`; `wall` is the same moment in

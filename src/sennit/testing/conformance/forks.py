@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from sennit.errors import ConflictError, NotFoundError
+from sennit.errors import ConflictError, NotFoundError, ValidationError
 from sennit.stores.base import Store
 from sennit.stores.records import AddBranch, RemoveBranch, RemoveMessages
 from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
@@ -53,16 +53,15 @@ def a_fork_of_a_fork_may_begin_in_what_they_share(store: Store) -> None:
     same(scene.said("across"), ["a", "b", "c", "x"], "A fork beyond the shared part")
 
 
-def a_segment_may_end_below_its_base(store: Store) -> None:
+def a_segment_stands_on_the_one_that_holds_the_entry_below_it(store: Store) -> None:
     scene = Scene(store)
     main = scene.branch("main", *"abcd")
     fork = scene.fork(main.id, "fork", at=3)
     scene.append(fork.id, "x")
     on = segment((), fork.segment, 2)
-    low = branch("low", on)
-    scene.write(AddBranch(low, on))
-    scene.append(low.id, "y")
-    same(scene.said("low"), ["a", "b", "y"], "A branch cut below the segment it is based on")
+    change = AddBranch(branch("low", on), on)
+    raises(ValidationError, lambda: scene.write(change), "A segment that begins below its base")
+    same(len(scene.load().branches), 2, "Branches")
 
 
 def a_fork_may_bring_messages_of_its_own(store: Store) -> None:
