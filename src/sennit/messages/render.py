@@ -177,7 +177,7 @@ def _fields(fields: dict[str, Any], margin: str, lines: list[str]) -> None:
 
 def _field(key: str, value: Any, margin: str, lines: list[str]) -> None:
     """Write a key and its value; containers and text of several lines stand below the key."""
-    kind = type(value)
+    kind = type(value)  # pyright: ignore[reportUnknownVariableType]
     if kind is dict and value:
         lines.append(f"{margin}{key}:")
         _fields(value, f"{margin}  ", lines)

@@ -152,7 +152,7 @@ def alone(uses: Mapping[int, Use], tail: int) -> set[int]:
     """Those of these segments, from `tail` down, that only the one branch needs that ends there."""
     found: set[int] = set()
     at: int | None = tail
-    while at in uses and uses[at].users == 1 and at not in found:
+    while at is not None and at in uses and uses[at].users == 1 and at not in found:
         found.add(at)
         at = uses[at].base
     return found
