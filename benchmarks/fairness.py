@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
-from time import perf_counter, sleep
+from time import clock_gettime, perf_counter, sleep
 
 import httpx
 
@@ -34,6 +34,15 @@ BAR = 5.0
 
 
 @dataclass(frozen=True, slots=True)
+class _Write:
+    """One write: when it began, how long it took, and the server's processor time meanwhile."""
+
+    at: float
+    took: float
+    computed: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """What was seen of one route, in milliseconds."""
 
@@ -42,6 +51,13 @@ class Measured:
     quiet: float
     quiet_slowest: float
     slowest: float
+    computed: float
+    """Processor time of the server during the slowest write, beyond that of a quiet one."""
+
+    @property
+    def own_ratio(self) -> float:
+        """The ratio without the time that other programs took: the server's own delay."""
+        return (self.quiet + self.computed) / self.quiet
 
     @property
     def result(self) -> Result:
@@ -68,7 +84,8 @@ def measured(only: str = "", url: str = "") -> Iterator[Measured]:
             ) as client:
                 place = Place.made(client)
                 cases = [one for one in worst(place) if only in one.name]
-                yield from _beside(address, small["authorization"], client, cases)
+                writer = (address, small["authorization"], str(server.pid))
+                yield from _beside(writer, client, cases)
 
 
 def _token(tokens: Path, tenant: str) -> dict[str, str]:
@@ -77,10 +94,12 @@ def _token(tokens: Path, tenant: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def _beside(url: str, token: str, client: httpx.Client, cases: list[Case]) -> Iterator[Measured]:
+def _beside(
+    asked: tuple[str, str, str], client: httpx.Client, cases: list[Case]
+) -> Iterator[Measured]:
     for case in cases:
         spans: list[tuple[float, float]] = []
-        with _child("write", url, token) as writer:
+        with _child("write", *asked) as writer:
             assert writer.stdout is not None
             writer.stdout.readline()  # it has begun to write
             began = perf_counter()
@@ -89,7 +108,7 @@ def _beside(url: str, token: str, client: httpx.Client, cases: list[Case]) -> It
                 spans.append(_sent(client, case))
             sleep(PAUSE)
             told, _ = writer.communicate("\n")
-        writes = [(at, took) for at, took in json.loads(told) if at > began]
+        writes = [_Write(*one) for one in json.loads(told) if one[0] > began]
         yield _told(case, spans, writes)
 
 
@@ -106,20 +125,27 @@ def _sent(client: httpx.Client, case: Case) -> tuple[float, float]:
     return began, ended
 
 
-def _told(
-    case: Case, spans: list[tuple[float, float]], writes: list[tuple[float, float]]
-) -> Measured:
-    def during(began: float, ended: float) -> list[float]:
-        return [took for at, took in writes if at < ended and at + took > began]
+def _told(case: Case, spans: list[tuple[float, float]], writes: list[_Write]) -> Measured:
+    def during(began: float, ended: float) -> list[_Write]:
+        return [one for one in writes if one.at < ended and one.at + one.took > began]
 
     pauses = [(began - PAUSE, began) for began, _ in spans]
-    quiet = [took for pause in pauses for took in during(*pause)]
+    quiet = [one for pause in pauses for one in during(*pause)]
+    computed = median(one.computed for one in quiet)
+
+    def slowest(times: list[tuple[float, float]]) -> float:
+        return median(max((one.took for one in during(*span)), default=0.0) for span in times)
+
+    def longest(span: tuple[float, float]) -> float:
+        return max((one.computed for one in during(*span)), default=0.0)
+
     return Measured(
         case.name,
         median(ended - began for began, ended in spans) * 1e3,
-        median(quiet) * 1e3,
-        median(max(during(*pause), default=0.0) for pause in pauses) * 1e3,
-        median(max(during(*span), default=0.0) for span in spans) * 1e3,
+        median(one.took for one in quiet) * 1e3,
+        slowest(pauses) * 1e3,
+        slowest(spans) * 1e3,
+        max(0.0, median(map(longest, spans)) - computed) * 1e3,
     )
 
 
@@ -159,20 +185,21 @@ def _serve(folder: str, url: str) -> None:
         Event().wait()
 
 
-def _write(url: str, token: str) -> None:
-    """Write until told to stop, and say when each write began and how long it took."""
+def _write(url: str, token: str, server: str) -> None:
+    """Write until told to stop; say when each write began, and how long it and the server took."""
     ended = Event()
+    clock = (~int(server) << 3) | 2  # the processor time of another process, as Linux numbers it
     Thread(target=lambda: (sys.stdin.readline(), ended.set()), daemon=True).start()
-    found: list[tuple[float, float]] = []
+    found: list[tuple[float, float, float]] = []
     headers = {"authorization": token}
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=600) as client:
         session = client.post("/api/sessions", json={}).json()["id"]
         path = f"/api/sessions/{session}/branches/main/messages"
         client.post(f"/api/sessions/{session}/branches", json={"name": "main"})
         while not ended.is_set():
-            began = perf_counter()
+            began, computed = perf_counter(), clock_gettime(clock)
             answer = client.post(path, json={"role": "user", "text": "Hello"})
-            found.append((began, perf_counter() - began))
+            found.append((began, perf_counter() - began, clock_gettime(clock) - computed))
             answer.raise_for_status()
             if len(found) == 10:
                 print("begun", flush=True)
@@ -180,12 +207,13 @@ def _write(url: str, token: str) -> None:
 
 
 def _print_table(only: str = "", url: str = "") -> None:
-    print("| route | took | quiet median | quiet slowest | slowest | ratio | to quiet slowest | |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    print("| route | took | quiet median | quiet slowest | slowest | server computed", end="")
+    print(" | ratio | without other programs | |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     for one in measured(only, url):
-        line = (one.took, one.quiet, one.quiet_slowest, one.slowest)
+        line = (one.took, one.quiet, one.quiet_slowest, one.slowest, one.computed)
         told = " | ".join(f"{value:,.1f} ms" for value in line)
-        ratios = f"{one.result.ratio:.1f} × | {one.slowest / one.quiet_slowest:.1f} ×"
+        ratios = f"{one.result.ratio:.1f} × | {one.own_ratio:.1f} ×"
         print(f"| {one.name} | {told} | {ratios} | {one.result.verdict} |", flush=True)
 
 
