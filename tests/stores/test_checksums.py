@@ -9,6 +9,7 @@ import pytest
 
 import sennit
 from sennit import Client, StoreError
+from sennit.stores import checksums
 from sennit.stores.postgres import PostgresStore
 from tests.stores.wards import (
     CHAT,
@@ -219,3 +220,27 @@ def test_a_version_of_sqlite_that_can_damage_a_file_is_warned_of(
             (note,) = client.store_notes()
             assert note.startswith(f"SQLite {version[0]}.{version[1]}.{version[2]}")
             assert ("WAL-reset" in note) is warned
+
+
+def test_the_checksum_of_a_long_value_is_made_without_its_repr(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+
+    def watched(value: object) -> str:
+        sizes.append(len(told := repr(value)))
+        return told
+
+    monkeypatch.setattr(checksums, "repr", watched, raising=False)
+    text = "knot " * 10_000
+    rows: list[tuple[object, ...]] = [
+        (1, text),
+        (1, text.encode()),
+        (1, text + "."),
+        (1, "." + text[1:]),
+        (2, text),
+        (text, 1),
+        (1, text, None),
+    ]
+    assert len({checksums.row_checksum(*row) for row in rows}) == len(rows)
+    assert max(sizes) < 100

@@ -30,6 +30,7 @@ DAMAGED: Final = b"\x00damaged"
 
 _place = Struct("!i").pack
 _PRIME = 4_294_967_291  # the greatest below 2**32: a time that changes in one bit changes modulo it
+_LONG = 4096  # bytes or characters of a value
 
 
 def message_checksum(uid: bytes, created: int, body: bytes) -> int:
@@ -91,4 +92,14 @@ def database_checksums(before: bytes, first: int, uids: Iterable[bytes]) -> Iter
 
 def row_checksum(*values: object) -> int:
     """Return the checksum of the columns of a row, as SQLite gives them."""
-    return crc32(repr(values).encode())
+    found = 0
+    rest: list[object] = []
+    for value in values:
+        # repr would hold the GIL for milliseconds over a long value; crc32 releases it.
+        if isinstance(value, (bytes, str)) and len(value) > _LONG:
+            data = value if isinstance(value, bytes) else value.encode()
+            found = crc32(data, found)
+            rest.append((type(value).__name__, len(data)))
+        else:
+            rest.append(value)
+    return crc32(repr(tuple(rest)).encode(), found)
