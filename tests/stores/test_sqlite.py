@@ -292,13 +292,21 @@ def test_indexing_catches_up_in_batches_and_after_deletes(
     assert client.search_messages("again")[0].snippet == "needle again"
 
 
-@pytest.mark.parametrize("query", [sql.ALL_SEGMENTS, sql.ENTRIES_OF_MESSAGE])
-def test_a_session_is_read_without_looking_at_the_others(query: str, tmp_path: Path) -> None:
-    SQLiteStore(tmp_path / "sennit.db").close()
-    connection = sqlite3.connect(tmp_path / "sennit.db")
+def _plan(query: str, path: Path) -> list[str]:
+    SQLiteStore(path).close()
+    connection = sqlite3.connect(path)
     plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (1,) * query.count("?")).fetchall()
     connection.close()
-    first, *others = [step for *_, step in plan if step.startswith(("SEARCH", "SCAN"))]
+    return [step for *_, step in plan if step.startswith(("SEARCH", "SCAN"))]
+
+
+def test_the_entries_of_a_message_are_found_by_their_index(tmp_path: Path) -> None:
+    (step,) = _plan(sql.ENTRIES_OF_MESSAGE, tmp_path / "sennit.db")
+    assert "(owner=? AND message=?)" in step
+
+
+def test_a_session_is_read_without_looking_at_the_others(tmp_path: Path) -> None:
+    first, *others = _plan(sql.ALL_SEGMENTS, tmp_path / "sennit.db")
     assert "(owner=? AND session=?)" in first
     assert "(owner=? AND segment=?)" in others[0]
     assert all("(owner=? AND segment=?)" in step or "subquery" in step for step in others[1:])
