@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
+from sennit.memory.plan import plan_by_rules
+from sennit.server import files
 from sennit.server.settings import Limits
 from sennit.sessions import placement, session
 from sennit.sessions.kept import _FEW as FEW
@@ -105,3 +109,52 @@ def test_a_snippet_of_a_text_that_is_split_piece_by_piece_is_the_same(
     at_once = words.snippet(text, ["rye"])
     monkeypatch.setattr(words, "_LONG", -1)
     assert words.snippet(text, ["rye"]) == at_once
+
+
+def test_grep_finds_the_same_however_little_it_searches_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "a\r\nknot\n\nb\x85c bowline knot\u2028\rKNOT" + "x" * 40 + " Knot end\n"
+    query = {"op": "grep", "pattern": "knot", "uri": "viking://resources"}
+    with serving() as server:
+        uri = "/api/files?uri=viking://resources/knots.md"
+        assert server.put(uri, {"text": text}).status_code == 200
+        at_once = server.get("/api/files", params=query).json()["lines"]
+        expected = [n for n, line in enumerate(text.splitlines(), 1) if "knot" in line.lower()]
+        assert [one["number"] for one in at_once] == expected
+        for size in (1, 2, 3, 7):
+            monkeypatch.setattr(files, "_AT_ONCE", size)
+            assert server.get("/api/files", params=query).json()["lines"] == at_once
+
+
+def test_the_words_of_a_question_are_those_of_its_beginning() -> None:
+    long = "knot " * words.LONGEST_QUESTION
+    assert words.asked(f"{long} anchor") == ["knot"]
+    (query,) = plan_by_rules(f"{long} anchor")
+    assert len(query.text) == words.LONGEST_QUESTION
+    carried = plan_by_rules("And that one?", [f"Anchor. {long} bowline"])
+    assert any("anchor" in one.text for one in carried)
+    assert all("bowline" not in one.text for one in carried)
+
+
+def test_an_idle_server_has_imported_what_its_first_stream_needs() -> None:
+    script = """
+import asyncio, sys
+from sennit.server.app import create_app
+from sennit.server.settings import ServerSettings
+from sennit.testing import ScriptedModel
+
+async def main():
+    app = create_app(ServerSettings(url=":memory:", models=(ScriptedModel(["Hello"]),)))
+    async with app.state.server.running():
+        before = set(sys.modules)
+        import anyio
+        async with anyio.create_task_group():
+            pass
+        print(sorted(set(sys.modules) - before))
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-c", script]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert told.stdout == "[]\n", told.stderr

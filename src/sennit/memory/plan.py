@@ -74,11 +74,13 @@ class Searched:
 
 def plan_by_rules(question: str, said: Sequence[str] = ()) -> list[TypedQuery]:
     """The queries for a question at the end of what was said; none for small talk."""
+    is_question = "?" in question
+    question = question[: words.LONGEST_QUESTION]
     telling = [word for word in words.asked(question) if word not in _IDLE]
     if not telling or all(word in words.STOP_WORDS for word in telling):
         telling = []
     leans = len(telling) < 3 or bool(_LEANS & set(re.findall(r"\w+", question.lower())))
-    if not telling and not _is_question(question):
+    if not telling and not is_question:
         return []
     text = " ".join([*telling, *(_carried(said, telling) if leans else ())])
     if not text:
@@ -91,15 +93,12 @@ def plan_by_rules(question: str, said: Sequence[str] = ()) -> list[TypedQuery]:
     return list(dict.fromkeys(found))[:MOST]
 
 
-def _is_question(text: str) -> bool:
-    return "?" in text
-
-
 def _carried(said: Sequence[str], known: Iterable[str]) -> list[str]:
     """Telling words of the last messages, names first, the newest first."""
     names: dict[str, None] = {}
     others: dict[str, None] = {}
-    for text in reversed(said[-_BEFORE:]):
+    for one in reversed(said[-_BEFORE:]):
+        text = one[: words.LONGEST_QUESTION]
         inside = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z]\w+", text)}
         for word in words.asked(text):
             if word not in _IDLE and word not in words.STOP_WORDS and len(word) > 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from asyncio import to_thread
 from collections.abc import Iterator
+from itertools import islice
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -18,6 +19,7 @@ from sennit.server.settings import Limits
 from sennit.server.shapes import iso
 
 _PATH = "/api/files"
+_AT_ONCE = 65_536  # characters that one call searches, during which no other thread runs
 
 
 class FileShape(Shape):
@@ -127,14 +129,40 @@ def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesAnswer:
     read = 0
     for uri, skip, text in _from(fs, query):
         read += len(text)
-        for number, line in enumerate(text.splitlines()[skip:], skip + 1):
-            if (hit := wanted.search(line)) is not None:
+        for number, line in enumerate(islice(_lines(text), skip, None), skip + 1):
+            if (hit := _search(wanted, line, len(_pattern(query)))) is not None:
                 lines.append(Line(uri=uri, number=number, line=_cut(line, hit, limits.line_chars)))
                 if len(lines) == limits.lines:
                     return FilesAnswer(lines=lines, next=f"{number}@{uri}")
         if read > limits.answer_bytes:
             return FilesAnswer(lines=lines, next=f"{len(text)}@{uri}")
     return FilesAnswer(lines=lines)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """The lines of a text, split some at a time: over all of it no other thread would run."""
+    begun: list[str] = []
+    at = 0
+    while at < len(text):
+        end = at + _AT_ONCE
+        end += text[end - 1 : end + 1] == "\r\n"
+        for piece in text[at:end].splitlines(keepends=True):
+            (line,) = piece.splitlines()
+            begun.append(line)
+            if len(line) < len(piece):
+                yield "".join(begun)
+                begun.clear()
+        at = end
+    if begun:
+        yield "".join(begun)
+
+
+def _search(wanted: re.Pattern[str], line: str, length: int) -> re.Match[str] | None:
+    """The first place of words of that length in a line, searched some characters at a time."""
+    for start in range(0, len(line), _AT_ONCE):
+        if (hit := wanted.search(line, start, start + _AT_ONCE + length)) is not None:
+            return hit
+    return None
 
 
 def _from(fs: FileSystem, query: FilesQuery) -> Iterator[tuple[str, int, str]]:

@@ -74,8 +74,9 @@ class ServerState:
             # What waits for the store, or is long to read, must not hold up what is quick.
             threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="sennit")
             get_running_loop().set_default_executor(threads)
-            # The first stream would import it on the event loop.
-            await to_thread(getattr, anyio, "create_task_group")
+            # It imports the rest of anyio when it is first used: not while others wait.
+            async with anyio.create_task_group():
+                pass
             services = ServiceRegistry()
             await self._register(services, stack)
             store = await to_thread(store_at, self.settings.url)

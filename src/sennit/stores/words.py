@@ -53,6 +53,8 @@ _STOP = """
     your
 """
 STOP_WORDS = frozenset(_STOP.split())
+LONGEST_QUESTION = 16_384
+"""Characters of a text that are looked at for the words of a question: it may be a whole file."""
 MOST_WORDS = 64
 """Of a question; more than people ask, and few enough for every index."""
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
@@ -147,8 +149,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 def asked(text: str) -> list[str]:
     """The words of a question that can tell messages apart, each once; all if none can."""
-    found = (part for word in _WORD.findall(text) for part in _parts(word.lower()))
-    words = dict.fromkeys(found)
+    found = _WORD.findall(text[:LONGEST_QUESTION])
+    words = dict.fromkeys(part for word in found for part in _parts(word.lower()))
     return ([word for word in words if word not in STOP_WORDS] or list(words))[:MOST_WORDS]
 
 
