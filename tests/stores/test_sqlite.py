@@ -15,6 +15,7 @@ import pytest
 
 import sennit
 from sennit import ConflictError, ExistsError, StoreError, ValidationError
+from sennit.stores import sqlite, sqlite_words
 from sennit.stores.records import TakeLease, Write
 from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
@@ -480,3 +481,72 @@ def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Pa
     assert not [one for one in told if "synchronous" in one]
     assert store._writer.execute("PRAGMA synchronous").fetchone()[0] == 2
     store.close()
+
+
+def test_a_write_does_not_wait_for_a_reader_that_keeps_the_log_from_being_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_PATIENCE", 20.0)
+    begun = threading.Event()
+    happened: list[str] = []
+    with sennit.open(tmp_path / "sennit.db") as client:
+        store = client._store
+        assert isinstance(store, SQLiteStore)
+        session = client.session("chat")
+        session.add_message("user", "hello")
+        empty_log = store._empty_log
+
+        def watched() -> None:
+            begun.set()
+            empty_log()
+            happened.append("emptied")
+
+        monkeypatch.setattr(store, "_empty_log", watched)
+        with store._reading() as connection:
+            connection.execute("SELECT count(*) FROM messages").fetchone()
+            scrubbing = threading.Thread(target=store.scrub)
+            scrubbing.start()
+            begun.wait()
+            session.add_message("user", "hello again")
+            happened.append("written")
+        scrubbing.join()
+    assert happened == ["written", "emptied"]
+
+
+def test_the_log_is_copied_into_the_file_before_it_is_long(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as client:
+        session = client.session("chat")
+        for _ in range(60):
+            session.add_message("user", "x" * 100_000)
+        assert log_of(path).stat().st_size < 3_000_000
+
+
+def test_a_search_indexes_long_texts_in_short_transactions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexed: list[int] = []
+    index_words = sqlite_words.index_words
+
+    def watched(number: int, created: int, body: bytes) -> tuple[int, str]:
+        indexed.append(len(body))
+        return index_words(number, created, body)
+
+    index_more = sqlite_words.index_more
+    sizes: list[int] = []
+
+    def counted(connection: sqlite3.Connection) -> None:
+        indexed.clear()
+        index_more(connection)
+        sizes.append(sum(indexed))
+
+    monkeypatch.setattr(sqlite_words, "index_words", watched)
+    monkeypatch.setattr(sqlite_words, "index_more", counted)
+    with sennit.open(tmp_path / "sennit.db") as client:
+        session = client.session("chat")
+        for number in range(20):
+            session.add_message("user", f"knot {number} " * 1000)
+        found = client._store.search(client._owner, "knot", session=None, limit=50)
+    assert len(found) == 20
+    assert sum(sizes) > 100_000
+    assert max(sizes) < 50_000

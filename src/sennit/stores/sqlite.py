@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
@@ -74,6 +75,7 @@ _log = logging.getLogger(__name__)
 
 _REMEMBERED = 1000  # sessions of which it is known where their branches and journals end
 _PATIENCE = 1.0  # seconds with those who read while the log is to be emptied
+_LOOK_AGAIN = 0.001
 
 
 class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
@@ -541,10 +543,19 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             yield JournalReader(connection, self._branch_key(connection, owner, session, branch))
 
     def _empty_log(self) -> None:
+        # Those who read here are waited for without the lock, so that nobody waits to write.
+        until = time.monotonic() + _PATIENCE
+        while self._is_read():
+            if time.monotonic() > until:
+                return
+            time.sleep(_LOOK_AGAIN)
         with self._lock, translated(self._path):
             self._refuse_if_closed()
             self._refuse_if_replaced()
             sqlite_traces.empty_log(self._writer, _PATIENCE)
+
+    def _is_read(self) -> bool:
+        return len(self._connections) - 1 > len(self._idle)  # one of them writes
 
     def is_served(self) -> bool:
         """Never: who opens commits here finishes them."""

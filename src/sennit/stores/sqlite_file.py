@@ -28,7 +28,7 @@ Durability: TypeAlias = Literal["full", "normal"]
 
 _BUSY_SECONDS = 30.0
 _RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
-_LOG_PAGES = 2000  # 8 MB, twice the usual: what changes often is written to the file less
+_LOG_PAGES = 500  # 2 MB: copied into the file by some writer, while all others wait
 _ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
 _HEADER_SIZE = 100
 _HEADER = struct.Struct(">I4xI")  # user_version and application_id, from byte 60

@@ -6,10 +6,12 @@ A part of the store, which opens connections and transactions; sessions are writ
 from __future__ import annotations
 
 import sqlite3
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from itertools import count
 from threading import Lock
 from uuid import UUID
 
@@ -30,6 +32,8 @@ from sennit.stores.sqlite_files import FileReader, FileWriter
 from sennit.stores.sqlite_snapshot import session_row
 from sennit.stores.vectors import Embedded, Unembedded
 
+_PAUSE = 0.001
+
 
 class SQLiteMemory(ABC):
     """The half of a store that memory reads and writes; see `sennit.stores.base.Store`."""
@@ -40,6 +44,9 @@ class SQLiteMemory(ABC):
 
     @abstractmethod
     def _writing(self, *, aside: bool = False) -> AbstractContextManager[sqlite3.Connection]: ...
+
+    @abstractmethod
+    def _unhurried(self) -> AbstractContextManager[sqlite3.Connection]: ...
 
     @abstractmethod
     def _reading(self) -> AbstractContextManager[sqlite3.Connection]: ...
@@ -95,11 +102,13 @@ class SQLiteMemory(ABC):
 
     def _index_the_rest(self) -> None:
         """Bring the index up to date, in batches, so that no writer waits long."""
-        while True:
+        for batch in count():
             with self._reading() as connection:
                 if sqlite_words.is_complete(connection):
                     return
-            with self._writing() as connection:
+            if batch:  # or this thread would have the lock again before those who wait for it
+                time.sleep(_PAUSE)
+            with self._unhurried() as connection:
                 sqlite_words.index_more(connection)
 
     def removed(

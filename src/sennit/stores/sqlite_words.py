@@ -32,7 +32,7 @@ from sennit.stores.sqlite_files import FileReader
 from sennit.stores.sqlite_traces import drop_words
 
 _BATCH = 200
-_BYTES = 256 * 1024  # after which a transaction works on no further rows
+_BYTES = 32 * 1024  # after which a transaction works on no further rows
 
 
 def is_complete(connection: sqlite3.Connection) -> bool:
