@@ -30,17 +30,17 @@ class Limits:
     request and for the server apply.
     """
 
-    body_bytes: int = 2 * 1024 * 1024
+    body_bytes: int = 1024 * 1024
     """Maximum size of a request body."""
     body_seconds: float = 30.0
     """Maximum time for a body to arrive."""
     head_seconds: float = 30.0
     """Maximum time for the head of a request, from the first byte or a new connection on."""
-    values: int = 100_000
+    values: int = 20_000
     """Maximum number of JSON values in a body."""
     parts: int = 1_000
     """Maximum number of parts in one message."""
-    items: int = 2_000
+    items: int = 1_000
     """Maximum number of items or messages in one request."""
     answer_bytes: int = 1024 * 1024
     """Size at which a page of results is cut; the rest is on the next page."""
