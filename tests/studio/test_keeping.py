@@ -1,4 +1,4 @@
-"""What a person wrote and where they are: kept over reloads, refusals, other windows and the way back."""
+"""Drafts and the place of the page, over reloads, refusals, other windows and the way back."""
 
 from __future__ import annotations
 

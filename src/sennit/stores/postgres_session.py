@@ -28,7 +28,7 @@ from sennit.stores.checksums import DATABASE_START, database_checksums, message_
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.detached import alone
-from sennit.stores.histories import lost_below
+from sennit.stores.histories import lost_below, source_of
 from sennit.stores.postgres_commits import CommitTable
 from sennit.stores.postgres_detached import DetachedTable
 from sennit.stores.postgres_runs import JournalWriter

@@ -31,6 +31,7 @@ from sennit.stores.checksums import START, entry_checksum, entry_checksums, mess
 from sennit.stores.columns import grants_of, text_of
 from sennit.stores.commits import AddCommit, AddUses, PutCommit
 from sennit.stores.detached import alone
+from sennit.stores.histories import source_of
 from sennit.stores.records import (
     AddBranch,
     AddEvents,
