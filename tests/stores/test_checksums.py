@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 import sennit
 from sennit import Client, StoreError
 from sennit.stores import checksums
-from sennit.stores.postgres import PostgresStore
 from tests.stores.wards import (
     CHAT,
     LOW,
@@ -27,30 +25,7 @@ from tests.stores.wards import (
     texts,
 )
 
-pytest_plugins = ("tests.postgres",)
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Client, Harm]]:
-    """A client of a filled store, and what does it harm."""
-    if request.param == "SQLite":
-        path = tmp_path / "sennit.db"
-        with sennit.open(path, durability="normal") as client:
-            yield admitted(client), FileHarm(path)
-    else:
-        url = request.getfixturevalue("emptied")
-        with Client(PostgresStore(url)) as client:
-            yield admitted(client), DatabaseHarm(url)
-
-
-@pytest.fixture
-def client(ward: tuple[Client, Harm]) -> Client:
-    return ward[0]
-
-
-@pytest.fixture
-def harm(ward: tuple[Client, Harm]) -> Harm:
-    return ward[1]
+pytest_plugins = ("tests.postgres", "tests.stores.damaged")
 
 
 OTHER_WORDS = '{"type":"instruction","content":{"instruction":"rope 7"}}'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -14,7 +13,6 @@ from sennit import Client, SennitError, StoreError, ValidationError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.doctor import examine
-from sennit.stores.postgres import PostgresStore
 from sennit.stores.records import AddMessages, MessageRecord, PutStarts
 from tests.noting import note_something
 from tests.stores.wards import (
@@ -24,9 +22,7 @@ from tests.stores.wards import (
     MAIN,
     TOP,
     DatabaseHarm,
-    FileHarm,
     Harm,
-    admitted,
     ask,
     counted,
     filled,
@@ -37,30 +33,7 @@ from tests.stores.wards import (
     texts,
 )
 
-pytest_plugins = ("tests.postgres",)
-
-
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
-def ward(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Client, Harm]]:
-    """A client of a filled store, and what does it harm."""
-    if request.param == "SQLite":
-        path = tmp_path / "sennit.db"
-        with sennit.open(path, durability="normal") as client:
-            yield admitted(client), FileHarm(path)
-    else:
-        url = request.getfixturevalue("emptied")
-        with Client(PostgresStore(url)) as client:
-            yield admitted(client), DatabaseHarm(url)
-
-
-@pytest.fixture
-def client(ward: tuple[Client, Harm]) -> Client:
-    return ward[0]
-
-
-@pytest.fixture
-def harm(ward: tuple[Client, Harm]) -> Harm:
-    return ward[1]
+pytest_plugins = ("tests.postgres", "tests.stores.damaged")
 
 
 def test_a_sound_store_has_nothing_wrong(client: Client) -> None:
