@@ -319,6 +319,8 @@ def test_a_file_that_is_no_saved_session_is_refused(text: str, tmp_path: Path) -
         {"lock": "maybe"},
         {"copy_mode": "half"},
         {"on_metric_error": "log"},
+        {"history_field": 5},
+        {"history_field": ""},
         {"max_turns": -1},
         {"max_turns": "many"},
         {"max_stored_turns": 0},
@@ -634,6 +636,21 @@ def test_a_session_inside_a_program_keeps_bound_conversations_apart(
     assert sent(lm) == [("user", "[[ ## question ## ]]\nmine")]
 
 
+@pytest.mark.parametrize("mode", ["deep", "shallow"])
+def test_a_session_inside_a_program_keeps_its_turns_apart_in_copies(mode: Any, lm: Any) -> None:
+    program = Around()
+    one, other = Session(program, copy_mode=mode), Session(program, copy_mode=mode)
+    one(question="secret of ann")
+    other(question="bob")
+    assert sent(lm) == [("user", "[[ ## question ## ]]\nbob")]
+    fork = one.fork()
+    fork(question="on the fork")
+    assert sent(lm)[0] == ("user", "[[ ## question ## ]]\nsecret of ann")
+    one(question="more")
+    assert "on the fork" not in str(sent(lm))
+    assert len(program.inner) == 0
+
+
 def test_the_turns_of_a_session_inside_a_program_are_kept_with_a_stored_state(
     lm: Any, tmp_path: Path
 ) -> None:
@@ -792,7 +809,25 @@ def test_a_metric_that_says_no_number_one_can_keep_has_failed(worth: float) -> N
         stricter.score(lambda example, prediction: worth)
 
 
-@pytest.mark.parametrize("state", [{"turns": 7}, {"turns": [7]}, {"exclude_fields": 7}])
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"turns": 7},
+        {"turns": [7]},
+        {"exclude_fields": 7},
+        {"history_field": 7},
+        *(
+            {"turns": [{"inputs": {}, "outputs": {}, name: one}]}
+            for name, one in (
+                ("index", "first"),
+                ("score", "good"),
+                ("nodes", [7]),
+                ("call", 7),
+                ("memories", 7),
+            )
+        ),
+    ],
+)
 def test_a_saved_session_with_something_else_in_it_is_refused(state: Any, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps({"version": 2, **state}))
     with pytest.raises(ValidationError):

@@ -31,6 +31,11 @@ class Options:
     plan: MemoryPlan | None
 
     def __post_init__(self) -> None:
+        field: Any = self.telling.history_field
+        if not isinstance(field, str) or not field.isidentifier():
+            raise ValidationError(
+                f"history_field is the name of a field such as 'history', got {shown(field)}."
+            )
         require("history_policy", self.policy, HistoryPolicy)
         require("on_metric_error", self.on_metric_error, OnMetricError)
         require("lock", self.lock, LockMode)

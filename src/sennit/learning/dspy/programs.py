@@ -21,7 +21,12 @@ def copied(module: Any, mode: str) -> Any:
 
 
 def _modules_copied(value: Any) -> Any:
-    """Modules and what holds them are copied; all else is shared."""
+    """Modules and what holds them are copied; all else is shared.
+
+    A session inside has its own way: the turns of two copies are apart.
+    """
+    if isinstance(value, Module) and hasattr(value, "copied_modules"):
+        return value.copied_modules()
     if isinstance(value, Module):
         made: Any = copy(value)
         made.__dict__.update({name: _modules_copied(one) for name, one in value.__dict__.items()})

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self, cast
 
 from sennit.errors import ValidationError, shown
@@ -30,6 +31,13 @@ VERSION = 2
 _log = logging.getLogger(__name__)
 _OPTIONS = ("history_field", "max_turns", "max_stored_turns", "copy_mode", "history_policy")
 _SETS = ("exclude_fields", "history_input_fields")
+_KINDS = {
+    "index": (int,),
+    "score": (int, float),
+    "nodes": (dict,),
+    "call": (str,),
+    "memories": (dict,),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,4 +213,7 @@ def _checked(turn: Any) -> dict[str, Any]:
     saved = _mapping(turn)
     if not all(isinstance(saved.get(name), dict) for name in ("inputs", "outputs")):
         raise ValidationError(f"A saved turn has inputs and outputs, not only {sorted(saved)}.")
-    return saved
+    for name, kinds in _KINDS.items():
+        if not isinstance(saved.get(name), (*kinds, NoneType)):
+            raise ValidationError(f"{name!r} of a saved turn cannot be {shown(saved[name])}.")
+    return {name: one for name, one in saved.items() if name not in _KINDS or one is not None}

@@ -378,6 +378,14 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
         state = self.state.detached(with_nodes=self._options.plan is not None)
         return self._copy(state, copied(self.module, "deep"))
 
+    def copied_modules(self) -> Self:
+        """A session with these turns that goes on by itself; of the program only modules are new.
+
+        Called where a program that holds this session is copied with `copy_mode="shallow"`.
+        """
+        state = self.state.detached(with_nodes=self._options.plan is not None)
+        return self._copy(state, copied(self.module, "shallow"))
+
     def reset_copy(self) -> Self:
         """A copy with no demonstrations and no turns, as optimisers ask for."""
         made = cast("Self", super().reset_copy())  # pyright: ignore
