@@ -5,7 +5,10 @@ times with a pause after each. Another tenant adds one-line messages all the whi
 other. Server, attacker and writer are three processes. What counts for a route is the slowest of
 the writes during one large request, for the large request in the middle, as a ratio to the median
 write in the pauses around it; the slowest write in a pause is told beside it, as a measure of the
-machine. `python -m benchmarks.fairness run [PART OF A ROUTE [POSTGRESQL URL]]` prints the table.
+machine. The ratio without other programs counts the processor time that the server used during the
+slowest write instead of the time on the clock. It says too much where threads of the server run
+side by side, or where another program keeps the event loop from a core while a thread goes on.
+`python -m benchmarks.fairness run [PART OF A ROUTE [POSTGRESQL URL]]` prints the table.
 """
 
 from __future__ import annotations
