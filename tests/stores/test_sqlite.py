@@ -550,3 +550,26 @@ def test_a_search_indexes_long_texts_in_short_transactions(
     assert len(found) == 20
     assert sum(sizes) > 100_000
     assert max(sizes) < 50_000
+
+
+def test_what_is_new_in_a_session_is_read_with_few_statements_however_many_branches_it_has(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+    with sennit.open(tmp_path / "sennit.db") as client:
+        store = client._store
+        assert isinstance(store, SQLiteStore)
+        session = client.session("chat")
+        session.add_message("user", "hello")
+        for _ in range(50):
+            session.default_branch.fork()
+        found = store.load(client._owner, session.id)
+        known = {one.id: len(one.entries) for one in found.segments}
+        with store._reading() as connection:  # the next to read uses it again
+            connection.set_trace_callback(asked.append)
+        changed = store.changes(client._owner, session.id, known)
+        assert (changed.messages, changed.segments, len(changed.branches)) == ([], [], 51)
+        session.add_message("user", "hello again")
+        (message,) = store.changes(client._owner, session.id, known).messages
+        assert b"hello again" in message.body
+    assert 0 < len(asked) < 20

@@ -67,6 +67,7 @@ ALL_SEGMENTS = """
         SELECT checksum FROM entries e WHERE e.owner = s.owner AND e.segment = s.no
         ORDER BY e.pos DESC LIMIT 1)
     FROM segments s WHERE s.owner = ? AND s.session = ?"""
+SEGMENTS = "SELECT no, id, base, start FROM segments WHERE owner = ? AND session = ?"
 SEGMENT_BY_NO = "SELECT no, id, base, start FROM segments WHERE owner = ? AND no = ?"
 DELETE_SEGMENT = "DELETE FROM segments WHERE owner = ? AND no = ?"
 MOVE_SEGMENT = """
