@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -144,6 +145,26 @@ def test_what_is_steered_is_taken_in_by_the_run(tmp_path: Path) -> None:
         assert texts(server, branch)[1:] == expected
         assert server.post(f"{branch}/steer", {"text": "Late"}).json()["running"] is False
         assert texts(server, branch)[-1] == "Late"
+
+
+def test_what_is_steered_twice_with_one_id_is_said_once(tmp_path: Path) -> None:
+    gate = Gate()
+    with serving(tmp_path / "s.db", models=[Talker(gate=gate)]) as server:
+        branch = new_branch(server)
+        first, late = ({"text": text, "id": str(uuid4())} for text in ("Wait", "Late"))
+        started = run(server, branch)
+        gate.reached()
+        taken = server.post(f"{branch}/steer", first)
+        assert taken.json()["message"]["id"] == first["id"]
+        again = server.post(f"{branch}/steer", first)  # which the run has not taken in yet
+        gate.open()
+        all_events(server, started["events"])
+        refused = [again, server.post(f"{branch}/steer", first)]
+        assert server.post(f"{branch}/steer", late).status_code == 202
+        refused.append(server.post(f"{branch}/steer", late))
+        codes = [(one.status_code, one.json()["error"]["code"]) for one in refused]
+        assert codes == [(409, "exists")] * 3
+        assert [texts(server, branch).count(text) for text in ("Wait", "Late")] == [1, 1]
 
 
 @pytest.mark.parametrize("approve", [True, False])

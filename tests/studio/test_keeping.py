@@ -138,6 +138,7 @@ def test_a_link_to_a_branch_made_elsewhere_leads_there_and_one_deleted_is_told(
     fork = scene.server.post(f"{branches}/main/fork", {"name": "newer"}).json()["id"]
     show(studio, f"{where}/{fork}")
     studio.is_on("newer")
+    studio.sees("The bowline.")
     scene.server.delete(f"{branches}/{fork}").raise_for_status()
     studio.page.reload()
     expect(studio.page.locator(".toast.failed")).to_contain_text("This branch is no longer here")
@@ -195,3 +196,51 @@ def test_a_tab_that_nobody_sees_holds_no_connection_and_catches_up(
     studio.sees("The bowline and the hitch")
     scene.model.finish()
     studio.hears("The bowline and the hitch")
+
+
+def lose_the_answer(route: Route) -> None:
+    """Let a request reach the server, and nothing come back."""
+    route.fetch()
+    route.abort("connectionreset")
+
+
+def test_what_is_said_to_a_run_is_said_once_though_nobody_heard_that_it_was(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.begin()
+    studio.say("Name knots")
+    scene.model.say("The bowline")
+    studio.sees("The bowline")
+    studio.page.route("**/steer", lose_the_answer)
+    studio.say("Short ones")
+    expect(studio.page.locator("#say")).to_have_value("Short ones")
+    studio.page.unroute("**/steer")
+    studio.expected_refusals = 1
+    studio.page.locator("#say").press("Enter")
+    expect(studio.page.locator("#say")).to_have_value("")
+    scene.model.finish()
+    scene.model.say("The hitch.")
+    scene.model.finish()
+    studio.hears("The hitch.")
+    expect(studio.message("Short ones")).to_have_count(1)
+    expect(studio.messages).to_have_count(4)
+
+
+def test_what_begins_a_session_is_said_once_though_nobody_heard_that_it_was(
+    scene: Scene, open_studio: OpenStudio
+) -> None:
+    studio = open_studio(scene.server)
+    studio.page.route("**/runs", lose_the_answer)
+    studio.say("Name a splice")
+    studio.sees("Name a splice")
+    scene.model.say("The eye splice.")
+    scene.model.finish()
+    studio.hears("The eye splice.")
+    studio.page.unroute("**/runs")
+    expect(studio.page.locator("#say")).to_have_value("Name a splice")
+    studio.expected_refusals = 1
+    studio.page.locator("#say").press("Enter")
+    expect(studio.page.locator("#say")).to_have_value("")
+    studio.idle()
+    expect(studio.messages).to_have_count(2)

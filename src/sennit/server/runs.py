@@ -131,6 +131,8 @@ class SteerAsk(Ask):
     """Something said to a run under way."""
 
     text: Annotated[str, Meta(min_length=1)]
+    id: UUID | None = None
+    """The id of that message, made by whoever says it: the same cannot be said twice."""
 
 
 class Steered(Shape):
@@ -367,11 +369,11 @@ async def steer(call: Call) -> Steered:
     ask: SteerAsk = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
+    said = Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=ask.id)
     # The run may end just now; what it does not take in is said to nobody yet.
-    if running and (taken := await running.asteer_run(ask.text)):
-        return Steered(message=message_shape(taken), running=True)
-    group = await branch.session.aadd_message("user", ask.text, branches=branch)
-    message = group.messages[0]
+    if running and await running.asteer_run(said):
+        return Steered(message=message_shape(said), running=True)
+    [message] = await branch.session.aadd_messages([said], branches=branch)
     return Steered(message=message_shape(message, branch.index(message.id)), running=False)
 
 

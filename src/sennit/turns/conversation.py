@@ -206,14 +206,17 @@ class ConversationSession:
         Without one, it is put on the branch at once. Called from another thread than the run's, it
         returns when what was said is kept; on the run's own loop, that is with its next event.
         """
-        if (message := self.steer_run(text)) is None:
-            message = self._instruction(text)
+        message = self._instruction(text)
+        if self.steer_run(message) is None:
             self._request.session.add_message(message, branches=self._request.branch)
         return message
 
-    def steer_run(self, text: str) -> Message | None:
-        """`steer`, but only to a run: without one, or when it is over, nothing is said (None)."""
-        message = self._instruction(text)
+    def steer_run(self, said: str | Message) -> Message | None:
+        """`steer`, but only to a run: without one, or when it is over, nothing is said (None).
+
+        Raises ExistsError if the run has heard a message with the same id, or the session has one.
+        """
+        message = self._instruction(said)
         return message if self._driver.steer(message) else None
 
     asteer = async_twin(steer)

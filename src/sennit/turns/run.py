@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace as replace_struct
 
 from sennit import clock
-from sennit.errors import ModelError, SennitError
+from sennit.errors import ExistsError, ModelError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
@@ -89,6 +89,7 @@ class Run:
         self.draft: Draft | None = None
         """What the model is saying."""
         self.steered: deque[Message] = deque()
+        self._heard: set[UUID] = set()  # what was steered, also after it was taken in
         """What people have said meanwhile."""
         self.cancelled_here = False
         """Whether the run was told to stop, rather than whoever waits for it."""
@@ -199,12 +200,16 @@ class Run:
         ]
         if left.record.id != self.id:
             self._note_steered(said)
+        self._heard.update(left.steered)
         self.steered.extendleft(reversed(said))
 
     def steer(self, message: Message) -> bool:
         """Have something taken in before the model is asked again; False if it is too late."""
         if self.ended:
             return False
+        if message.id in self._heard or message.id in self.request.session.messages:
+            raise ExistsError(f"Message {message.id} has been said already; read the branch.")
+        self._heard.add(message.id)
         self.steered.append(message)
         if self.begun:
             self._note_steered([message])

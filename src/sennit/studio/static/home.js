@@ -7,6 +7,7 @@ import { useKeys } from './keys.js';
 import { go, sessionLink } from './route.js';
 import { begin, beginBranch } from './sessions.js';
 import { attempt } from './toasts.js';
+import { saying } from './transcript.js';
 import { keepUnsent } from './unsent.js';
 import { html, useRef } from './view.js';
 
@@ -17,7 +18,9 @@ export function HomePage({ models }) {
   const send = (text) => attempt(async () => {
     const session = await post('/api/sessions');
     const branch = await beginBranch(session.id);
-    const asked = await attempt(() => post(path('sessions', session.id, 'branches', branch.id, 'runs'), { ...ask, text }));
+    const { said, sent } = saying(branch.id, text);
+    const asked = await attempt(() => post(path('sessions', session.id, 'branches', branch.id, 'runs'), { ...ask, ...said }));
+    sent(Boolean(asked));
     if (!asked) keepUnsent(branch.id, text);
     dispatchEvent(new Event('sessionschange'));
     if (field.current?.isConnected) go(sessionLink(session.id, branch.id));  // unless the person went elsewhere meanwhile

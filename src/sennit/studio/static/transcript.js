@@ -7,6 +7,15 @@ import { newId } from './ids.js';
 
 const PAGE = 60;
 
+// Branch → {text, id} of what was sent and may not have arrived. Sent again it has the same id, and is said once.
+const unsure = new Map();
+
+/** What to send so that a text is said: `sent(true)` once it has arrived, `sent(false)` if that is not sure. */
+export function saying(branch, text) {
+  const said = unsure.get(branch)?.text === text ? unsure.get(branch) : { text, id: newId() };
+  return { said, sent: (arrived) => (arrived ? unsure.delete(branch) : unsure.set(branch, said)) };
+}
+
 export class Transcript {
   total = 0;
   loaded = false;
@@ -35,7 +44,6 @@ export class Transcript {
   #shown = 0;                   // which of these looks is shown
   #last = 0;                    // the number of the last event applied
   #upcoming = null;             // from where to follow next
-  #unsure = null;               // {text, id} of what may have been said when the connection broke
   #watchers = new Set();
   #life = new AbortController();
   #frame = 0;
@@ -254,15 +262,16 @@ export class Transcript {
 
   /** Ask the model; with a text, that is said first. What another window gets an answer to is told it, too. */
   async run(asked) {
-    const said = asked.text === undefined ? {} : this.#unsure?.text === asked.text ? this.#unsure : { text: asked.text, id: newId() };
+    const { said, sent } = asked.text === undefined ? { said: {}, sent: () => {} } : saying(this.branch, asked.text);
     if (said.id) this.#send(said);
     try {
       const { after } = await this.#do('runs', { ...asked, ...said });
+      sent(true);
       this.#passBy();
       this.#follow(after);
     } catch (error) {
       this.#sending.delete(said.id);
-      this.#unsure = error.status === 0 && said.id ? said : null;
+      sent(error.code === 'exists');
       if (error.code === 'busy' && said.id && this.running) return this.steer(said.text, { ...asked, text: undefined });
       if (error.code !== 'exists') throw error;  // what we said has arrived after all
     } finally {
@@ -301,17 +310,22 @@ export class Transcript {
 
   /** Say something to the run under way, which takes it in before it asks the model again. */
   async steer(text, asked) {
-    const id = newId();  // until the server gives it one
-    this.#send({ id, text });
+    const { said, sent } = saying(this.branch, text);
+    this.#send(said);
     try {
-      const { message, running } = await this.#do('steer', { text });
-      if (running) { this.#hear({ message_id: message.id, text }); return; }
+      const { running } = await this.#do('steer', said);
+      sent(true);
+      if (running) { this.#hear({ message_id: said.id, text }); return; }
       await this.refresh();  // it had just ended: what was said stands on the branch
+    } catch (error) {
+      sent(error.code === 'exists');
+      if (error.code !== 'exists') throw error;
+      return;  // it has arrived after all
     } finally {
-      this.#sending.delete(id);
+      this.#sending.delete(said.id);
       this.#changed();
     }
-    await this.run(asked);
+    await this.run(asked).catch((error) => this.#fail(error));  // the text was taken: it is not to be written again
   }
 
   stop() { return this.#do('cancel', { mode: 'now' }); }
@@ -412,8 +426,7 @@ export class Transcript {
   #hear(data) {
     if (this.indexOf(data.message_id) >= 0 || this.#steered.has(data.message_id)) return;
     this.#steered.set(data.message_id, told(data));
-    const [sent] = [...this.#sending].find(([, { text }]) => text === data.text) ?? [];
-    this.#sending.delete(sent);
+    this.#sending.delete(data.message_id);
   }
 
   #begin() {
