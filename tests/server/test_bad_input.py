@@ -85,6 +85,7 @@ def test_what_is_nested_too_deeply_is_refused(server: Running, branch: str) -> N
         ("runs", {"text": "x", "options": {"max_turns": "many"}}, "options"),
         ("runs", {"text": "x", "options": {"speed": 1}}, "options"),
         ("runs", {"text": "x", "streaming": {"coalesce_delay_ms": -1}}, "streaming"),
+        ("runs", {"text": "x", "streaming": {"coalesce_delay_ms": 10**400}}, "streaming"),
         ("runs", {"text": "x", "params": {"heat": 3}}, None),
         ("runs", {"text": "x", "id": "not-an-id"}, "id"),
         ("fork", {"at": True}, "at"),

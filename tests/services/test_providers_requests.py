@@ -327,6 +327,8 @@ def test_a_param_nobody_knows_is_refused_with_those_that_exist(openai: ProviderM
         ("seed", 1.0),
         ("timeout", 0),
         ("timeout", -1),
+        ("timeout", 10**400),
+        ("temperature", -(10**400)),
         ("parallel_tool_calls", 1),
         ("reasoning", "very"),
         ("reasoning", ["low"]),

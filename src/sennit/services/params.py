@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from math import isfinite
+from sys import float_info
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -52,7 +52,9 @@ def checked_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    # Compared, as an int may be too large to be converted.
+    most = float_info.max
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -most <= value <= most:
         raise _wrong(name, "a number", value)
     return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from sys import float_info
 from typing import Any, Literal, TypeAlias
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -96,6 +97,8 @@ def _at_least(value: Any, least: int, name: str, kind: Any) -> None:
     number: Any = value
     if not isinstance(number, kind) or isinstance(number, bool):
         raise InvalidTypeError(f"{name} must be a number, got {shown(value)}.")
+    if isinstance(number, int) and number > float_info.max and kind is not int:
+        raise ValidationError(f"{name} is too large a number, got {shown(value)}.")
     if not number >= least:  # NaN is not either
         raise ValidationError(f"{name} must be at least {least}, got {shown(value)}.")
 
