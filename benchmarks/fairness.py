@@ -198,7 +198,6 @@ def _write(url: str, token: str, server: str) -> None:
     with httpx.Client(base_url=url, headers=headers, trust_env=False, timeout=600) as client:
         session = client.post("/api/sessions", json={}).json()["id"]
         path = f"/api/sessions/{session}/branches/main/messages"
-        client.post(f"/api/sessions/{session}/branches", json={"name": "main"})
         while not ended.is_set():
             began, computed = perf_counter(), clock_gettime(clock)
             answer = client.post(path, json={"role": "user", "text": "Hello"})

@@ -134,6 +134,7 @@ def _of_sessions(place: Place) -> list[Case]:
     new_branch = f"{one}/branches"
     return [
         Case("GET /api/health", "/api/health"),
+        Case("GET /api/ready", "/api/ready"),
         Case("GET /openapi.json", "/openapi.json"),
         Case("GET /api/me", "/api/me"),
         Case("GET /api/models", "/api/models"),

@@ -356,7 +356,6 @@ def test_no_token_is_ever_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         alice.get("/api/me")
         server.as_holder(secret[:-2]).get("/api/me")
         session = alice.post("/api/sessions", json={}).json()["id"]
-        alice.post(f"/api/sessions/{session}/branches", json={"name": "main"})
         path = f"/api/sessions/{session}/branches/main/runs"
         server.http.headers["authorization"] = f"Bearer {secret}"
         all_events(server, alice.post(path, json={"text": "Hi"}).json()["events"])

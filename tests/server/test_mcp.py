@@ -293,9 +293,9 @@ def test_an_answer_under_way_is_suspended_when_the_server_stops(store: Path) -> 
 
 
 def test_looking_at_a_session_changes_nothing(server: Running, store: Path) -> None:
-    server.post("/api/sessions", {"key": "empty"})
-    server.post("/api/sessions", {"key": "odd"})
-    server.post("/api/sessions/odd/branches", {"name": "side"})
+    with sennit.open(store) as client:  # over HTTP a session begins with its main branch
+        client.session("empty")
+        client.session("odd").create_branch("side")
 
     async def look(client: McpClient) -> tuple[str, Any]:
         why = await refused(client, "read_session", session="empty")

@@ -75,9 +75,7 @@ def prompt(server: Running, branch: str, message: str) -> list[tuple[str, str]]:
 
 
 def new_session(server: Running) -> str:
-    session = f"/api/sessions/{server.post('/api/sessions').json()['id']}"
-    server.post(f"{session}/branches", {"name": "main"})
-    return session
+    return f"/api/sessions/{server.post('/api/sessions').json()['id']}"
 
 
 def said(server: Running, branch: str, text: str) -> None:

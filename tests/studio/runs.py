@@ -63,9 +63,9 @@ class Case:
 
     @classmethod
     def open(cls, studio: Callable[[str], Studio], server: Running, model: Model) -> Case:
-        session = server.post("/api/sessions").json()["id"]
+        begun = server.post("/api/sessions").json()
+        session, made = begun["id"], begun["branches"][0]["id"]
         branches = f"/api/sessions/{session}/branches"
-        made = server.post(branches, {"name": "main"}).json()["id"]
         for role, text in (("user", OLD_QUESTION), ("assistant", OLD_ANSWER)):
             said = {"role": role, "text": text}
             server.post(f"{branches}/main/messages", said).raise_for_status()

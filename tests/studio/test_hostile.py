@@ -144,7 +144,7 @@ def test_names_of_branches(server: Running, open_studio: OpenStudio) -> None:
 
 def test_names_that_are_given(server: Running, open_studio: OpenStudio) -> None:
     session = server.post("/api/sessions", {"key": "named"}).json()["id"]
-    for name in ("main", "other", NAMES[0]):
+    for name in ("other", NAMES[0]):
         server.post(f"/api/sessions/{session}/branches", {"name": name})
     studio = open_studio(server, f"#/s/{session}/other")
     title, branch = "named", "other"

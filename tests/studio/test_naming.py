@@ -22,8 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def made(server: Running, key: str, **given: Any) -> str:
     """A session with the branches "main" and "other"; gives its id."""
     session = server.post("/api/sessions", {"key": key, **given}).json()["id"]
-    for name in ("main", "other"):
-        server.post(f"/api/sessions/{session}/branches", {"name": name})
+    server.post(f"/api/sessions/{session}/branches", {"name": "other"})
     return session
 
 

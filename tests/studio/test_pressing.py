@@ -34,7 +34,6 @@ def with_messages(scene: Scene, open_studio: OpenStudio, *texts: str) -> Studio:
     """A branch on which these were said in turn."""
     session = scene.server.post("/api/sessions").json()["id"]
     branches = f"/api/sessions/{session}/branches"
-    scene.server.post(branches, {"name": "main"})
     for number, text in enumerate(texts):
         said = {"role": ("user", "assistant")[number % 2], "text": text}
         scene.server.post(f"{branches}/main/messages", said)

@@ -30,7 +30,6 @@ def session(server: Running) -> str:
 def told(server: Running, key: str, said: str) -> str:
     """Say something in a new session, and commit it."""
     session = f"/api/sessions/{server.post('/api/sessions', {'key': key}).json()['id']}"
-    server.post(f"{session}/branches", {"name": "main"})
     all_events(server, run(server, f"{session}/branches/main", said)["events"])
     assert server.post(f"{session}/commit").json()["memories_extracted"] > 0
     return session

@@ -250,7 +250,6 @@ def test_a_view_that_could_not_be_read_is_read_when_the_server_is_back(
 ) -> None:
     made = scene.server.post("/api/sessions").json()["id"]
     branch = f"/api/sessions/{made}/branches"
-    scene.server.post(branch, {"name": "main"})
     scene.server.post(f"{branch}/main/messages", {"role": "user", "text": "Hi"})
     scene.server.post(f"{branch}/main/fork", {"name": "other"})
     where, shown = VIEWS[view]
@@ -390,7 +389,6 @@ def test_an_answer_says_what_of_memory_it_was_given(
     knowing: Running, open_studio: OpenStudio
 ) -> None:
     session = f"/api/sessions/{knowing.post('/api/sessions', {'key': 'tea'}).json()['id']}"
-    knowing.post(f"{session}/branches", {"name": "main"})
     said = "My name is Ann Lee. I prefer green tea to coffee."
     all_events(knowing, run(knowing, f"{session}/branches/main", said)["events"])
     assert knowing.post(f"{session}/commit").json()["memories_extracted"] > 0
@@ -457,7 +455,6 @@ def test_what_a_model_without_a_name_saw_names_no_model(
 ) -> None:
     made = knowing.post("/api/sessions").json()["id"]
     branch = f"/api/sessions/{made}/branches"
-    knowing.post(branch, {"name": "main"})
     for role, text in (("user", "Hi"), ("assistant", "Hello")):
         knowing.post(f"{branch}/main/messages", {"role": role, "text": text})
     studio = open_studio(knowing, f"#/s/{made}/main")

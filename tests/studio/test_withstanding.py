@@ -21,7 +21,6 @@ def with_answer(server: Running, answer: str) -> str:
     """The address of a new session in which a model has said that."""
     session = server.post("/api/sessions").json()["id"]
     branches = f"/api/sessions/{session}/branches"
-    server.post(branches, {"name": "main"}).raise_for_status()
     for role, text in (("user", "Name a knot"), ("assistant", answer)):
         said = {"role": role, "text": text}
         server.post(f"{branches}/main/messages", said).raise_for_status()

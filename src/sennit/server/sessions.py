@@ -20,6 +20,7 @@ from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.owners import Caller
 from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
 from sennit.sessions.client import SessionInfo
+from sennit.sessions.session import SessionCore
 from sennit.sessions.tree import BranchNode
 
 _TITLE = 80
@@ -168,7 +169,7 @@ def cursor(given: str) -> SessionInfo:
         ) from None
 
 
-async def create_session(call: Call) -> SessionShape:
+async def create_session(call: Call) -> SessionWithBranches:
     """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
     given: NewSession = call.body
     key: str | UUID = new_id() if given.key is None else given.key
@@ -177,15 +178,11 @@ async def create_session(call: Call) -> SessionShape:
     begun = await call.caller.client.abegin(key, system=system, metadata=given.metadata)
     if begun is None:
         raise _taken(key)
-    return await to_thread(_made, call.caller, begun.session.id)
+    return await to_thread(_whole, call.caller, begun.session)
 
 
 def _taken(key: str | UUID) -> ExistsError:
     return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
-
-
-def _made(caller: Caller, session: UUID) -> SessionShape:
-    return _listed(caller, caller.client.session_info(session))
 
 
 async def get_session(call: Call) -> SessionWithBranches:
@@ -194,7 +191,11 @@ async def get_session(call: Call) -> SessionWithBranches:
     return await to_thread(_whole, call.caller, session)
 
 
-def _whole(caller: Caller, session: Session) -> SessionWithBranches:
+def _listed_now(caller: Caller, session: UUID) -> SessionShape:
+    return _listed(caller, caller.client.session_info(session))
+
+
+def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
     listed = _listed(caller, caller.client.session_info(session.id))
     branches = [branch_shape(one) for one in session.branches]
     return SessionWithBranches(**fields_of(listed), branches=branches)
@@ -205,7 +206,7 @@ async def describe_session(call: Call) -> SessionShape:
     given: Description = call.body
     session = await call.caller.session(call.path["session"])
     await session.adescribe(given.metadata)
-    return await to_thread(_made, call.caller, session.id)
+    return await to_thread(_listed_now, call.caller, session.id)
 
 
 async def delete_session(call: Call) -> None:
@@ -266,9 +267,9 @@ def endpoints() -> list[Endpoint]:
             path="/api/sessions",
             handle=create_session,
             scope="write",
-            summary="A new session",
+            summary="A new session with its branch `main`",
             body=NewSession,
-            answer=SessionShape,
+            answer=SessionWithBranches,
             status=201,
         ),
         Endpoint(

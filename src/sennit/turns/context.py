@@ -24,13 +24,16 @@ from sennit.messages.content import (
 )
 from sennit.messages.fold import read
 from sennit.messages.message import Message
+from sennit.messages.native import unread_messages
 from sennit.services.model import Model
 from sennit.services.request import ModelRequest
 from sennit.services.usage import letters_in, letters_of_tools, tokens_in
+from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
 from sennit.turns.returns import SPECIAL
+from sennit.turns.sent import sent
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
@@ -101,9 +104,16 @@ class Fixed:
         return self.items
 
 
+def _unread(branch: Branch) -> int:
+    """Return how many messages the next prompt has to read that none before it has read."""
+    if len(branch) <= _LONG:
+        return len(branch)
+    return unread_messages(branch.session.messages, sent(branch))
+
+
 async def prompt(run: Run) -> ModelRequest:
     """What the model is asked: the conversation, contexts, and what policies make of it."""
-    if len(run.request.branch) > _LONG and run.request.unread() > _LONG:
+    if _unread(run.request.branch) > _LONG:
         request = await to_thread(run.request.model_request)
     else:
         request = run.request.model_request()

@@ -12,7 +12,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema
-from sennit.messages.native import model_messages, unread_messages
+from sennit.messages.native import model_messages
 from sennit.services.asking import ask
 from sennit.services.model import Model, is_model
 from sennit.services.params import checked_params
@@ -117,10 +117,6 @@ class Request:
     def check(self) -> None:
         """Raise AccessError unless the branch may use the model and all tools."""
         self.branch.check_access(_needs(self))
-
-    def unread(self) -> int:
-        """Return how many messages the next request has to read that none before it has read."""
-        return unread_messages(self.session.messages, sent(self.branch))
 
     def model_request(self) -> ModelRequest:
         """What the model is asked now; raises NothingToAskError."""

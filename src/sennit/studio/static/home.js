@@ -5,7 +5,7 @@ import { Composer } from './composer.js';
 import { Icon, Mark } from './icons.js';
 import { useKeys } from './keys.js';
 import { go, sessionLink } from './route.js';
-import { begin, beginBranch } from './sessions.js';
+import { begin } from './sessions.js';
 import { attempt } from './toasts.js';
 import { saying } from './transcript.js';
 import { keepUnsent } from './unsent.js';
@@ -17,7 +17,7 @@ export function HomePage({ models }) {
   useKeys({ i: () => field.current?.focus() });
   const send = (text) => attempt(async () => {
     const session = await post('/api/sessions');
-    const branch = await beginBranch(session.id);
+    const [branch] = session.branches;
     const { said, sent } = saying(branch.id, text);
     const asked = await attempt(() => post(path('sessions', session.id, 'branches', branch.id, 'runs'), { ...ask, ...said }));
     sent(Boolean(asked));

@@ -46,7 +46,6 @@ export async function begin() {
   let session;
   const given = await asked('New session', [['key', 'Name (may be empty)'], ['system', 'What the model is told first (may be empty)', 'long']], 'Begin', async (texts) => {
     session = await post('/api/sessions', Object.fromEntries(Object.entries(texts).filter(([, text]) => text)));
-    if (!texts.system) await beginBranch(session.id);  // with a system message there is one already
     dispatchEvent(new Event('sessionschange'));
   });
   if (given) go(sessionLink(session.id));
