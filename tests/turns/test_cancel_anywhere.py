@@ -78,6 +78,21 @@ async def by_cancel(work: Coroutine[Any, Any, Return], point: Point) -> Return |
         return None
 
 
+async def by_three_cancels(work: Coroutine[Any, Any, Return], point: Point) -> Return | None:
+    task = asyncio.create_task(work)
+
+    def again(times: int) -> None:
+        task.cancel()
+        if times > 1:
+            asyncio.get_running_loop().call_soon(again, times - 1)
+
+    point.act = lambda: again(3)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+
+
 async def by_timeout(work: Coroutine[Any, Any, Return], point: Point) -> Return | None:
     try:
         async with asyncio.timeout(None) as limit:
@@ -110,7 +125,12 @@ async def by_group(work: Coroutine[Any, Any, Return], point: Point) -> Return | 
     return None
 
 
-WAYS = {"cancel": by_cancel, "timeout": by_timeout, "task group": by_group}
+WAYS = {
+    "cancel": by_cancel,
+    "three cancels": by_three_cancels,
+    "timeout": by_timeout,
+    "task group": by_group,
+}
 
 
 def conversation(client: Client) -> ConversationSession:

@@ -13,10 +13,8 @@ from asyncio import (
     create_task,
     ensure_future,
     get_running_loop,
-    shield,
     sleep,
     to_thread,
-    wait,
 )
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -30,6 +28,7 @@ from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
+from sennit.turns.patience import undisturbed
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
@@ -80,8 +79,7 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
     finally:
         beating.stop()
         if not found.released:
-            with suppress(SennitError):  # then it runs out by itself
-                await get_running_loop().run_in_executor(None, runs.release, found.lease)
+            await undisturbed(_given_back(runs, found.lease))
 
 
 async def _patient(take: Callable[[], Awaitable[Held]]) -> Held:
@@ -126,15 +124,19 @@ async def _in_thread(runs: BranchRuns, take: Callable[[], Held]) -> Held:
 async def _or_given_back(
     runs: BranchRuns, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
 ) -> _T:
-    """What work gives; being cancelled waits for it, and gives back the lease that it took."""
+    """What work gives; being cancelled, once or more, waits for it and gives its lease back."""
     taking = ensure_future(work)
     try:
-        return await shield(taking)
+        return await undisturbed(taking)
     except CancelledError:
-        await wait({taking})
         if taking.exception() is None:
-            await to_thread(runs.release, lease_in(taking.result()))
+            await undisturbed(_given_back(runs, lease_in(taking.result())))
         raise
+
+
+async def _given_back(runs: BranchRuns, lease: Lease) -> None:
+    with suppress(SennitError):  # then it runs out by itself
+        await get_running_loop().run_in_executor(None, runs.release, lease)
 
 
 def _found(runs: BranchRuns, holder: str) -> Held:
