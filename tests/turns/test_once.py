@@ -30,6 +30,7 @@ from sennit.services.request import ModelRequest
 from sennit.services.tools import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
+from sennit.turns.pending import call_id_of
 from tests.talking import in_short
 from tests.torture.effects import CASES, Case, Matrix, share
 from tests.torture.nursery import Job, Nursery, Say
@@ -326,6 +327,36 @@ def die_resuming(job: Job, _: Say) -> None:
         till = Till(client, folder, replay="ask")
         asyncio.run(till.conversation.approve("c_ada", resume=False))
         asyncio.run(till.conversation.approve("c_bob"))
+
+
+@pytest.mark.parametrize("replay", ["never", "ask", "safe"])
+def test_an_approval_is_void_if_another_branch_starts_the_call_while_an_earlier_one_runs(
+    tmp_path: Path, replay: Replay
+) -> None:
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path, replay=replay)
+        till.session.add_message("user", "Pay both.")
+        till.conversation.run()
+        other = on_fork(till, till.session.fork("main", name="other", resources=True))
+
+        def pay_bob_there(_: str) -> None:
+            with ThreadPoolExecutor() as pool:
+                pool.submit(_decide_for_bob, other).result()
+
+        asyncio.run(till.conversation.approve("c_ada", resume=False))
+        asyncio.run(till.conversation.approve("c_bob", resume=False))
+        with faults.arm("tool.after: pay", pay_bob_there, at=1):
+            assert asyncio.run(till.conversation.resume()).stop_reason == "stable"
+        assert till.paid == ["ada", "bob"]
+        assert till.said[3:5] == ["result paid ada", "result paid bob"]
+
+
+def _decide_for_bob(conversation: ConversationSession) -> None:
+    conversation.run()
+    asyncio.run(conversation.approve("c_bob", resume=False))
+    for call in conversation.waiting():
+        asyncio.run(conversation.deny(call_id_of(call), resume=False))
+    asyncio.run(conversation.resume())
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])

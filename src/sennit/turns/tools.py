@@ -162,7 +162,9 @@ def _begin(run: Run, request: Message) -> Tool | Message:
     tool = _sound_tool(run, request)
     if isinstance(tool, str):
         return _result(request, {"error": tool})
-    known = None if tool.replay == "safe" else run.calls.starts[request.id]
+    # One that somebody allowed is only started if nobody else has done so since.
+    anyway = tool.replay == "safe" and request.id not in run.calls.decided
+    known = None if anyway else run.calls.starts[request.id]
     run.tell(ToolStarted, message=request, start=CallStart(request.id, known))
     run.progress.tool_calls += 1
     return tool
