@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sennit import MessageRole, ModelError, RunError, clock
-from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
+from sennit.services.reply import Call, FinishReason, Reasoning, Reply, Text, Usage
 from sennit.testing import ToolCall
 from sennit.turns import loop
 from sennit.turns.events import (
@@ -335,6 +335,22 @@ def test_a_call_cut_off_by_the_length_limit_is_never_run() -> None:
     assert talk.run().success
     assert talk.said[1] == "call add"
     assert "cut the call off" in talk.said[2]
+
+
+@pytest.mark.parametrize("reason", ["error", "refusal"])
+def test_the_last_call_of_a_reply_that_broke_off_is_never_run(reason: FinishReason) -> None:
+    made: list[str] = []
+
+    def wipe(what: str = "everything") -> None:
+        """Delete something."""
+        made.append(what)
+
+    whole, half = Call("a", "wipe", '{"what": "dust"}'), Call("b", "wipe", "")
+    talk = Talk(Reply((whole, half), reason), "Again.", "Well.", tools=[wipe])
+    talk.run()
+    assert talk.run().success
+    assert made == ["dust"]
+    assert "off" in talk.said[4]
 
 
 def test_an_unknown_tool_is_told_with_those_that_there_are() -> None:

@@ -37,6 +37,13 @@ from sennit.services.reply import (
     TextDelta,
 )
 
+_CUT = {
+    "length": "the length limit cut the call off",
+    "error": "the reply broke off with an error",
+    "refusal": "the provider's filter cut the reply off",
+}
+"""Ends of a reply after which its last call may be half of one, and what the model is told."""
+
 
 class Teller(Protocol):
     """Who is told what a draft becomes."""
@@ -169,8 +176,8 @@ class Draft:
             if isinstance(item, _Item):
                 self._say(item, note)
             else:
-                cut = end.reason == "length" and item is items[-1]
-                self._ask(item, note, used, cut=cut)
+                cut = _CUT.get(end.reason) if item is items[-1] else None
+                self._ask(item, note, used, cut)
 
     def interrupt(self, *, keep: bool) -> None:
         """The reply breaks off: keep what was shown, or drop it; half a call never counts.
@@ -192,11 +199,10 @@ class Draft:
         )
         self._teller.said(Message(content, sender=self._sender, id=item.id, metadata=note or None))
 
-    def _ask(self, item: _CallItem, note: dict[str, Any], used: set[str], *, cut: bool) -> None:
+    def _ask(self, item: _CallItem, note: dict[str, Any], used: set[str], cut: str | None) -> None:
         raw = "".join(item.arguments)
         arguments, problem = _read(raw)
-        if cut:
-            problem = "the length limit cut the call off"
+        problem = cut or problem
         if problem:
             note = {**note, "arguments_text": readable(raw), "problem": problem}
         content = ActionRequestContent(
