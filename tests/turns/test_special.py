@@ -32,6 +32,7 @@ from sennit.services.reply import Reply, Text
 from sennit.services.request import ModelRequest
 from sennit.stores.postgres import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.pending import call_id_of
 from sennit.turns.returns import Return
 from tests.talking import PLAIN, Talk, in_short, kinds
 from tests.turns.test_observers import Recorder
@@ -460,6 +461,58 @@ def test_calls_that_are_pending_are_not_made_by_a_special_turn() -> None:
     assert (result.text, result.metrics.tool_calls) == ("Hm.", 0)
     assert sent(talk) == [("user", "Go.")]
     assert talk.run().metrics.tool_calls == 1
+
+
+@pytest.mark.parametrize("strategy", PersistenceStrategy)
+@pytest.mark.parametrize("seen", ["results left out", "waiting calls handed in"])
+def test_a_special_turn_makes_no_call_of_the_conversation_it_sees(
+    seen: str, strategy: PersistenceStrategy
+) -> None:
+    made: list[int] = []
+
+    def fire(times: int) -> int:
+        """Fire."""
+        made.append(times)
+        return times
+
+    talk = Talk("Hi.", [ToolCall("fire", {"times": 1})], "Done.", "A title.", "No.", tools=[fire])
+    talk.run()
+    talk.say("Fire.")
+    if seen == "results left out":
+        talk.run()
+        turn = SpecialTurn(sees=InteractionFilter.allow("user", "assistant"), strategy=strategy)
+    else:
+        talk.run(SessionOptions(process_tools=False))
+        turn = SpecialTurn(interactions=talk.branch.messages, strategy=strategy)
+    before = list(made)
+    assert special(talk, turn).success
+    assert made == before
+
+
+@pytest.mark.parametrize("approved", [False, True], ids=["asked about", "left pending"])
+def test_the_instruction_of_a_special_turn_leaves_a_pending_call_pending(
+    session: Session, approved: bool
+) -> None:
+    made: list[int] = []
+
+    def fire(times: int) -> int:
+        """Fire."""
+        made.append(times)
+        return times
+
+    tool = Tool(fire, needs_approval=not approved)
+    call = [ToolCall("fire", {"times": 1}, "c1")]
+    talk = Talk(call, "A title.", "Done.", tools=[tool], session=session)
+    talk.run(SessionOptions(process_tools=not approved))
+    special(talk, SpecialTurn(instruction="Find a title.", strategy=ALL, tools=()))
+    conversation = talk.conversation()
+    if approved:
+        result = conversation.run()
+    else:
+        assert [call_id_of(one) for one in conversation.waiting()] == ["c1"]
+        result = asyncio.run(conversation.approve("c1"))
+    assert result is not None
+    assert (result.stop_reason, made) == ("stable", [1])
 
 
 def test_contexts_stay_when_what_is_around_them_is_replaced() -> None:

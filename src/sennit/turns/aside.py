@@ -28,6 +28,7 @@ from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.outcome import Outcome
+from sennit.turns.pending import pending_among
 from sennit.turns.request import Request
 from sennit.turns.returns import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
@@ -87,9 +88,10 @@ class _Seen:
         with branch.session.lock:
             messages, system = sent_messages(branch), branch.system
         above = _above(turn, [one for one in messages if one is not system], upto)
-        waiting = set(request.pending())  # calls that are not this turn's to make
-        shown = [one for one in above if one not in waiting]
-        prompt = _prompt(turn, shown if system is None else [system, *shown])
+        given = _prompt(turn, above if system is None else [system, *above])
+        # Calls that wait, or whose results it does not see, are not this turn's to make.
+        open_ = set(pending_among(reversed(given)))
+        prompt = [one for one in given if one not in open_]
         return cls(above, prompt, [one for one in prompt if one.id not in branch])
 
     def replaceable(self, kept: InteractionFilter) -> bool:

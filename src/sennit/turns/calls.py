@@ -32,6 +32,7 @@ from sennit.turns.events import (
     ToolStarted,
     from_record,
 )
+from sennit.turns.returns import SPECIAL
 
 
 @dataclass(slots=True)
@@ -157,10 +158,19 @@ def _result_on(branch: Branch, request: Message) -> Message | None:
             told = message.content
             if isinstance(told, ActionResponseContent) and told.request_id in names:
                 return message
-            if told.from_user and not told.empty:
+            if passes_by(message):
                 return None
         start, size = start + size, size * 2
     return None
+
+
+def passes_by(message: Message) -> bool:
+    """Whether it is a new instruction, after which older calls are left as they are.
+
+    One that a special turn has left behind is no part of the conversation's turns.
+    """
+    content = message.content
+    return content.from_user and not content.empty and SPECIAL not in message.metadata
 
 
 def _read(runs: BranchRuns, wanted: set[UUID]) -> Calls:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from sennit.containers.progression import Progression
@@ -14,6 +14,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
+from sennit.turns.calls import passes_by
 from sennit.turns.recovery import unfinished
 
 
@@ -32,16 +33,21 @@ def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Itera
 
 def pending(branch: Branch) -> list[Message]:
     """The requests for tools at the end of a branch that have no result, the oldest first."""
+    return pending_among(latest(branch))
+
+
+def pending_among(messages: Iterable[Message]) -> list[Message]:
+    """The same of messages that come from the end."""
     asked: list[Message] = []
     answered: set[str] = set()
-    for message in latest(branch):
+    for message in messages:
         content = message.content
         if isinstance(content, ActionResponseContent):
             answered.add(content.request_id or "")
         elif isinstance(content, ActionRequestContent):
             if not answered & {content.call_id or "", str(message.id)}:
                 asked.append(message)
-        elif content.from_user and not content.empty:
+        elif passes_by(message):
             break
     return asked[::-1]
 
