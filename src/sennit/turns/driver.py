@@ -8,7 +8,7 @@ what keeps it busy.
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError, Task, create_task, current_task, get_running_loop
+from asyncio import CancelledError, Task, create_task, current_task, get_running_loop, sleep
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
@@ -23,13 +23,14 @@ from sennit.turns.joining import tell_joined
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
-from sennit.turns.options import SessionOptions, StreamingOptions
+from sennit.turns.options import SessionOptions, StreamingOptions, WhenBusy
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Notice, Return
 from sennit.turns.run import CancelMode, Run
 
 _log = logging.getLogger(__name__)
+_LOOK = 0.02  # seconds between two looks at a run of the same conversation that is waited for
 
 
 class Driver:
@@ -93,6 +94,7 @@ class Driver:
         aim: Aim = NO_AIM,
     ) -> Return:
         """Run to the end; a run that makes no sense is refused, and has its end too."""
+        await self._make_way(options.when_busy)
         watching: list[Publish] = [publish]
         run = Run(
             self._request,
@@ -119,6 +121,16 @@ class Driver:
             watching.clear()  # they know the run, and it them: so nothing has to look for that
         return replace(result, messages=(*result.messages, *late)) if late else result
 
+    async def _make_way(self, when_busy: WhenBusy) -> None:
+        """Wait until no run of this conversation is under way, unless that is an error."""
+        waiting = current_task()
+        while when_busy != "error" and (current := self._current) is not None:
+            if waiting is not None and self._asked_for.get(waiting):
+                return  # cancelled meanwhile
+            if when_busy == "interrupt":
+                current.cancel("now")
+            await sleep(_LOOK)
+
     async def _keep_unseen(self, run: Run) -> None:
         """Put on the branch what people said to a run that never began."""
         while run.steered and not run.begun:
@@ -129,6 +141,7 @@ class Driver:
         starting = current_task()
         task = create_task(hold_and_run(run, resume=resume is not None))
         self._current = current = Current(run, get_running_loop(), task, starting)
+        run.stop = partial(current.cancel, "now")
         for early in () if starting is None else self._asked_for.pop(starting, ()):
             current.cancel(early)
         try:

@@ -2,7 +2,9 @@
 
 A holder that died is recognised at once on the same machine and in the same PID namespace, and
 elsewhere when its lease has expired. A holder that is brief, such as a decision being recorded, is
-waited for; a run is not.
+waited for; a run only if that is wanted. One that is to be interrupted is cancelled if it is in
+this process. In another one it loses its lease: it can write nothing more, and what it leaves
+behind is treated as after a crash.
 """
 
 from __future__ import annotations
@@ -34,8 +36,12 @@ from sennit.turns.recovery import Unfinished, unfinished
 _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
 _TRIES, _PAUSE = 100, 0.02  # how often, and seconds in between, while the holder is brief
+_LOOK = 0.1  # seconds between two looks while a run has it
 _BRIEF = "/brief"
 _T = TypeVar("_T")
+
+MakeWay = Callable[[str], Awaitable[None]]
+"""Is told which run has a branch that another one waits for."""
 
 
 @dataclass(slots=True)
@@ -62,17 +68,22 @@ def first_lease() -> LeaseTerms:
 
 
 @asynccontextmanager
-async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
-    """Hold a branch; raises ConflictError if another run has it and is alive."""
+async def held(
+    runs: BranchRuns, holder: str, make_way: MakeWay | None = None
+) -> AsyncGenerator[Held]:
+    """Hold a branch; raises ConflictError if another run has it and is alive.
+
+    With `make_way` it is waited for instead, and that is told each time who has it.
+    """
     if not runs.durable:
-        found = await _patient(partial(_found_now, runs, holder))
+        found = await _patient(partial(_found_now, runs, holder), make_way)
         try:
             yield found
         finally:
             if not found.released:
                 runs.release(found.lease)
         return
-    found = await _patient(partial(_found_undisturbed, runs, holder))
+    found = await _patient(partial(_found_undisturbed, runs, holder), make_way)
     beating = _Beating(runs, found)
     try:
         yield found
@@ -82,16 +93,31 @@ async def held(runs: BranchRuns, holder: str) -> AsyncGenerator[Held]:
             await undisturbed(_given_back(runs, found.lease))
 
 
-async def _patient(take: Callable[[], Awaitable[Held]]) -> Held:
+async def _patient(take: Callable[[], Awaitable[Held]], make_way: MakeWay | None) -> Held:
     """Take a branch; raises ConflictError if a run has it, or something brief for too long."""
-    for _ in range(_TRIES):
+    tries = 0
+    while True:
         try:
             return await take()
         except ConflictError as error:
-            if not error.holder.endswith(_BRIEF):
+            brief = error.holder.endswith(_BRIEF) and tries < _TRIES
+            if not brief and (make_way is None or not error.holder):
                 raise
-        await sleep(_PAUSE)
-    return await take()
+            if not brief and make_way is not None:
+                await make_way(error.holder)
+        tries += 1
+        await sleep(_PAUSE if brief else _LOOK)
+
+
+async def take_away(runs: BranchRuns, holder: str) -> None:
+    """End the lease of a run in another process, unless it has given that back meanwhile."""
+    with suppress(ConflictError):
+        await undisturbed(to_thread(_take_away, runs, holder))
+
+
+def _take_away(runs: BranchRuns, holder: str) -> None:
+    # in its place, so that nobody else is pushed out
+    runs.release(runs.acquire(holder, 1))
 
 
 async def _found_now(runs: BranchRuns, holder: str) -> Held:
@@ -159,8 +185,7 @@ def _taken(runs: BranchRuns, holder: str) -> Lease:
     except ConflictError as error:
         if not is_dead(error.holder):
             raise
-        # in its place, so that nobody else is pushed out
-        runs.release(runs.acquire(error.holder, 1))
+        _take_away(runs, error.holder)
         return runs.acquire(holder, ttl)
 
 

@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 _lock = Lock()
 # By the place of a branch, never by its id alone: other owners may have that id too.
 _ears: dict[Hashable, WeakSet[_Ear]] = {}
-_running: set[Hashable] = set()
+_running: dict[Hashable, tuple[str, Callable[[], None]]] = {}  # with the holder, and how to stop it
 
 
 class _Ear:
@@ -53,14 +53,24 @@ class _Ear:
 
 
 @contextmanager
-def running_here(place: Hashable) -> Generator[None]:
-    """While a run holds a branch, those who have joined it need not look at the store."""
-    _running.add(place)
+def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Generator[None]:
+    """While a run holds a branch, those who have joined it need not look at the store.
+
+    `stop_here` calls `stop`, in any thread.
+    """
+    _running[place] = holder, stop
     try:
         yield
     finally:
-        _running.discard(place)
+        del _running[place]
         tell_joined(place, [])
+
+
+def stop_here(place: Hashable, holder: str) -> None:
+    """Stop the run of this process that holds a branch, unless it is over."""
+    found, stop = _running.get(place, ("", None))
+    if stop is not None and found == holder:
+        stop()
 
 
 def tell_joined(place: Hashable, events: list[AnyEvent]) -> None:

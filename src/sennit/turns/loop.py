@@ -12,6 +12,7 @@ A provider's failure is an end, not an exception. A cancel is passed on once all
 from __future__ import annotations
 
 from asyncio import CancelledError, sleep
+from functools import partial
 
 from sennit.errors import ConflictError, ModelError, NothingToAskError, SennitError
 from sennit.services import asking
@@ -19,8 +20,8 @@ from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
-from sennit.turns.hold import Held, held
-from sennit.turns.joining import running_here
+from sennit.turns.hold import Held, held, is_own, take_away
+from sennit.turns.joining import running_here, stop_here
 from sennit.turns.patience import undisturbed
 from sennit.turns.policies import pass_reply
 from sennit.turns.returns import MOVED, NOTHING, Notice, Return
@@ -92,10 +93,11 @@ async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
 
 async def _hold_and_run(run: Run, resume: bool) -> Return:
     try:
-        async with held(run.runs, run.holder) as found:
+        make_way = None if run.options.when_busy == "error" else partial(_make_way, run)
+        async with held(run.runs, run.holder, make_way) as found:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
-            with running_here(run.runs.place):
+            with running_here(run.runs.place, found.lease.holder, run.stop):
                 if (why := _misfit(run, found, resume)) is not None:
                     return run.refuse("invalid", why)
                 run.begin(found)
@@ -105,6 +107,16 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
     except SennitError as error:
         run.error = error
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))
+
+
+async def _make_way(run: Run, holder: str) -> None:
+    """Have the run end that holds the branch, if that is wanted."""
+    if run.options.when_busy != "interrupt":
+        return
+    if is_own(holder):
+        stop_here(run.runs.place, holder)
+    else:
+        await take_away(run.runs, holder)
 
 
 def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:

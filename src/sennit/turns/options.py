@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from sennit.errors import InvalidTypeError, ValidationError, shown
 
 OnCancel: TypeAlias = Literal["keep_partial", "discard_partial"]
+WhenBusy: TypeAlias = Literal["error", "wait", "interrupt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,9 @@ class SessionOptions:
     share of it; also when the provider says that the window is exceeded. None for never."""
     on_cancel: OnCancel = "keep_partial"
     """What happens to text that was being said when the run is cancelled."""
+    when_busy: WhenBusy = "error"
+    """What happens if another run is under way on the branch: this one is refused ("error"), waits
+    for its end as long as that takes ("wait"), or ends it first ("interrupt")."""
 
     def __post_init__(self) -> None:
         _at_least(self.max_turns, 1, "max_turns", int)
@@ -71,6 +75,10 @@ class SessionOptions:
             raise ValidationError(
                 f"on_cancel must be 'keep_partial' or 'discard_partial', "
                 f"got {shown(self.on_cancel)}."
+            )
+        if self.when_busy not in ("error", "wait", "interrupt"):
+            raise ValidationError(
+                f"when_busy must be 'error', 'wait' or 'interrupt', got {shown(self.when_busy)}."
             )
 
 

@@ -93,6 +93,8 @@ class Run:
         """What people have said meanwhile."""
         self.cancelled_here = False
         """Whether the run was told to stop, rather than whoever waits for it."""
+        self.stop: Callable[[], None] = _nobody_stops
+        """Cancels it, from any thread."""
         self.suspending = False
         """Whether it stops so that someone can go on with it."""
         self.publish = publish
@@ -121,6 +123,7 @@ class Run:
         one, that one is over: what it was saying is kept as far as it came.
         """
         left, self._held, self.begun = held.left, held, True
+        self._began = clock.monotonic()  # not while it waited for the branch
         self.holder = held.lease.holder
         self.journal = Journal(self.runs, held, self.publish)
         self._seq = self._after = held.seq
@@ -488,10 +491,16 @@ def _call_id(message: Message) -> str | None:
     return content.call_id or None if isinstance(content, ActionRequestContent) else None
 
 
+def _nobody_stops() -> None:
+    """A run beside the conversation ends with the task that waits for it."""
+
+
 _DEFAULTS = asdict(SessionOptions())
 
 
 @lru_cache(64)  # most runs have the same, and each notes them twice
 def _chosen(options: SessionOptions) -> dict[str, Any]:
-    """Those options that are not as they are by default."""
-    return {name: value for name, value in asdict(options).items() if value != _DEFAULTS[name]}
+    """Those options that are not as they are by default, for whoever goes on with the run."""
+    chosen = asdict(options)
+    del chosen["when_busy"]  # which is about its beginning
+    return {name: value for name, value in chosen.items() if value != _DEFAULTS[name]}

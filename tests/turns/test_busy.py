@@ -1,0 +1,151 @@
+"""A branch on which another run is under way: refuse, wait, or end that run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sennit
+from sennit import Session, SessionOptions, ValidationError
+from sennit.services.request import ModelRequest
+from sennit.testing import ScriptedModel
+from sennit.turns.conversation import ConversationSession
+from sennit.turns.options import WhenBusy
+from sennit.turns.returns import Return
+from tests.talking import in_short
+from tests.torture.nursery import Job, Nursery, Say
+
+pytest_plugins = ("tests.durable",)
+WAIT, INTERRUPT = SessionOptions(when_busy="wait"), SessionOptions(when_busy="interrupt")
+
+
+class Gate:
+    """A model whose first answer comes when it is let through."""
+
+    def __init__(self) -> None:
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+        self.model = ScriptedModel([self._first, "Second.", "Third."], name="gate")
+
+    async def _first(self, _: ModelRequest) -> str:
+        self.asked.set()
+        await self.open.wait()
+        return "First."
+
+
+@pytest.fixture(params=["no store", "SQLite", "PostgreSQL"])
+def session(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Session]:
+    """A session without a store, and one on each."""
+    if request.param == "no store":
+        yield Session()
+        return
+    sqlite = request.param == "SQLite"
+    url = str(tmp_path / "busy.db") if sqlite else request.getfixturevalue("emptied")
+    with sennit.open(url) as client:
+        yield client.session("busy")
+
+
+def conversations(session: Session, model: Any, same: bool) -> list[ConversationSession]:
+    first = session.conversation(model=model)
+    return [first, first if same else session.conversation(model=model)]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one conversation", "two conversations"])
+def test_a_run_waits_for_the_one_under_way(session: Session, same: bool) -> None:
+    async def go() -> list[Return]:
+        gate = Gate()
+        first, second = conversations(session, gate.model, same)
+        running = asyncio.create_task(first.say("One?"))
+        await gate.asked.wait()
+        waiting = asyncio.create_task(second.say("Two?", WAIT))
+        refused = await second.say("Three?")
+        assert (refused.stop_reason, refused.messages[0].code) == ("invalid", "busy")
+        gate.open.set()
+        return [await running, await waiting]
+
+    assert [one.answer for one in asyncio.run(go())] == ["First.", "Second."]
+    said = [in_short(one) for one in session.default_branch.messages]
+    assert said == ["user One?", "says First.", "user Two?", "says Second."]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one conversation", "two conversations"])
+def test_a_run_ends_the_one_under_way(session: Session, same: bool) -> None:
+    async def go() -> list[Return]:
+        gate = Gate()
+        first, second = conversations(session, gate.model, same)
+        running = asyncio.create_task(first.say("One?"))
+        await gate.asked.wait()
+        return [await second.say("Two?", INTERRUPT), await running]
+
+    assert [one.stop_reason for one in asyncio.run(go())] == ["stable", "cancelled"]
+    said = [in_short(one) for one in session.default_branch.messages]
+    assert said == ["user One?", "user Two?", "says Second."]
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["one conversation", "two conversations"])
+def test_leaving_a_stream_that_waits_ends_neither_run_nor_starts_one(
+    session: Session, same: bool
+) -> None:
+    async def go() -> Return:
+        gate = Gate()
+        first, second = conversations(session, gate.model, same)
+        running = asyncio.create_task(first.say("One?"))
+        await gate.asked.wait()
+        async with second.stream(WAIT, say="Two?"):
+            pass
+        gate.open.set()
+        return await running
+
+    assert asyncio.run(go()).answer == "First."
+    said = [in_short(one) for one in session.default_branch.messages]
+    assert said == ["user One?", "says First."]
+
+
+def answer_late(job: Job, say: Say) -> None:
+    """In a child: tell that the model was asked, and have it answer when the other has ended."""
+
+    def reply(_: ModelRequest) -> str:
+        Path(job["asked"]).write_text("asked")
+        Path(job["over"]).read_text()
+        return "First."
+
+    with sennit.open(job["store"]) as client:
+        result = client.session("busy").conversation("main", model=ScriptedModel([reply])).run()
+        say(str(result.stop_reason))
+
+
+def answer_at_once(job: Job, say: Say) -> None:
+    """In a child: run as soon as the other one has asked its model."""
+    Path(job["asked"]).read_text()
+    with sennit.open(job["store"]) as client:
+        conversation = client.session("busy").conversation("main", model=ScriptedModel(["Second."]))
+        result = asyncio.run(conversation.say("Two?", INTERRUPT))
+        say(str(result.stop_reason))
+    Path(job["over"]).write_text("over")
+
+
+def test_a_run_ends_the_one_of_another_process(
+    address: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    job = {"store": address, "asked": str(tmp_path / "asked"), "over": str(tmp_path / "over")}
+    os.mkfifo(job["asked"])
+    os.mkfifo(job["over"])
+    with sennit.open(address) as client:
+        client.session("busy").add_message("user", "One?")
+    works = ["answer_late", "answer_at_once"]
+    ends = nursery.run_all([{**job, "do": f"turns.test_busy.{one}"} for one in works])
+    assert ends == [(0, ["error"]), (0, ["stable"])]
+    with sennit.open(address) as client:
+        said = [in_short(one) for one in client.session("busy").default_branch.messages]
+        assert said == ["user One?", "user Two?", "says Second."]
+        assert client.doctor() == []
+
+
+@pytest.mark.parametrize("odd", ["never", "", None, True])
+def test_an_unknown_way_to_deal_with_a_busy_branch_is_refused(odd: WhenBusy) -> None:
+    with pytest.raises(ValidationError, match="'error', 'wait' or 'interrupt'"):
+        SessionOptions(when_busy=odd)
