@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+import sennit
 from sennit import Tool
+from sennit.services.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import EventRecord
-from sennit.testing import ToolCall
-from sennit.turns.events import AnyEvent, RunEnded
+from sennit.testing import ScriptedModel, ToolCall
+from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.joining import Joined
-from tests.talking import PLAIN, Talk, add
+from tests.talking import PLAIN, Talk, add, in_short
 
 
 def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None:
@@ -95,6 +98,35 @@ def test_reading_many_runs_reads_each_event_once(monkeypatch: pytest.MonkeyPatch
     run_id = whole[0].run_id
     assert talk.conversation().replay(run_id) == [one for one in whole if one.run_id == run_id]
     assert len(seen) <= 14
+
+
+def test_a_run_on_the_same_branch_in_another_store_is_not_heard(tmp_path: Path) -> None:
+    with sennit.open(tmp_path / "a.db") as one, sennit.open(tmp_path / "b.db") as other:
+        one.session("chat").add_message("user", "Begin.")
+        one.export(tmp_path / "chat.jsonl")
+        other.import_(tmp_path / "chat.jsonl")
+
+        async def watch() -> list[str]:
+            asked, answered = asyncio.Event(), asyncio.Event()
+
+            async def reply(_: ModelRequest) -> str:
+                asked.set()
+                await answered.wait()
+                return "Here."
+
+            here = other.session("chat").conversation("main", model=ScriptedModel([reply]))
+            there = one.session("chat").conversation("main", model=ScriptedModel(["There."]))
+            running = asyncio.create_task(here.run_to_stable_result())
+            await asked.wait()
+            async with here.events(after=0) as joined:
+                heard = [await anext(joined), await anext(joined)]
+                await there.run_to_stable_result()
+                answered.set()
+                heard += [one async for one in joined]
+            await running
+            return [in_short(one.message) for one in heard if isinstance(one, MessageCompleted)]
+
+        assert asyncio.run(watch()) == ["says Here."]
 
 
 def test_following_goes_on_with_the_next_run() -> None:

@@ -107,7 +107,7 @@ class Driver:
         )
         late: list[Notice] = []
         observers = Observers(self._observers, self._request, _warner(run, late))
-        watching += [observers.tell, partial(tell_joined, run.runs.place)]
+        watching += [observers.tell, partial(_tell_joined, run)]
         try:
             if (problem := self._problem(run, resume)) is not None:
                 result = run.refuse("invalid", problem)
@@ -179,6 +179,10 @@ class Driver:
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
+
+
+def _tell_joined(run: Run, events: list[AnyEvent]) -> None:
+    tell_joined(run.runs.place, run.holder, events)
 
 
 def _tell(watching: list[Publish], events: list[AnyEvent]) -> None:

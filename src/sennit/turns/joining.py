@@ -28,9 +28,10 @@ _MOST_HEARD = 256  # what is told beyond that is read from the store, when there
 _T = TypeVar("_T")
 
 _lock = Lock()
-# By the place of a branch, never by its id alone: other owners may have that id too.
+# By the place of a branch, never by its id alone: other owners may have that id too. The same
+# branch may also be in another store, so what is told names the holder.
 _ears: dict[Hashable, WeakSet[_Ear]] = {}
-_running: dict[Hashable, tuple[str, Callable[[], None]]] = {}  # with the holder, and how to stop it
+_running: dict[str, Callable[[], None]] = {}  # how to stop runs, by their holders
 
 
 class _Ear:
@@ -38,18 +39,24 @@ class _Ear:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
-        self.heard: Queue[list[AnyEvent]] = Queue()
+        self.heard: Queue[tuple[str, list[AnyEvent]]] = Queue()
+        """Who holds the branch, and what that run told."""
 
-    def tell(self, events: list[AnyEvent]) -> None:
+    def tell(self, holder: str, events: list[AnyEvent]) -> None:
         """Called wherever the run is; the loop may have ended meanwhile. No events: go and look."""
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._take, events)
+            self._loop.call_soon_threadsafe(self._take, holder, events)
 
-    def _take(self, events: list[AnyEvent]) -> None:
+    def _take(self, holder: str, events: list[AnyEvent]) -> None:
         # Whoever reads too slowly loses the oldest, sees the gap, and reads from the store.
         while self.heard.qsize() >= _MOST_HEARD:
             self.heard.get_nowait()
-        self.heard.put_nowait(events)
+        self.heard.put_nowait((holder, events))
+
+    def forget(self) -> None:
+        """Forget what was told so far; the store has it."""
+        while not self.heard.empty():
+            self.heard.get_nowait()
 
 
 @contextmanager
@@ -58,40 +65,43 @@ def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Gene
 
     `stop_here` calls `stop`, in any thread.
     """
-    _running[place] = holder, stop
+    _running[holder] = stop
     try:
         yield
     finally:
-        del _running[place]
-        tell_joined(place, [])
+        del _running[holder]
+        tell_joined(place, holder, [])
 
 
-def stop_here(place: Hashable, holder: str) -> None:
-    """Stop the run of this process that holds a branch, unless it is over."""
-    found, stop = _running.get(place, ("", None))
-    if stop is not None and found == holder:
+def stop_here(holder: str) -> None:
+    """Stop a run of this process that holds a branch, unless it is over."""
+    if (stop := _running.get(holder)) is not None:
         stop()
 
 
-def tell_joined(place: Hashable, events: list[AnyEvent]) -> None:
+def tell_joined(place: Hashable, holder: str, events: list[AnyEvent]) -> None:
     """Pass on what has happened on a branch; the end of a run that was refused has no number."""
     refused = bool(events) and not events[0].seq
     if place in _ears and not refused:
         with _lock:
             ears = list(_ears.get(place, ()))
         for ear in ears:
-            ear.tell(events)
+            ear.tell(holder, events)
 
 
 def is_under_way(runs: BranchRuns) -> bool:
     """Whether a run is under way on a branch, here or in another program that is alive."""
+    return bool(_holder(runs))
+
+
+def _holder(runs: BranchRuns) -> str:
+    """Who holds a branch on which a run is under way; empty if there is none."""
     last = runs.last()
     if last is None or last.state != "running":
-        return False
+        return ""
     holder = str(loads(last.body).get("holder", ""))
-    if is_own(holder):
-        return runs.place in _running
-    return not is_dead(holder)
+    alive = holder in _running if is_own(holder) else not is_dead(holder)
+    return holder if alive else ""
 
 
 def _listen(place: Hashable) -> _Ear:
@@ -123,7 +133,8 @@ class Joined:
                 f"after must be the number of an event, or 0 for all, got {shown(after)}."
             )
         self._runs, self._after, self._follow = runs, after, follow
-        self._under_way = False
+        self._holder = ""
+        """Who holds the branch, if a run was under way at the last look."""
         self._ready: deque[AnyEvent] = deque()
         self._ear: _Ear | None = None
         self._waiting = False
@@ -179,11 +190,11 @@ class Joined:
             self._take(heard)
             return
         # before reading, so that nothing is missed
-        self._under_way = await self._look(lambda: is_under_way(self._runs))
+        self._holder = await self._look(lambda: _holder(self._runs))
         self._take([*await self._look(lambda: shown_after(self._runs, self._after)), *heard])
         self._waiting = True
         if not self._follow:
-            self._over = self._over or not (self._ready or self._under_way)
+            self._over = self._over or not (self._ready or self._holder)
 
     def _take(self, events: list[AnyEvent]) -> None:
         last = self._after
@@ -194,11 +205,14 @@ class Joined:
 
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
         """What is told next in this program; nothing, if it is time to look at the store."""
-        here = self._runs.place in _running
-        elsewhere = _IDLE if self._follow and not self._under_way else _LOOK
+        here = self._holder in _running
+        elsewhere = _IDLE if self._follow and not self._holder else _LOOK
         with suppress(TimeoutError):
             async with timeout(None if here else elsewhere):
-                heard = await ear.heard.get()
+                holder, heard = await ear.heard.get()
+                if holder != self._holder:  # a new run, or one in another store
+                    ear.forget()
+                    return []
                 ended = bool(heard) and isinstance(heard[-1], RunEnded)
                 self._over = ended and not self._follow
                 return heard

@@ -114,7 +114,7 @@ async def _make_way(run: Run, holder: str) -> None:
     if run.options.when_busy != "interrupt":
         return
     if is_own(holder):
-        stop_here(run.runs.place, holder)
+        stop_here(holder)
     else:
         await take_away(run.runs, holder)
 
