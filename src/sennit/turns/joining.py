@@ -19,7 +19,8 @@ from sennit.errors import ValidationError, shown
 from sennit.messages.codec import loads
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.events import AnyEvent, RunEnded
-from sennit.turns.hold import is_dead, is_own
+from sennit.turns.hold import MakeWay, is_dead, is_own, take_away
+from sennit.turns.options import WhenBusy
 from sennit.turns.recovery import shown_after
 
 _LOOK = 0.1  # seconds between two looks at a run of another program
@@ -63,7 +64,7 @@ class _Ear:
 def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Generator[None]:
     """While a run holds a branch, those who have joined it need not look at the store.
 
-    `stop_here` calls `stop`, in any thread.
+    `stop` is called, in any thread, if another run is to have the branch.
     """
     _running[holder] = stop
     try:
@@ -73,10 +74,19 @@ def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Gene
         tell_joined(place, holder, [])
 
 
-def stop_here(holder: str) -> None:
-    """Stop a run of this process that holds a branch, unless it is over."""
-    if (stop := _running.get(holder)) is not None:
-        stop()
+def way_of(runs: BranchRuns, when_busy: WhenBusy) -> MakeWay | None:
+    """How a run deals with another one that holds its branch; None if it is refused."""
+
+    async def interrupt(holder: str) -> None:
+        if not is_own(holder):
+            await take_away(runs, holder)
+        elif (stop := _running.get(holder)) is not None:
+            stop()
+
+    async def wait(_: str) -> None:
+        """Do nothing about it."""
+
+    return {"error": None, "wait": wait, "interrupt": interrupt}[when_busy]
 
 
 def tell_joined(place: Hashable, holder: str, events: list[AnyEvent]) -> None:

@@ -12,17 +12,17 @@ A provider's failure is an end, not an exception. A cancel is passed on once all
 from __future__ import annotations
 
 from asyncio import CancelledError, sleep
-from functools import partial
 
-from sennit.errors import ConflictError, ModelError, NothingToAskError, SennitError
+from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.services import asking
 from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
-from sennit.turns.hold import Held, held, is_own, take_away
-from sennit.turns.joining import running_here, stop_here
-from sennit.turns.patience import undisturbed
+from sennit.turns.failing import failed
+from sennit.turns.hold import Held, held
+from sennit.turns.joining import running_here, way_of
+from sennit.turns.patience import is_leaving, undisturbed
 from sennit.turns.policies import pass_reply
 from sennit.turns.returns import MOVED, NOTHING, Notice, Return
 from sennit.turns.room import greet, make_room
@@ -93,7 +93,7 @@ async def hold_and_run(run: Run, *, resume: bool = False) -> Return:
 
 async def _hold_and_run(run: Run, resume: bool) -> Return:
     try:
-        make_way = None if run.options.when_busy == "error" else partial(_make_way, run)
+        make_way = way_of(run.runs, run.options.when_busy)
         async with held(run.runs, run.holder, make_way) as found:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
@@ -107,16 +107,6 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
     except SennitError as error:
         run.error = error
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))
-
-
-async def _make_way(run: Run, holder: str) -> None:
-    """Have the run end that holds the branch, if that is wanted."""
-    if run.options.when_busy != "interrupt":
-        return
-    if is_own(holder):
-        stop_here(holder)
-    else:
-        await take_away(run.runs, holder)
 
 
 def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
@@ -146,16 +136,8 @@ async def carry_out(run: Run) -> Return:
 async def _stopped(run: Run) -> Stop:
     try:
         return await turns(run)
-    except Exception as error:
+    except (Exception, CancelledError) as error:
+        if isinstance(error, CancelledError) and is_leaving():
+            raise
         run.break_off()
         return failed(run, error)
-
-
-def failed(run: Run, error: Exception) -> Stop:
-    """The end of a run in which something failed: a model, the store, or code plugged in."""
-    run.error = error
-    if isinstance(error, NothingToAskError):
-        return Stop("invalid", (Notice("error", "empty", str(error)),))
-    told = str(error) if isinstance(error, SennitError) else f"{type(error).__name__}: {error}"
-    code = "lost_lease" if isinstance(error, ConflictError) else type(error).__name__
-    return Stop("error", (Notice("error", getattr(error, "kind", code), told),))

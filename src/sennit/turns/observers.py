@@ -7,7 +7,7 @@ in the Return that is handed back. At the end a run waits for its observers a wh
 
 from __future__ import annotations
 
-from asyncio import CancelledError, Queue, Task, create_task, current_task, wait
+from asyncio import CancelledError, Queue, Task, create_task, wait
 from collections.abc import Callable, Iterable
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from sennit.turns.events import (
     ToolCalled,
     ToolFinished,
 )
+from sennit.turns.patience import is_leaving
 
 if TYPE_CHECKING:
     from sennit.turns.request import Request
@@ -108,7 +109,7 @@ class Observers:
                     if isawaitable(told):
                         await told
                 except CancelledError as error:
-                    if _is_leaving():
+                    if is_leaving():
                         raise
                     self._warn(observer, error)
                 except Exception as error:
@@ -118,12 +119,6 @@ class Observers:
 def raised(observer: Any, error: BaseException) -> str:
     """What is told of an observer that raised."""
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
-
-
-def _is_leaving() -> bool:
-    """Whether someone cancels this task, rather than that an observer raised CancelledError."""
-    task = current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _nothing(_given: Any) -> None:

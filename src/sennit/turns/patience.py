@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError, ensure_future, shield
+from asyncio import CancelledError, current_task, ensure_future, shield
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -23,3 +23,9 @@ async def undisturbed(work: Awaitable[_T]) -> _T:
     if disturbed is not None and not task.cancelled():
         raise disturbed
     return task.result()
+
+
+def is_leaving() -> bool:
+    """Whether someone cancels this task, rather than that code it calls raised CancelledError."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0
