@@ -34,7 +34,7 @@ class PersistenceStrategy(Enum):
     EPHEMERAL = "ephemeral"
     """Nothing."""
     REPLACE_ABOVE = "replace_above"
-    """The answer, in place of what it was given to read; that goes to a branch of its own."""
+    """The answer, in place of all that stood above; that goes to a branch of its own."""
 
 
 class _FromAFilter:
