@@ -205,6 +205,38 @@ def test_a_forgotten_memory_is_named_nowhere_by_those_who_have_used_it(place: Pl
         assert uses.commit()["status"] == "committed"
 
 
+@pytest.mark.parametrize("first", ["undone", "removed", "moved"])
+def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_it(
+    place: Place, first: str
+) -> None:
+    """Its name is made of what it says: it must not outlive the memory in another session."""
+    with sennit.open(place.address, user="ada") as client:
+        talk(client.session("secret"), "I prefer xylophones to trumpets.")
+        task = client.session("secret").commit()["task_id"]
+        [memory] = client.memory.all()
+        uses = client.session("uses")
+        _turn(client, "uses", "What do I prefer to trumpets?", echoes=False)
+        uses.used(contexts=[memory.uri])  # by no commit yet
+        match first:
+            case "undone":
+                client.undo_commit(task)
+            case "removed":
+                client.fs.rm(memory.uri)
+            case _:
+                client.fs.mv(memory.uri, "viking://user/memories/preferences/music.md")
+        client.forget(session="secret")
+        assert place.traces() == []
+
+
+def test_a_removed_memory_is_named_by_no_commit(client: Client) -> None:
+    talk(client.session("one"), "I prefer xylophones to trumpets.")
+    client.session("one").commit()
+    [memory] = client.memory.all()
+    assert client.fs.grep(memory.uri, "viking://session")
+    client.fs.rm(memory.uri)
+    assert client.fs.grep(memory.uri, "viking://session") == []
+
+
 def test_what_a_changed_memory_once_said_is_quoted_nowhere(place: Place) -> None:
     with sennit.open(place.address, user="ada") as client:
         talk(client.session("secret"), "My favourite instrument is the xylophone.")

@@ -9,7 +9,6 @@ What somebody has said elsewhere too, in full, stays on that evidence alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,6 +21,7 @@ from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import nothing_at
 from sennit.memory.evidence import said_by
+from sennit.memory.naming import has_fact, unname
 from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact
 from sennit.memory.realm import PROFILE, Realm
@@ -71,28 +71,33 @@ class Forgotten:
 def undo(realm: Realm, commit: UUID) -> Undone:
     """Take back what a commit has written; its archive stays. Again, it changes nothing."""
 
-    def take_back() -> Undone:
+    def take_back() -> tuple[Undone, list[FileRecord]]:
         found = realm.store.find_commit(realm.user, commit)
         if found is None:
             raise no_commit(commit)
         session, record = found
         if record.state == "undone":
-            return Undone()
-        undone, changes = _undoing(realm, record)
+            return Undone(), []
+        written = _files(realm, realm.store.written_by(realm.user, commit))
+        undone, changes = _undoing(realm, record, written)
         body: dict[str, Any] = loads(record.body)
         changes += _discounting(realm, body)
         kept = {name: body[name] for name in ("abstract", "overview", "result") if name in body}
         change = PutCommit(commit, "undone", dumps(kept), record.version)
         realm.store.change_files(changes, EndCommit(realm.user, session, change))
-        return undone
+        return undone, [file for file, _ in written]
 
-    return again(take_back, "the same memories")
+    undone, touched = again(take_back, "the same memories")
+    unname(realm, touched)
+    realm.store.scrub()
+    return undone
 
 
-def _undoing(realm: Realm, record: CommitRecord) -> tuple[Undone, list[FileChange]]:
+def _undoing(
+    realm: Realm, record: CommitRecord, written: Sequence[tuple[FileRecord, set[int]]]
+) -> tuple[Undone, list[FileChange]]:
     undone, changes = Undone(), list[FileChange]()
-    written = realm.store.written_by(realm.user, record.id)
-    for file, numbers in _files(realm, written):
+    for file, numbers in written:
         versions = realm.store.file_versions(file.owner, file.id)
         uri = str(realm.uri(file))
         if _is_profile(file):
@@ -192,10 +197,15 @@ def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     files = [here] if here is not None else realm.store.list_files(owner, under)
     if not files:
         raise nothing_at(uri)
+    erase(realm, files)
+    return Forgotten(0, len(files))
+
+
+def erase(realm: Realm, files: Sequence[FileRecord]) -> None:
+    """Erase files with their history, and what sessions have noted of them."""
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
     unname(realm, files)
     realm.store.scrub()
-    return Forgotten(0, len(files))
 
 
 def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
@@ -204,7 +214,7 @@ def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
     def erase() -> FileRecord:
         file = realm.find(uri)
         versions = [] if file is None else realm.store.file_versions(file.owner, file.id)
-        holding = {one.number for one in versions if _has_fact(one, fact)}
+        holding = {one.number for one in versions if has_fact(one, fact)}
         if file is None or not holding:
             raise NotFoundError(f"There is no line {fact!r} in {str(uri)!r}.")
         left = [one for one in profile.facts_in(file.latest.info) if one.id != fact]
@@ -214,77 +224,6 @@ def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
     unname(realm, [again(erase, "the profile")])
     realm.store.scrub()
     return Forgotten(0, 1)
-
-
-def _has_fact(version: VersionRecord, fact: str) -> bool:
-    return any(one.id == fact for one in profile.facts_in(version.info))
-
-
-def unname(realm: Realm, touched: Iterable[FileRecord]) -> None:
-    """Take what the user's sessions say of files that are gone, or of what they no longer say.
-
-    Names are made of what files say, and reasons quote it.
-    """
-    mine: dict[str, set[str]] = {}
-    for file in touched:
-        agent = file.owner.name if file.owner.kind == "agent" else realm.agent_name
-        if realm.owns(file.owner):
-            mine.setdefault(agent, set()).add(str(realm.uri(file)))
-    for agent, uris in mine.items():
-        _unname(realm.of_agent(agent), sorted(uris))
-
-
-def _unname(realm: Realm, mine: Sequence[str]) -> None:
-    for session, commit in realm.store.commits_naming(realm.user, mine):
-        with suppress(NotFoundError):  # its session was deleted meanwhile, and it with it
-            again(partial(_unnote, realm, session, commit, mine), f"commit {commit}")
-    if gone := [uri for uri in mine if not is_there(realm, uri)]:
-        realm.store.unname(realm.user, gone)
-
-
-def _unnote(realm: Realm, session: UUID, commit: UUID, touched: Sequence[str]) -> None:
-    """Take files out of what a commit has noted."""
-    found = realm.store.find_commit(realm.user, commit)
-    if found is None:
-        return
-    record = found[1]
-    body = _without(realm, record.body, touched)
-    if body != record.body:
-        change = PutCommit(commit, record.state, body, record.version)
-        realm.store.write(realm.user, session, [change])
-
-
-def _without(realm: Realm, noted: bytes, touched: Sequence[str]) -> bytes:
-    """The body of a commit that names nothing gone, and quotes nothing of what was touched."""
-    body: dict[str, Any] = loads(noted)
-    body |= {
-        "diff": [
-            {**one, "reason": ""} if _file_of(one["uri"]) in touched else one
-            for one in body.get("diff", ())
-            if _file_of(one["uri"]) not in touched or is_there(realm, one["uri"])
-        ],
-        "used": {
-            uri: times
-            for uri, times in body.get("used", {}).items()
-            if uri not in touched or is_there(realm, uri)
-        },
-    }
-    decisions: list[dict[str, Any]] = body.get("digest", {}).get("decisions", [])
-    if any(_file_of(one["target"] or "") in touched for one in decisions):
-        del body["digest"]  # it is thought about anew, in view of what is left
-    return dumps(body)
-
-
-def is_there(realm: Realm, uri: str) -> bool:
-    """Whether a file, or the fact of the profile that a fragment names, is still there."""
-    file = realm.named(_file_of(uri))
-    fact = uri.partition("#")[2]
-    return file is not None and (not fact or _has_fact(file.latest, fact))
-
-
-def _file_of(uri: str) -> str:
-    """The address of the file that something was written to; a fact is a part of one."""
-    return uri.partition("#")[0]
 
 
 def forget_derived(

@@ -14,7 +14,8 @@ from uuid import UUID
 from sennit.memory import summarize
 from sennit.memory.again import again
 from sennit.memory.digest import digest_by_rules
-from sennit.memory.forget import forget_derived, unname
+from sennit.memory.forget import forget_derived
+from sennit.memory.naming import unname
 from sennit.memory.realm import Realm
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.keeper import message_from

@@ -15,6 +15,8 @@ from sennit.memory import entry, profile
 from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import Entry, not_a_file, nothing_at
+from sennit.memory.forget import erase
+from sennit.memory.naming import rename
 from sennit.memory.realm import Realm, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category, abstract_of
@@ -177,8 +179,7 @@ class StoredTree:
         files = self._at(uri)
         if not recursive and any(self.realm.uri(file).names != uri.names for file in files):
             raise ExistsError(f"{str(uri)!r} is not empty; say recursive=True to erase all of it.")
-        self.realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
-        self.realm.store.scrub()
+        erase(self.realm, files)
         return sum(not file.path.endswith("/") for file in files)
 
     def _at(self, uri: Uri) -> list[FileRecord]:
@@ -214,12 +215,17 @@ class StoredTree:
             raise ValidationError(f"{str(target)!r} is inside of {str(source)!r}.")
         self._refuse_taken(target)
         changes: list[FileChange] = []
+        moved: dict[str, str] = {}
         for file in files:
-            rest = self.realm.uri(file).names[len(source.names) :]
+            old = self.realm.uri(file)
+            new = Uri(target.scope, target.names + old.names[len(source.names) :])
             end = "/" if file.path.endswith("/") else ""
-            owner, path = self.realm.locate(Uri(target.scope, target.names + rest))
+            owner, path = self.realm.locate(new)
             changes += self._moving(file, owner, path + end)
+            moved[str(old)] = str(new)
         self.realm.store.change_files(changes)
+        rename(self.realm, moved)
+        self.realm.store.scrub()
         return self.entry(target)
 
     def _refuse_taken(self, target: Uri) -> None:

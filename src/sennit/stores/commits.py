@@ -165,6 +165,14 @@ class CommitLog:
         uses = {uid: use for uid, use in self.uses.items() if named not in use.body}
         return CommitLog(dict(self.commits), uses)
 
+    def renaming(self, old: bytes, new: bytes) -> CommitLog:
+        """The log with other bytes in place of these, in its uses."""
+        uses = {
+            uid: msgspec.structs.replace(use, body=use.body.replace(old, new))
+            for uid, use in self.uses.items()
+        }
+        return CommitLog(dict(self.commits), uses)
+
     def without(self, messages: Iterable[UUID]) -> CommitLog:
         """The log after these messages were erased."""
         gone = set(messages)

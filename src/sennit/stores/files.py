@@ -10,7 +10,7 @@ from, if they come from one: whoever finishes a commit a second time is refused 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
@@ -219,6 +219,10 @@ class FileStore(Protocol):
 
     def unname(self, owner: Owner, texts: Sequence[str]) -> None:
         """Erase the uses and events in an owner's sessions that have one as a JSON string."""
+        ...
+
+    def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
+        """Replace JSON strings in the uses and events of an owner's sessions, old by new."""
         ...
 
     def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:

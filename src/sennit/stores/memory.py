@@ -416,6 +416,13 @@ class MemoryStore(Closing):
                     kept.commits = kept.commits.unnaming(named)
                     kept.log.forget_naming(named)
 
+    def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
+        with self._step():
+            for old, new in ((dumps(old), dumps(new)) for old, new in names.items()):
+                for kept in self._of(owner).values():
+                    kept.commits = kept.commits.renaming(old, new)
+                    kept.log.rename(old, new)
+
     def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
         with self._step():
             kept = self._of(owner).get(session)

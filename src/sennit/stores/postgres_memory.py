@@ -6,7 +6,7 @@ A part of the store, which knows the database and its owners; sessions are writt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 from uuid import UUID
@@ -276,6 +276,18 @@ class PostgresMemory(ABC):
                 connection.execute(statement, values)
 
         self._database.change(erase)
+
+    def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
+        """Replace JSON strings in the uses and events of an owner's sessions, old by new."""
+
+        def replace(connection: Connection) -> None:
+            number = self._owner(connection, owner)
+            for old, new in names.items():
+                values = {"owner": number, "old": dumps(old).decode(), "new": dumps(new).decode()}
+                for statement in file_sql.RENAME:
+                    connection.execute(statement, values)
+
+        self._database.change(replace)
 
     def open_commits(self, owner: Owner) -> list[tuple[UUID, UUID]]:
         """The commits that are not finished, as session and commit, the oldest first."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from uuid import UUID
 
+import msgspec
+
 from sennit.errors import ConflictError, NotFoundError
 from sennit.stores import leases
 from sennit.stores.records import (
@@ -131,6 +133,14 @@ class RunLog:
         """Erase what holds these bytes."""
         for branch, events in self.events.items():
             self.events[branch] = [event for event in events if named not in event.body]
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        """Put other bytes in place of these."""
+        for branch, events in self.events.items():
+            self.events[branch] = [
+                msgspec.structs.replace(event, body=event.body.replace(old, new))
+                for event in events
+            ]
 
     def forget_branch(self, branch: UUID) -> None:
         """Erase what happened on a branch."""

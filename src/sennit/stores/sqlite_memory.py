@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import count
@@ -237,6 +237,15 @@ class SQLiteMemory(ABC):
             values = (self._owner(connection, owner), named)
             for statement in file_sql.UNNAME:
                 connection.execute(statement, values)
+
+    def rename(self, owner: Owner, names: Mapping[str, str]) -> None:
+        """Replace JSON strings in the uses and events of an owner's sessions, old by new."""
+        with self._writing() as connection:
+            number = self._owner(connection, owner)
+            for old, new in names.items():
+                values = {"owner": number, "old": dumps(old).decode(), "new": dumps(new).decode()}
+                for statement in file_sql.RENAME:
+                    connection.execute(statement, values)
 
     def messages(self, owner: Owner, session: UUID, ids: Sequence[UUID]) -> list[MessageRecord]:
         """Messages of a session by their ids, in that order; those that are there."""

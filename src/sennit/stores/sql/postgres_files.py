@@ -153,6 +153,14 @@ UNNAME: Final = (
     """DELETE FROM sennit.events WHERE owner = %s AND EXISTS (
         SELECT 1 FROM unnest(%s::bytea[]) AS g (name) WHERE position(g.name IN body) > 0)""",
 )
+RENAME: Final = (
+    """UPDATE sennit.uses
+    SET body = convert_to(replace(convert_from(body, 'UTF8'), %(old)s, %(new)s), 'UTF8')
+    WHERE owner = %(owner)s AND position(convert_to(%(old)s, 'UTF8') IN body) > 0""",
+    """UPDATE sennit.events
+    SET body = convert_to(replace(convert_from(body, 'UTF8'), %(old)s, %(new)s), 'UTF8')
+    WHERE owner = %(owner)s AND position(convert_to(%(old)s, 'UTF8') IN body) > 0""",
+)
 COMMITS_NAMING: Final = """
     SELECT s.id, c.id FROM sennit.commits c
     JOIN sennit.sessions s ON s.owner = c.owner AND s.no = c.session

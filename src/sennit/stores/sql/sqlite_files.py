@@ -134,6 +134,11 @@ UNNAME = (
     f"DELETE FROM uses WHERE owner = ? AND {_NAMES}",
     f"DELETE FROM events WHERE owner = ? AND {_NAMES}",
 )
+_REPLACED = "CAST(replace(CAST(body AS TEXT), :old, :new) AS BLOB)"
+RENAME = tuple(
+    f"UPDATE {table} SET body = {_REPLACED} WHERE owner = :owner AND instr(body, :old) > 0"
+    for table in ("uses", "events")
+)
 COMMITS_NAMING = """
     SELECT s.id, c.id FROM commits c JOIN sessions s ON s.owner = c.owner AND s.no = c.session
     WHERE c.owner = ? AND EXISTS (SELECT 1 FROM json_each(?) WHERE instr(c.body, value) > 0)"""

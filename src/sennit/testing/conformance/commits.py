@@ -238,6 +238,19 @@ def uses_that_name_something_can_be_erased(store: Store) -> None:
     same(archive.uses(), [other], "Uses that name something else")
 
 
+def uses_name_something_by_its_new_name(store: Store) -> None:
+    archive = _Archive(store)
+    use = archive.use()
+    other = replace(use, id=new_id(), body=b'{"uri":"viking://user/xx.md"}')
+    archive.scene.write(AddUses((other,)))
+    store.rename(STRANGER, {"viking://user/x.md": "viking://user/y.md"})
+    same(archive.uses(), sorted((use, other), key=lambda one: one.id), "Uses of another owner")
+    store.rename(OWNER, {})
+    store.rename(OWNER, {"viking://user/x.md": "viking://user/é.md"})
+    renamed = replace(use, body=use.body.replace(b"x.md", "é.md".encode()))
+    same(archive.uses(), sorted((renamed, other), key=lambda one: one.id), "Uses by a new name")
+
+
 def commits_that_name_something_are_found(store: Store) -> None:
     archive = _Archive(store)
     for number, body in enumerate((b"{}", b'{"a":["viking://user/\xc3\xa9.md#one"]}'), 1):
