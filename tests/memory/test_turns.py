@@ -184,6 +184,47 @@ def test_a_line_that_was_cut_off_when_it_was_recalled_is_not_learnt(client: Clie
     assert memories(client) == before
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("I like celery soup.", "I hate celery soup."),
+        ("I live in Lisbon.", "I moved to Oslo."),
+    ],
+)
+def test_what_was_recalled_does_not_take_the_place_of_what_has_changed_since(
+    client: Client, before: str, after: str
+) -> None:
+    """A program pastes what a prompt held into what the user says, later than the change."""
+    talk(client.session("one"), before)
+    client.session("one").commit()
+    session = client.session("two")
+    session.add_message("user", "Which soup do I like, and where do I live?")
+    pasted = session.context().text
+    assert before in pasted
+    talk(client.session("one"), after)
+    assert client.session("one").commit()["counts"]["updated"] == 1
+    remembered = memories(client)
+    session.add_message("user", f"Context:\n{pasted}\n\nAnd now?")
+    assert session.commit()["memories_extracted"] == 0
+    assert memories(client) == remembered
+
+
+def test_what_was_recalled_is_known_by_its_new_name_when_it_has_moved(client: Client) -> None:
+    talk(client.session("one"), "I like celery soup.")
+    client.session("one").commit()
+    session = client.session("two")
+    session.add_message("user", "Which soup do I like?")
+    pasted = session.context().text
+    [memory] = client.memory.all()
+    moved = "viking://user/memories/preferences/meals.md"
+    client.fs.mv(memory.uri, moved)
+    session.add_message("user", f"Context:\n{pasted}\n\nAnd now?")
+    assert session.commit()["counts"]["confirmed"] == 0
+    assert client.fs.stat(moved).active_count == 1
+    assert client.fs.grep(memory.uri, "viking://session") == []
+    assert len(client.fs.grep(moved, "viking://session")) == 2  # who wrote it, and who used it
+
+
 def test_abstracts_that_are_pasted_are_not_learnt(client: Client) -> None:
     session = client.session("chat")
     talk(session, "I like green tea. My build fails with error 137.")

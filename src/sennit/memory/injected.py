@@ -1,8 +1,9 @@
 """What was put into prompts, as text: so that nothing of it is taken for what the user has said.
 
 Uses name what was recalled: a file by its address, a message by its id, an archive by its abstract.
-Each is read where it stands; what was erased since says nothing. Programs paste such lines into
-what users say, so a message is known with the day and the speaker that stand before it, too.
+Each is read where it stands; what was erased since says nothing. A file may have changed between
+the prompt and the commit, so all is known that it has said since it was first used. Programs paste
+such lines into what users say, so a message is known with the day and the speaker before it, too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import UUID
 
+from sennit import clock
 from sennit.errors import NotFoundError
 from sennit.memory.evidence import said_in
 from sennit.memory.history import Source
@@ -28,18 +30,33 @@ def injected_texts(
     realm: Realm, messages: Iterable[Message], uses: Iterable[UseRecord]
 ) -> list[str]:
     """What the contexts say that came with messages or were recorded as used."""
-    parts = [part for message in messages for part in contexts_of(message)]
-    bodies: list[dict[str, Any]] = [loads(use.body) for use in uses]
-    uris = [part.uri for part in parts] + [body["uri"] for body in bodies]
-    files = [text for uri in dict.fromkeys(uris) for text in _at(realm, uri)]
-    return [*(part.abstract for part in parts if part.abstract), *files, *_said(realm, bodies)]
+    parts = [
+        (part, clock.from_datetime(message.created_at))
+        for message in messages
+        for part in contexts_of(message)
+    ]
+    bodies: list[dict[str, Any]] = []
+    named = [(part.uri, created) for part, created in parts]
+    for use in uses:
+        bodies.append(loads(use.body))
+        named.append((bodies[-1]["uri"], use.created))
+    first: dict[str, int] = {}
+    for uri, created in named:
+        first[uri] = min(created, first.get(uri, created))
+    files = [text for uri, since in first.items() for text in _at(realm, uri, since)]
+    return [*(part.abstract for part, _ in parts if part.abstract), *files, *_said(realm, bodies)]
 
 
-def _at(realm: Realm, said: str) -> Iterator[str]:
-    """What a file or the abstract of an archive says."""
+def _at(realm: Realm, said: str, since: int) -> Iterator[str]:
+    """What a file has said since a moment, or what the abstract of an archive says."""
     file = realm.named(said)
     if file is not None:
-        yield file.latest.body.decode(errors="replace")
+        versions = [file.latest]
+        if file.latest.written > since:
+            versions = realm.store.file_versions(file.owner, file.id)
+        earlier = sum(one.written <= since for one in versions)
+        for version in versions[max(earlier - 1, 0) :]:
+            yield version.body.decode(errors="replace")
     elif found := _ABSTRACT.fullmatch(said):
         yield from _abstract(realm, found[1], int(found[2]))
 
