@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.memory.dedup import LONGEST, decide_by_rules
+from sennit.memory.dedup import LONGEST, decide_by_rules, merged
 from sennit.memory.ranker import RANKED, TextRanker
 from sennit.memory.terms import terms
 from sennit.memory.values import Action, Candidate, Decision, Known
@@ -290,6 +290,21 @@ def test_no_content_word_of_a_new_sentence_is_lost(pair: Pair, detail: str) -> N
     [decision] = decided(candidate(pair.category, more), known=[known(pair.category, pair.known)])
     wanted = frozenset(terms(detail)) - frozenset(terms(pair.new))
     assert wanted <= frozenset(terms(f"{decision.text} {pair.known}")), decision
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ("I don't eat meat.", "I don't eat meat on Fridays."),
+        ("I like Indian food.", "I like Indian food less than Thai food."),
+        ("I like Dune.", "I like Dune 2."),
+        ("I drink tea.", "I drink tea only with milk."),
+    ],
+)
+def test_a_sentence_that_says_less_with_more_words_does_not_take_the_place_of_another(
+    known: str, new: str
+) -> None:
+    assert merged(known, new) == f"{known} {new}"
 
 
 def test_one_sentence_that_covers_two_memories_merges_them_into_one() -> None:

@@ -165,6 +165,40 @@ def test_a_claim_in_any_language_is_held_against_the_words(
     assert isinstance(grounded(("profile", "Benutzer 大阪 Париж", [1]), user(said)), str)
 
 
+@pytest.mark.parametrize(
+    ("said", "claimed"),
+    [
+        ("Ich mag keinen Kaffee.", "Ich mag Kaffee."),
+        ("Ich trinke nie Alkohol.", "Ich trinke Alkohol."),
+        ("Je n'aime pas le café.", "J'aime le café."),
+        ("Я не люблю кофе.", "Я люблю кофе."),
+        ("コーヒーが好きではありません。", "コーヒーが好きです。"),
+        ("Non mi piace il caffè.", "Mi piace il caffè."),
+    ],
+)
+def test_a_claim_in_another_language_is_not_turned_into_its_opposite(
+    said: str, claimed: str
+) -> None:
+    assert kept(("preferences", claimed, [1]), user(said)).text.rstrip(".") == said.rstrip(".")
+
+
+@pytest.mark.parametrize(
+    ("said", "claimed"),
+    [
+        ("My sister Nora lives in Rome.", "The user lives in Rome."),
+        ("My boss hates coffee.", "I hate coffee."),
+        ("Tom hates Anna.", "Anna hates Tom."),
+    ],
+)
+def test_what_is_said_of_one_person_is_not_claimed_of_another(said: str, claimed: str) -> None:
+    assert kept(("entities", claimed, [1]), user(said)).text == said
+
+
+def test_control_characters_do_not_become_part_of_a_memory() -> None:
+    one = kept(("preferences", "I like\x00 green\x1b tea.", [1]), user("I like green tea."))
+    assert one.text == "I like green tea."
+
+
 @given(json_values)
 def test_any_item_of_an_answer_is_a_claim_or_none(item: Any) -> None:
     claim = Claim.of(item)

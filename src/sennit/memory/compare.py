@@ -20,6 +20,7 @@ from sennit.memory.reading import sentences
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import (
     FRAME,
+    NARROWING,
     NEGATIONS,
     is_number,
     stem,
@@ -130,7 +131,23 @@ def says(text: str, other: str) -> bool:
 def covers(new: str, known: str) -> bool:
     """Whether a new sentence says all that a known one says, in the same sense, and more."""
     within = _content(known) <= _content(new) and says(new, known)
-    return within and told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
+    if not within or _narrows(known, new):
+        return False
+    return told_apart(known, new) in (Verdict.SAME, Verdict.MORE)
+
+
+def _narrows(known: str, new: str) -> bool:
+    """Whether the words that a sentence adds to another leave less of it, or name something else.
+
+    "I don't eat meat on Fridays" does not say that I don't eat meat, nor "I like Dune 2" that I
+    like Dune.
+    """
+    old = frozenset(telling_tokens(expanded(known)))
+    added = [one for one in telling_tokens(expanded(new)) if one not in old]
+    if not added:
+        return False
+    only_numbers = all(map(is_number, added))
+    return only_numbers or _negations(new) > 0 or not NARROWING.isdisjoint(added)
 
 
 def _facts(known: Fact, new: Fact) -> Verdict:

@@ -1,13 +1,16 @@
 """Nothing becomes a memory that nobody said: what a model claims is held against its evidence.
 
-A claim whose content words all stand together in what was said keeps its wording. One that is
-partly covered is replaced by the words that were said. One that is not covered, that rests on a
+A claim whose content words all stand together in what was said, in that order and about the same
+person, keeps its wording. One that is partly covered is replaced by the words that were said, and
+so is one that rests on a text in another language than English: what turns a sentence into its
+opposite there is a word that the rules do not know. One that is not covered, that rests on a
 question, a quotation or a supposition, or that gives orders, is refused. So examples from the
 prompt, inventions and injected commands end here, whatever the model thought of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -18,10 +21,12 @@ from sennit.memory.extract import candidate_of
 from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, telling, tidy
 from sennit.memory.reading import ToolUse, Utterance
 from sennit.memory.rules import fact_of, is_instruction
-from sennit.memory.terms import NEGATIONS, slug, terms, words
+from sennit.memory.terms import FRAME, NEGATIONS, slug, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
+from sennit.stores.words import STOP_WORDS
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST = 1000
 _WINDOW = 3
 _ENOUGH = 0.5
@@ -65,7 +70,7 @@ class Ground:
 
     def candidate(self, claim: Claim) -> Candidate | str:
         """The claim as a candidate, in words that were said; or why it was refused."""
-        text = " ".join(claim.content.split())[:_LONGEST]
+        text = " ".join(_CONTROL.sub(" ", claim.content).split())[:_LONGEST]
         if not text or is_order(text) or is_unfit(text):
             return "it is empty, gives orders or holds a secret"
         wanted = telling(text)
@@ -126,6 +131,7 @@ class Ground:
         )
 
 
+_SPEAKER = frozenset({"i", "we"})
 _CATEGORIES = frozenset(map(str, Category))
 _AGENTS = frozenset(str(one) for one in Category if one.owner == "agent")
 
@@ -147,10 +153,27 @@ def _share(wanted: frozenset[str], said: frozenset[str]) -> float:
 
 
 def _same_sense(claim: str, said: str) -> bool:
-    """Whether a claim does not turn what was said into its opposite."""
-    if told_apart(said, claim) is Verdict.CHANGED:
+    """Whether a claim does not turn what was said into its opposite, or say it of someone else."""
+    if not _is_english(said) or _negated(claim) != _negated(said):
         return False
-    return _negated(claim) == _negated(said)
+    verdict = told_apart(said, claim)
+    same_fact = fact_of(said) is not None and verdict in (Verdict.SAME, Verdict.MORE)
+    same_person = same_fact or _is_of_user(said) or not _is_of_user(claim)
+    if verdict is Verdict.CHANGED or not same_person:
+        return False
+    order = iter(terms(expanded(said)))
+    return all(one in order for one in terms(expanded(claim)) if one not in FRAME)
+
+
+def _is_english(text: str) -> bool:
+    """Whether the rules know the language of a text, and so what negates it."""
+    found = words(expanded(text))
+    return fact_of(text) is not None or sum(map(STOP_WORDS.__contains__, found)) * 3 >= len(found)
+
+
+def _is_of_user(text: str) -> bool:
+    """Whether the one who speaks, or is called the user, does something in a text."""
+    return not _SPEAKER.isdisjoint(words(expanded(text)))
 
 
 def _negated(text: str) -> bool:

@@ -46,6 +46,8 @@ _PLACED = {"to": "in", "into": "in", "at": "in"}
 _TOKEN = re.compile(r"(?:(?<!\w)-(?=\d))?\w+(?:[.@'-]\w+)*[+#%]*|[^\w\s]", re.UNICODE)
 _SIGNS = frozenset("#%&@")
 NEGATIONS = frozenset({"not", "no", "never", "nor", "without", "none", "cannot"})
+NARROWING = frozenset({"only", "except", "unless", "less", "but", "if", "when", "rarely"})
+"""Words after which a sentence says less than it would without them."""
 _LONGEST_SLUG = 60
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]")
