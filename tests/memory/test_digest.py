@@ -296,6 +296,32 @@ def test_a_model_that_updates_one_sentence_of_a_memory_keeps_the_others() -> Non
     assert "I like Bach." in result.decisions[0].text
 
 
+@pytest.mark.parametrize(
+    ("new", "action"),
+    [("My sister Nora lives in Oslo.", "UPDATE"), ("My sister Nora has a red bike.", "MERGE")],
+)
+def test_a_model_that_words_an_update_loses_no_other_sentence(new: str, action: str) -> None:
+    home, work = "My sister Nora lives in Rome.", "My sister Nora works as a nurse."
+    result = judged(told("UPDATE", new), f"{home} {work}", new, "entities")
+    kept = f"{new} {work}" if action == "UPDATE" else f"{home} {work} {new}"
+    assert said(result) == [(action, kept)]
+
+
+@pytest.mark.parametrize(
+    ("category", "old", "new"),
+    [
+        ("preferences", "I like green tea.", "I like green apples."),
+        ("profile", "I live in Lisbon.", "I was born in Lisbon."),
+    ],
+)
+def test_no_model_may_replace_a_fact_by_another_one_that_leaves_it_true(
+    category: str, old: str, new: str
+) -> None:
+    result = judged(told("UPDATE", new), old, new, category)
+    assert said(result) == [("CREATE", new)]
+    assert any("against the model" in warning for warning in result.warnings)
+
+
 def test_no_model_may_drop_what_contradicts() -> None:
     result = judged(told("SKIP"), "I like olives.", "I don't like olives.")
     assert said(result) == [("UPDATE", "I don't like olives.")]

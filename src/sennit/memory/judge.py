@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, cast
 
-from sennit.memory.compare import Verdict, compare, says
+from sennit.memory.compare import Comparison, Verdict, compare, says
 from sennit.memory.dedup import (
     LONGEST,
     Batch,
@@ -136,7 +136,10 @@ def _decision(
         return None if sure else create(candidate, "the model finds nothing like it")
     if known is None or not candidate.category.mergeable or not _may(action, known, candidate):
         return None
-    if action is Action.SKIP and compare(known, candidate).verdict is not Verdict.SAME:
+    told_by_rules = compare(known, candidate)
+    if action is Action.SKIP and told_by_rules.verdict is not Verdict.SAME:
+        action = Action.MERGE
+    if action is Action.UPDATE and _is_beside(told_by_rules, candidate):
         action = Action.MERGE
     decision = Decision(
         action=action,
@@ -149,7 +152,7 @@ def _decision(
     if action is Action.MERGE:
         return _merging(decision, shown, said)
     if action is Action.UPDATE:
-        text = said if _within(said, known, candidate) else _updated(known, candidate)
+        text = _updated(known, candidate, said)
         return replace(decision, text=text, closed_at=candidate.valid_from or candidate.said_at)
     return decision
 
@@ -167,14 +170,34 @@ def _merging(decision: Decision, shown: Sequence[Known], said: str) -> Decision:
     return replace(decision, text=text, absorbed=tuple(covered))
 
 
-def _updated(known: Known, candidate: Candidate) -> str:
-    """The known text with the candidate in place of the sentence that no longer holds."""
+def _updated(known: Known, candidate: Candidate, said: str) -> str:
+    """The known text with the candidate in place of the sentence that no longer holds.
+
+    A text of the model is taken instead if it says the candidate and all the other sentences.
+    """
     told = compare(known, candidate)
+    ended = told.sentence
     if told.verdict is Verdict.OTHER:
         new = frozenset(terms(candidate.text))
-        nearest = max(sentences(known.text), key=lambda one: len(new & frozenset(terms(one))))
-        return with_sentence(known.text, nearest, candidate.text)
-    return with_sentence(known.text, told.sentence, candidate.text)
+        ended = max(sentences(known.text), key=lambda one: len(new & frozenset(terms(one))))
+    others = [one for one in sentences(known.text) if one != ended]
+    if _within(said, known, candidate) and all(_tells(said, one) for one in others):
+        return said
+    return with_sentence(known.text, ended, candidate.text)
+
+
+def _is_beside(told: Comparison, candidate: Candidate) -> bool:
+    """Whether rules know two facts to be of different kinds, so that both hold."""
+    if told.verdict is not Verdict.BESIDE:
+        return False
+    one, other = fact_of(told.sentence), fact_of(candidate.text)
+    return one is not None and other is not None and one.slot != other.slot
+
+
+def _is_apart(known: Known, candidate: Candidate) -> bool:
+    """Whether rules know that a candidate states another fact than a memory, so that both hold."""
+    facts = [fact_of(one) for one in (candidate.text, *sentences(known.text))]
+    return None not in facts and compare(known, candidate).verdict is Verdict.OTHER
 
 
 _SURE = (Verdict.SAME, Verdict.CHANGED)
@@ -184,6 +207,8 @@ def _may(action: Action, known: Known, candidate: Candidate) -> bool:
     """Whether two texts have enough in common to be dropped, changed or merged for one another."""
     verdict = compare(known, candidate).verdict
     if action is Action.SKIP and verdict is Verdict.CHANGED:
+        return False
+    if action is Action.UPDATE and _is_apart(known, candidate):
         return False
     new, old = frozenset(terms(candidate.text)), frozenset(terms(known.text))
     one, other = fact_of(candidate.text), fact_of(known.text)
