@@ -194,6 +194,33 @@ def test_what_is_said_of_one_person_is_not_claimed_of_another(said: str, claimed
     assert kept(("entities", claimed, [1]), user(said)).text == said
 
 
+@pytest.mark.parametrize(
+    ("answer", "solution", "opposite"),
+    [
+        (
+            "Do not restart the server. Clear the cache.",
+            "do not restart the server, clear the cache",
+            "restart the server",
+        ),
+        ("Clear the cache.", "clear the cache", "do not clear the cache"),
+        ("Give it 4 GB of memory.", "give it 4 GB", "do not give it 4 GB"),
+        (
+            "Starte den Server nicht neu, leere den Cache.",
+            "leere den Cache",
+            "starte den Server neu",
+        ),
+    ],
+)
+def test_a_case_that_says_the_opposite_of_its_evidence_is_refused(
+    answer: str, solution: str, opposite: str
+) -> None:
+    asked = user("The server hangs.")
+    wanted = f"Problem: the server hangs. Solution: {solution}."
+    assert kept(("cases", wanted, [1, 2]), asked, assistant(answer)).text == wanted
+    claimed = f"Problem: the server hangs. Solution: {opposite}."
+    assert isinstance(grounded(("cases", claimed, [1, 2]), asked, assistant(answer)), str)
+
+
 def test_control_characters_do_not_become_part_of_a_memory() -> None:
     one = kept(("preferences", "I like\x00 green\x1b tea.", [1]), user("I like green tea."))
     assert one.text == "I like green tea."

@@ -76,7 +76,7 @@ def _warnings(users: Iterable[Utterance]) -> Iterator[str]:
     if orders:
         told = "1 message tells" if orders == 1 else f"{orders} messages tell"
         yield f"{told} the memory what to do; nothing was taken from {_them(orders)}."
-    foreign = sum(_is_foreign(one.text) for one in users)
+    foreign = sum(is_foreign(one.text) for one in users)
     if foreign:
         seem = "1 message seems" if foreign == 1 else f"{foreign} messages seem"
         yield f"{seem} not to be in English, the only language that the rules know."
@@ -86,7 +86,7 @@ def _them(count: int) -> str:
     return "it" if count == 1 else "them"
 
 
-def _is_foreign(text: str) -> bool:
+def is_foreign(text: str) -> bool:
     said = words(_CODE_LINE.sub("", text[:2000]))
     english = sum(map(STOP_WORDS.__contains__, said))
     return len(said) > 4 and english * 8 < len(said)

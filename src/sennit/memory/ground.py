@@ -11,13 +11,13 @@ prompt, inventions and injected commands end here, whatever the model thought of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from sennit.memory.compare import Verdict, told_apart
 from sennit.memory.dates import period
-from sennit.memory.extract import candidate_of
+from sennit.memory.extract import candidate_of, is_foreign
 from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, telling, tidy
 from sennit.memory.reading import ToolUse, Utterance
 from sennit.memory.rules import fact_of, is_instruction
@@ -26,6 +26,7 @@ from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
 from sennit.stores.words import STOP_WORDS
 
+_BETWEEN_CLAUSES = re.compile(r"[.:;,!?\n](?=\s|$)|\n")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _LONGEST = 1000
 _WINDOW = 3
@@ -61,12 +62,35 @@ class _Passage:
     terms: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """A part of what was said that says one thing, about."""
+
+    words: frozenset[str]
+    terms: frozenset[str]
+    negated: bool
+    foreign: bool
+    """Whether it is in a language of which the rules do not know what negates it."""
+
+    @classmethod
+    def of(cls, text: str, *, foreign: bool) -> _Clause:
+        said = frozenset(terms(expanded(text)))
+        return cls(frozenset(words(text)), said, _negated(text), foreign)
+
+    def has_sense_of(self, claim: str) -> bool:
+        """Whether a claim with these words says the same; in a foreign language, with all words."""
+        if self.foreign:
+            return self.words <= frozenset(words(claim))
+        return self.negated == _negated(claim)
+
+
 class Ground:
     """What claims about one transcript can rest on."""
 
     def __init__(self, shown: Mapping[int, Utterance | ToolUse]) -> None:
         self._shown = shown
         self._passages = {number: list(_passages(one)) for number, one in shown.items()}
+        self._split: dict[int, list[_Clause]] = {}
 
     def candidate(self, claim: Claim) -> Candidate | str:
         """The claim as a candidate, in words that were said; or why it was refused."""
@@ -112,6 +136,14 @@ class Ground:
         said = (frozenset(terms(expanded(said_in(one)))) for one in others)
         return any(_share(wanted, one) == 1 for one in said)
 
+    def _clauses(self, number: int) -> list[_Clause]:
+        """The clauses of what was shown under a number, if anything was."""
+        if number in self._shown and number not in self._split:
+            said = said_in(self._shown[number])
+            foreign = is_foreign(said)
+            self._split[number] = [_Clause.of(one, foreign=foreign) for one in _clauses(said)]
+        return self._split.get(number, [])
+
     def _of_agent(
         self, category: Category, text: str, wanted: frozenset[str], claim: Claim
     ) -> Candidate | str:
@@ -122,6 +154,8 @@ class Ground:
             return "it cites nothing that could be relied on"
         if _share(wanted, frozenset(terms(" ".join(map(expanded, said))))) < 1:
             return "it says what its evidence does not"
+        if _is_opposite(text, [one for n in claim.evidence for one in self._clauses(n)]):
+            return "it says the opposite of its evidence"
         return Candidate(
             category=category,
             text=tidy(text),
@@ -163,6 +197,20 @@ def _same_sense(claim: str, said: str) -> bool:
         return False
     order = iter(terms(expanded(said)))
     return all(one in order for one in terms(expanded(claim)) if one not in FRAME)
+
+
+def _clauses(text: str) -> list[str]:
+    return [one for one in _BETWEEN_CLAUSES.split(text) if one.strip()]
+
+
+def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
+    """Whether a clause of a claim has the words of what was said, but not its sense."""
+    for part in _clauses(claim):
+        wanted = telling(part)
+        saying = [one for one in said if wanted and wanted <= one.terms]
+        if saying and not any(one.has_sense_of(part) for one in saying):
+            return True
+    return False
 
 
 def _is_english(text: str) -> bool:
