@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -226,6 +227,46 @@ def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_
                 client.fs.mv(memory.uri, "viking://user/memories/preferences/music.md")
         client.forget(session="secret")
         assert place.traces() == []
+
+
+@pytest.mark.parametrize("how", ["undone", "removed", "forgotten", "session"])
+def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_same(
+    tmp_path: Path, how: str
+) -> None:
+    """At whichever of its transactions it dies: what is done again then leaves nothing."""
+
+    def take_away(client: Client, uri: str, task: str) -> None:
+        match how:
+            case "undone":
+                client.undo_commit(task)
+            case "removed":
+                client.fs.rm(uri)
+            case "forgotten":
+                client.forget(uri=uri)
+            case _:
+                client.forget(session="secret")
+
+    for at in range(1, 50):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with faults.record(), sennit.open(folder / "chat.db") as client:
+            talk(client.session("secret"), "I prefer xylophones to trumpets.")
+            task = client.session("secret").commit()["task_id"]
+            [memory] = client.memory.all()
+            client.session("uses").used(contexts=[memory.uri])
+            cut = faults.raising(CutOffError())
+            with suppress(CutOffError), faults.arm("sqlite.after: COMMIT", cut, at=at) as armed:
+                take_away(client, memory.uri, task)
+        with sennit.open(folder / "chat.db") as client:
+            with suppress(NotFoundError):
+                take_away(client, memory.uri, task)
+            with suppress(NotFoundError):
+                client.forget(session="secret")
+            assert _files_with_it(folder) == []
+        if not armed.fired:
+            assert at > 2
+            return
+    pytest.fail("It takes more transactions than were tried.")
 
 
 def test_a_removed_memory_is_named_by_no_commit(client: Client) -> None:

@@ -87,10 +87,21 @@ def undo(realm: Realm, commit: UUID) -> Undone:
         realm.store.change_files(changes, EndCommit(realm.user, session, change))
         return undone, [file for file, _ in written]
 
+    unname(realm, _only_by(realm, commit), leaving=True)
     undone, touched = again(take_back, "the same memories")
     unname(realm, touched)
     realm.store.scrub()
     return undone
+
+
+def _only_by(realm: Realm, commit: UUID) -> list[FileRecord]:
+    """The files of which a commit has written every version."""
+    return [
+        file
+        for file, numbers in _files(realm, realm.store.written_by(realm.user, commit))
+        if not _is_profile(file)
+        and len(numbers) == len(realm.store.file_versions(file.owner, file.id))
+    ]
 
 
 def _undoing(
@@ -165,10 +176,10 @@ def forget_session(realm: Realm, named: str | UUID, delete: Callable[[UUID], boo
     touched = forget_derived(realm, session)
     sessions = int(delete(session))
     touched += forget_derived(realm, session)  # a commit may have ended in between; no more can
+    unname(realm, touched)
+    realm.store.scrub()  # also of one that was erased by a call that was cut off
     if not sessions and not touched:
         raise NotFoundError(f"There is no session {shown(named)}, and nothing came from one.")
-    unname(realm, touched)
-    realm.store.scrub()
     return Forgotten(sessions, _count(touched))
 
 
@@ -195,16 +206,17 @@ def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     here = realm.find(uri)
     under = f"{path}/" if path else ""
     files = [here] if here is not None else realm.store.list_files(owner, under)
+    erase_files(realm, files)  # also what a call that was cut off has left in the store's own files
     if not files:
         raise nothing_at(uri)
-    erase(realm, files)
     return Forgotten(0, len(files))
 
 
-def erase(realm: Realm, files: Sequence[FileRecord]) -> None:
+def erase_files(realm: Realm, files: Sequence[FileRecord]) -> None:
     """Erase files with their history, and what sessions have noted of them."""
+    unname(realm, files, leaving=True)
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
-    unname(realm, files)
+    unname(realm, files)  # somebody may have used them in between
     realm.store.scrub()
 
 
@@ -241,6 +253,7 @@ def forget_derived(
 
     def erase() -> list[FileRecord]:
         changes: list[FileChange] = []
+        leaving: list[FileRecord] = []
         found = _files(realm, realm.store.derived(realm.user, session=session, message=message))
         for file, numbers in found:
             versions = realm.store.file_versions(file.owner, file.id)
@@ -249,7 +262,11 @@ def forget_derived(
                 facts = profile.without_sources(known, is_gone, partial(said_by, realm))
                 changes += _rebuilt(file, versions, numbers, facts)
             else:
-                changes += _erased(realm, file, versions, numbers, is_gone)
+                erasing = list(_erased(realm, file, versions, numbers, is_gone))
+                changes += erasing
+                if len(numbers) == len(versions) and not isinstance(erasing[0], PutFile):
+                    leaving.append(file)
+        unname(realm, leaving, leaving=True)
         if changes:
             realm.store.change_files(changes)
         return [file for file, _ in found]

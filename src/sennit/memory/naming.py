@@ -21,20 +21,27 @@ from sennit.stores.commits import PutCommit
 from sennit.stores.files import FileRecord, VersionRecord
 
 
-def unname(realm: Realm, touched: Iterable[FileRecord]) -> None:
-    """Take what the user's sessions say of files that are gone, or of what they no longer say."""
+def unname(realm: Realm, touched: Iterable[FileRecord], *, leaving: bool = False) -> None:
+    """Take what the user's sessions say of files that are gone, or of what they no longer say.
+
+    With `leaving` all of them count as gone. When a file is gone, nobody knows any more by which
+    address to find the notes on it. So they go first: who is cut off then can remove it again.
+    """
     mine: dict[str, set[str]] = {}
     for file in touched:
         agent = file.owner.name if file.owner.kind == "agent" else realm.agent_name
         if realm.owns(file.owner):
             mine.setdefault(agent, set()).add(str(realm.uri(file)))
     for agent, uris in mine.items():
-        _unname(realm.of_agent(agent), sorted(uris))
+        _unname(realm.of_agent(agent), sorted(uris), leaving=leaving)
 
 
-def _unname(realm: Realm, mine: Sequence[str]) -> None:
-    _note_anew(realm, mine, partial(_without, realm, touched=mine))
-    if gone := [uri for uri in mine if not is_there(realm, uri)]:
+def _unname(realm: Realm, mine: Sequence[str], *, leaving: bool) -> None:
+    def stays(uri: str) -> bool:
+        return not leaving and is_there(realm, uri)
+
+    _note_anew(realm, mine, partial(_without, stays, mine))
+    if gone := [uri for uri in mine if not stays(uri)]:
         realm.store.unname(realm.user, gone)
 
 
@@ -70,19 +77,19 @@ def _put(realm: Realm, session: UUID, commit: UUID, change: Callable[[bytes], by
         realm.store.write(realm.user, session, [put])
 
 
-def _without(realm: Realm, noted: bytes, touched: Sequence[str]) -> bytes:
+def _without(stays: Callable[[str], bool], touched: Sequence[str], noted: bytes) -> bytes:
     """The body of a commit that names nothing gone, and quotes nothing of what was touched."""
     body: dict[str, Any] = loads(noted)
     body |= {
         "diff": [
             {**one, "reason": ""} if _file_of(one["uri"]) in touched else one
             for one in body.get("diff", ())
-            if _file_of(one["uri"]) not in touched or is_there(realm, one["uri"])
+            if _file_of(one["uri"]) not in touched or stays(one["uri"])
         ],
         "used": {
             uri: times
             for uri, times in body.get("used", {}).items()
-            if uri not in touched or is_there(realm, uri)
+            if uri not in touched or stays(uri)
         },
     }
     decisions: list[dict[str, Any]] = body.get("digest", {}).get("decisions", [])

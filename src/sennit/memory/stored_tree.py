@@ -15,7 +15,7 @@ from sennit.memory import entry, profile
 from sennit.memory.again import again
 from sennit.memory.drafts import profile_abstract
 from sennit.memory.entry import Entry, not_a_file, nothing_at
-from sennit.memory.forget import erase
+from sennit.memory.forget import erase_files
 from sennit.memory.naming import rename
 from sennit.memory.realm import Realm, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
@@ -179,7 +179,7 @@ class StoredTree:
         files = self._at(uri)
         if not recursive and any(self.realm.uri(file).names != uri.names for file in files):
             raise ExistsError(f"{str(uri)!r} is not empty; say recursive=True to erase all of it.")
-        erase(self.realm, files)
+        erase_files(self.realm, files)
         return sum(not file.path.endswith("/") for file in files)
 
     def _at(self, uri: Uri) -> list[FileRecord]:
