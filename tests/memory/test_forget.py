@@ -229,7 +229,7 @@ def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_
         assert place.traces() == []
 
 
-@pytest.mark.parametrize("how", ["undone", "removed", "forgotten", "session"])
+@pytest.mark.parametrize("how", ["undone", "removed", "moved", "forgotten", "session"])
 def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_same(
     tmp_path: Path, how: str
 ) -> None:
@@ -241,6 +241,8 @@ def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_sa
                 client.undo_commit(task)
             case "removed":
                 client.fs.rm(uri)
+            case "moved":
+                client.fs.mv(uri, "viking://user/memories/preferences/music.md")
             case "forgotten":
                 client.forget(uri=uri)
             case _:

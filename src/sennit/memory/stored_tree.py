@@ -223,8 +223,13 @@ class StoredTree:
             owner, path = self.realm.locate(new)
             changes += self._moving(file, owner, path + end)
             moved[str(old)] = str(new)
-        self.realm.store.change_files(changes)
-        rename(self.realm, moved)
+        rename(self.realm, moved)  # first: who is cut off then can move them again
+        try:
+            self.realm.store.change_files(changes)
+        except Exception:
+            rename(self.realm, {new: old for old, new in moved.items()})
+            raise
+        rename(self.realm, moved)  # somebody may have used them in between
         self.realm.store.scrub()
         return self.entry(target)
 
