@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sennit import ModelError
-from sennit.testing import ToolCall
+import sennit
+from sennit import ConflictError, ModelError, StoreError
+from sennit.testing import ToolCall, faults
 from sennit.turns import observers as room
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
@@ -222,3 +224,25 @@ METHODS = {
     "call": "on_tool_call",
     "result": "on_tool_result",
 }
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming", "not streaming"])
+@pytest.mark.parametrize("error", [StoreError("Full."), ConflictError("Lost."), OSError("Broken.")])
+@pytest.mark.parametrize("written", ["start", "turn", "said", "call", "result", "end"])
+def test_a_run_that_can_write_nothing_more_has_its_end_too(
+    tmp_path: Path, written: str, error: Exception, streaming: bool
+) -> None:
+    watcher = Recorder()
+    with sennit.open(tmp_path / "talk.db") as client:
+        session = client.session("talk")
+        talk = Talk(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.", session=session)
+        with faults.arm(f"journal.before: {written}", faults.raising(error)):
+            if streaming:
+                shown = talk.stream(observers=[watcher])
+                assert [one.is_final for one in shown] == [*[False] * (len(shown) - 1), True]
+                result = shown[-1]
+            else:
+                result = talk.run(observers=[watcher])
+    assert (result.stop_reason, result.error) == ("error", error)
+    assert watcher.final == [result]
+    assert watcher.calls[-2:] == [f"error {type(error).__name__}", "final"]

@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec.structs import replace as replace_struct
 
 from sennit import clock
-from sennit.errors import ExistsError, ModelError, SennitError
+from sennit.errors import ExistsError, ModelError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.content import (
@@ -431,9 +431,8 @@ class Run:
         try:
             await self.settle()
             self._held.released = True
-        except SennitError as error:  # such as a lost lease: nobody but us can know
-            if self._result.stop_reason != "error" or self._result.error is not error:
-                self._result = self._failed_at_last(self._result, error)
+        except Exception as error:  # such as a lost lease: nobody but us can know
+            self._result = self._failed_at_last(self._result, error)
         return self._result
 
     def _told(self, stop: Stop) -> Return:
@@ -459,11 +458,13 @@ class Run:
             message = self.steered.popleft()
             self.tell(Interjected, message=message, put=message)
 
-    def _failed_at_last(self, result: Return, error: SennitError) -> Return:
-        told = Notice("error", type(error).__name__, str(error))
-        failed = replace(result.worse(told), error=error)
-        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=failed)])
-        return failed
+    def _failed_at_last(self, result: Return, error: Exception) -> Return:
+        """Show the end of a run that can note nothing more, so not by way of the journal."""
+        if result.error is not error:
+            told = Notice("error", type(error).__name__, str(error))
+            result = replace(result.worse(told), error=error)
+        self.publish([RunEnded(seq=self._seq, run_id=self.id, result=result)])
+        return result
 
     def _metrics(self) -> Metrics:
         progress = self.progress
