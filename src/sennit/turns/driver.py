@@ -27,7 +27,7 @@ from sennit.turns.options import SessionOptions, StreamingOptions, WhenBusy
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
 from sennit.turns.returns import Notice, Return
-from sennit.turns.run import CancelMode, Run
+from sennit.turns.run import CancelMode, Run, nobody_stops
 
 _log = logging.getLogger(__name__)
 _LOOK = 0.02  # seconds between two looks at a run of the same conversation that is waited for
@@ -153,6 +153,8 @@ class Driver:
             if run.cancelled_here:
                 return result
             raise
+        finally:
+            run.stop = nobody_stops  # else run and Current hold each other until a collection
 
     def _greets_now(self, resume: Unfinished | None) -> bool:
         """Whether the next run begins with a greeting."""

@@ -93,7 +93,7 @@ class Run:
         """What people have said meanwhile."""
         self.cancelled_here = False
         """Whether the run was told to stop, rather than whoever waits for it."""
-        self.stop: Callable[[], None] = _nobody_stops
+        self.stop: Callable[[], None] = nobody_stops
         """Cancels it, from any thread."""
         self.suspending = False
         """Whether it stops so that someone can go on with it."""
@@ -492,8 +492,8 @@ def _call_id(message: Message) -> str | None:
     return content.call_id or None if isinstance(content, ActionRequestContent) else None
 
 
-def _nobody_stops() -> None:
-    """A run beside the conversation ends with the task that waits for it."""
+def nobody_stops() -> None:
+    """Do nothing: a run that is over, or beside the conversation, has nobody who stops it."""
 
 
 _DEFAULTS = asdict(SessionOptions())
