@@ -70,9 +70,10 @@ class BranchRuns:
 
     @property
     def place(self) -> Hashable:
-        """What tells the branch from all others: imported twice, two owners' have the same id."""
-        owner = None if self._keeper is None else self._keeper.owner
-        return owner, self._session.id, self.branch.id
+        """The key of the branch in this process: other owners and stores may have a copy of it."""
+        keeper = self._keeper
+        within = None if keeper is None else (id(keeper.store), keeper.owner)
+        return within, self._session.id, self.branch.id
 
     @property
     def durable(self) -> bool:

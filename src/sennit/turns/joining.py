@@ -29,9 +29,9 @@ _MOST_HEARD = 256  # what is told beyond that is read from the store, when there
 _T = TypeVar("_T")
 
 _lock = Lock()
-# By the place of a branch, never by its id alone: other owners may have that id too. The same
-# branch may also be in another store, so what is told names the holder.
+# By the place of a branch, never by its id alone: other owners and stores may have that id too.
 _ears: dict[Hashable, WeakSet[_Ear]] = {}
+_holders: dict[Hashable, str] = {}  # of the runs in this process, by the place of their branch
 _running: dict[str, Callable[[], None]] = {}  # how to stop runs, by their holders
 
 
@@ -66,11 +66,13 @@ def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Gene
 
     `stop` is called, in any thread, if another run is to have the branch.
     """
-    _running[holder] = stop
+    _running[holder], _holders[place] = stop, holder
     try:
         yield
     finally:
         del _running[holder]
+        if _holders.get(place) == holder:  # not that of a run which has taken the branch away
+            del _holders[place]
         tell_joined(place, holder, [])
 
 
@@ -106,6 +108,8 @@ def is_under_way(runs: BranchRuns) -> bool:
 
 def _holder(runs: BranchRuns) -> str:
     """Who holds a branch on which a run is under way; empty if there is none."""
+    if (here := _holders.get(runs.place)) is not None:  # though the store may not have it yet
+        return here
     last = runs.last()
     if last is None or last.state != "running":
         return ""
