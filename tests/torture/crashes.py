@@ -32,7 +32,7 @@ from tests.torture.nursery import Nursery, Say
 
 CHANGING = {
     "create_session", "write", "write_many", "delete_session", "erase_removed", "acquire", "renew",
-    "release", "change_files",
+    "release", "change_files", "rename", "unname",
 }  # fmt: skip
 State = dict[str, Any]
 Point = tuple[str, int]
