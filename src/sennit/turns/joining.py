@@ -219,12 +219,13 @@ class Joined:
 
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
         """What is told next in this program; nothing, if it is time to look at the store."""
-        here = self._holder in _running
+        # A client that has opened the same store again is told nothing here, and has to look at it.
+        here = bool(self._holder) and _holders.get(self._runs.place) == self._holder
         elsewhere = _IDLE if self._follow and not self._holder else _LOOK
         with suppress(TimeoutError):
             async with timeout(None if here else elsewhere):
                 holder, heard = await ear.heard.get()
-                if holder != self._holder:  # a new run, or one in another store
+                if holder != self._holder:  # a new run
                     ear.forget()
                     return []
                 ended = bool(heard) and isinstance(heard[-1], RunEnded)
