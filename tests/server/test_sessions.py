@@ -296,4 +296,5 @@ def test_a_server_that_cannot_reach_its_database_is_there_and_not_ready(tmp_path
         assert server.get("/api/health").status_code == 200
         answer = server.get("/api/ready")
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+        assert str(tmp_path) not in answer.text  # everybody may ask
         (tmp_path / "elsewhere.db").rename(tmp_path / "s.db")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from asyncio import to_thread
 from functools import cache
 from importlib.metadata import version
@@ -55,6 +56,9 @@ class Models(Shape):
     tools: list[ToolShape]
 
 
+_log = logging.getLogger(__name__)
+
+
 @cache
 def _version() -> str:
     return version("sennit")
@@ -70,7 +74,8 @@ async def ready(call: Call) -> Health:
     try:
         await call.server.check_store()
     except SennitError as error:
-        told = f"The database cannot be reached: {error}"
+        _log.warning("Not ready: %s", error)  # the answer is public, and names no host or path
+        told = "The database cannot be reached; the server's log says why."
         raise Problem(503, "not_ready", told, headers={"retry-after": "5"}) from None
     return Health(status="ready", version=_version())
 
