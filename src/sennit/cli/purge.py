@@ -1,4 +1,4 @@
-"""`sennit purge`: erase what was removed."""
+"""`sennit purge`: erase messages that were removed from their last branch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from sennit.cli.words import counted
 def purge(
     days: Annotated[
         float | None,
-        typer.Option(min=0, max=36_500, help="Removed so long ago; else SENNIT_RETENTION_DAYS."),
+        typer.Option(
+            min=0,
+            max=36_500,
+            help="Erase messages removed at least this many days ago "
+            "(default: SENNIT_RETENTION_DAYS, or 30).",
+        ),
     ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,

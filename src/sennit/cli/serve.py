@@ -84,7 +84,10 @@ def serve(
     retention_days: Annotated[
         float | None,
         typer.Option(
-            min=0, max=36_500, help="Erase removed messages after so many days; 0 at once."
+            min=0,
+            max=36_500,
+            help="Erase removed messages after this many days; 0 erases them at once "
+            "(default: SENNIT_RETENTION_DAYS, or 30).",
         ),
     ] = None,
     store: StoreOption = None,
