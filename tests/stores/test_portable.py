@@ -278,6 +278,31 @@ def test_a_session_deleted_during_the_export_is_left_out(opened: Opened, target:
     assert client.export(target, progress=delete).sessions == 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_erased_during_the_export_leave_an_archive_that_can_be_imported(
+    opened: Opened, target: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, other = opened(kind), opened()
+    session = client.session("chat")
+    for text in ("gone", "kept"):
+        session.add_message("user", text)
+        session.label(session.add_message("assistant", f"re {text}").messages[0], 1.0, by="ann")
+    session.commit()
+
+    def erase_first(*args: Any) -> Any:
+        monkeypatch.undo()
+        session.remove_messages(session.default_branch.messages[:2])
+        return client._store.load(*args)
+
+    monkeypatch.setattr(client._store, "load", erase_first)
+    client.export(target)
+    other.import_(target)
+    there = other.session("chat")
+    assert [one.content.words for one in there.messages] == ["kept", "re kept"]
+    assert [label.message for label in there.labels()] == [there.default_branch[-1]]
+    assert there.current() == []
+
+
 def test_all_sessions_are_found_however_many_pages_they_fill(
     opened: Opened, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from msgspec import structs
+
 from sennit import clock
 from sennit.errors import ArchiveError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
@@ -104,12 +106,14 @@ def export_sessions(
     with writing(path) as archive:
         for done, uid in enumerate(wanted, 1):
             try:
-                # What was committed, judged or started is among the messages that are read next.
+                # What was committed, judged or started is among the messages that are read next,
+                # or was erased meanwhile.
                 commits, labels = store.commits(owner, uid), store.labels(owner, uid)
                 starts = store.starts(owner, uid, None)
                 removed = store.removed(owner, uid, AFTER_ALL[0], _ALL)
                 found = lines.Read(store.load(owner, uid), commits, labels, starts)
-                _export_session(archive, _without(found, {one.message for one in removed}))
+                left = _without(found, {one.message for one in removed})
+                _export_session(archive, _among(left))
             except NotFoundError:
                 if sessions is not None:
                     raise  # else it was deleted meanwhile
@@ -139,10 +143,21 @@ def _without(read: lines.Read, removed: set[UUID]) -> lines.Read:
     gone = removed - standing  # less what was put on a branch again since it was asked for
     segments = [replace(one, entries=one.entries[: reach.get(one.id, 0)]) for one in found.segments]
     messages = [one for one in found.messages if one.id not in gone]
-    labels = [one for one in read.labels if one.message not in gone]
-    starts = {uid: times for uid, times in read.starts.items() if uid not in gone}
-    snapshot = replace(found, messages=messages, segments=segments)
-    return lines.Read(snapshot, read.commits, labels, starts)
+    return read._replace(snapshot=replace(found, messages=messages, segments=segments))
+
+
+def _among(read: lines.Read) -> lines.Read:
+    """A session with no word of messages that are not there: a reader would refuse it whole."""
+    there = {one.id for one in read.snapshot.messages}
+    commits = [
+        structs.replace(one, entries=tuple(uid for uid in one.entries if uid in there))
+        for one in read.commits.commits
+    ]
+    return read._replace(
+        commits=replace(read.commits, commits=commits),
+        labels=[one for one in read.labels if one.message in there],
+        starts={uid: times for uid, times in read.starts.items() if uid in there},
+    )
 
 
 def all_sessions(store: Store, owner: Owner) -> list[UUID]:
