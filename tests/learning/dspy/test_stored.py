@@ -111,6 +111,60 @@ def test_what_is_no_turn_stays_when_turns_are_taken_back(address: str) -> None:
         assert heard(session) == [[]]
 
 
+@pytest.mark.parametrize("window", [None, 2])
+def test_turns_erased_from_the_store_move_no_history_of_those_that_are_left(
+    window: int | None, address: str
+) -> None:
+    with opened(address) as client:
+        session = Session(Echo(), store=client, key="bot", max_turns=window)
+        for question in "abcde":
+            session(question=question)
+        chat = client.session("bot")
+        chat.remove_messages(chat.default_branch.messages[:2])
+        for one in (session, Session(Echo(), store=client, key="bot", max_turns=window)):
+            one.state.log.catch_up()
+            assert asked(one) == ["b", "c", "d", "e"]
+            far = heard(one)[-1]
+            assert far == (["b", "c", "d"] if window is None else ["c", "d"])
+            assert all(
+                example.question not in [told["question"] for told in example.history.messages]
+                for example in one.to_examples()
+            )
+
+
+@pytest.mark.parametrize("theirs", [1, None])
+def test_turns_of_others_keep_their_history_where_only_some_turns_are_held(
+    theirs: int | None, address: str
+) -> None:
+    with opened(address) as one, opened(address) as other:
+        session = Session(Echo(), store=one, key="bot", max_stored_turns=1)
+        for n in range(80):  # by then it has let most of them go
+            session.add_turn({"question": f"q{n}"}, {"answer": "a"})
+        Session(Echo(), store=other, key="bot", max_stored_turns=theirs)(question="theirs")
+        session.state.log.catch_up()
+        [turn] = session.turns
+        told = [one["question"] for one in turn.history_snapshot.messages]
+        assert told == [f"q{n}" for n in range(80)][-theirs if theirs else 0 :]
+
+
+def test_undo_takes_off_the_messages_of_the_turn_and_nothing_that_stands_between(
+    address: str,
+) -> None:
+    with opened(address) as client:
+        session = Session(Echo(), store=client, key="bot")
+        session(question="a")
+        session(question="b")
+        chat = client.session("bot")
+        note = chat.add_message(Message(InstructionContent(instruction="a note")))
+        chat.default_branch.insert(3, note)
+        session.undo()
+        assert [one.content.words for one in chat.default_branch.messages] == [
+            "a",
+            "re a",
+            "a note",
+        ]
+
+
 def test_a_reset_in_another_process_is_noticed(two: Any) -> None:
     one, other = two
     one(question="a")

@@ -8,11 +8,12 @@ said is taken in before a call, and before turns are taken back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from threading import RLock
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
+from sennit.errors import ConflictError
 from sennit.learning.dspy.framework import History
 from sennit.learning.dspy.past import Fields, Span, Told
 from sennit.learning.dspy.plain import plain_fields
@@ -24,6 +25,7 @@ from sennit.learning.dspy.written import (
     beginning,
     inside_of,
     past_in,
+    reaches,
     read,
     turn_messages,
 )
@@ -32,6 +34,8 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import SessionCore
 
+_R = TypeVar("_R")
+_TRIES = 100  # each time it fails, someone else was faster
 _SPARE = 64  # so much more than is asked for may be held before it is let go
 
 
@@ -127,9 +131,10 @@ class TurnLog:
             told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
             self._told, self._fitted = [*self.earlier, *told], {}
 
-    def span(self) -> Span:
-        """What a call now is told."""
-        stop, window, known = len(self._told), self.telling.max_turns, self.initial
+    def span(self, before: Sequence[Told] = ()) -> Span:
+        """What a call now is told, with what came `before` all of it."""
+        stop, window = len(self._told), self.telling.max_turns
+        known = [*before, *self.initial] if before else self.initial
         start = self._first if window is None else max(self._first, stop - window)
         if window is not None and window - (stop - start) < len(known):
             known = known[len(known) - (window - (stop - start)) :]
@@ -172,11 +177,11 @@ class TurnLog:
                 if not self._holds_all(self._branch):
                     self._read_on(self._branch)
 
-    def caught_up(self) -> Span:
+    def caught_up(self, before: Sequence[Told] = ()) -> Span:
         """What a call now is told, with what others have said meanwhile."""
         with self._guard:
             self.catch_up()
-            return self.span()
+            return self.span(before)
 
     def _holds_all(self, branch: Branch) -> bool:
         return branch.tail.total == self._seen and branch.revision == self._revision
@@ -187,8 +192,11 @@ class TurnLog:
             if branch.revision != self._revision:
                 self._begin([])  # someone took turns back, or began anew
                 self._seen = 0
-            first = self._seen + (branch.system is not None)
-            new = branch.items_of(branch.session.messages, first)
+            new = self._unread(branch)
+            if self._gone and any(reaches(one) < self._gone for one in new):
+                self._begin([])  # whoever said it still heard what was let go here
+                self._seen = 0
+                new = self._unread(branch)
             self._mark(branch)
         judged = labels_of(branch.session)
         for one in read(new):
@@ -203,8 +211,12 @@ class TurnLog:
                 self._take(self._found(one, scores[-1] if scores else None))
         self._let_go()
 
+    def _unread(self, branch: Branch) -> list[Message]:
+        first = self._seen + (branch.system is not None)
+        return branch.items_of(branch.session.messages, first)
+
     def _found(self, said: Said, score: float | None) -> Turn:
-        past = past_in(said.note, self._told, self.initial)
+        past = past_in(said.note, self._told, self.initial, self._gone)
         turn = Turn(
             self._count,
             said.inputs,
@@ -314,29 +326,36 @@ class TurnLog:
         with self._guard:
             self.catch_up()
             taken = self.turns[max(0, len(self.turns) - max(0, steps)) :][::-1]
-            if not taken:
-                return []
-            branch = self.branch
-            _take_off(branch, taken)
-            self._mark(branch)
-            del self.turns[-len(taken) :]
-            self._told, self._fitted = self._told[: -len(taken)], {}
-            self._count = taken[-1].index
+            self._give_up(taken)
             return taken
 
-    def take_out(self, calls: AbstractSet[str]) -> None:
+    def _give_up(self, taken: list[Turn]) -> None:
+        """Hold these no more, the last turns there are, the last one first."""
+        if not taken:
+            return
+        branch = self.branch
+        _take_off(branch, taken)
+        self._mark(branch)
+        del self.turns[-len(taken) :]
+        self._told, self._fitted = self._told[: -len(taken)], {}
+        self._count = taken[-1].index
+
+    def take_out(self, calls: AbstractSet[str | None]) -> None:
         """Take back the turns of these calls, wherever they stand; what others knew stays."""
         with self._guard:
-            self.catch_up()
-            first = next((at for at, turn in enumerate(self.turns) if turn.call in calls), None)
-            if first is None:
-                return
-            if all(turn.call in calls for turn in self.turns[first:]):
-                self.take_back(len(self.turns) - first)
-            else:
-                self.become(self._without(calls, first))
+            again(lambda: self._take_out(calls))
 
-    def _without(self, calls: AbstractSet[str], first: int) -> TurnLog:
+    def _take_out(self, calls: AbstractSet[str | None]) -> None:
+        self.catch_up()
+        first = next((at for at, turn in enumerate(self.turns) if turn.call in calls), None)
+        if first is None:
+            return
+        if all(turn.call in calls for turn in self.turns[first:]):
+            self._give_up(self.turns[first:][::-1])
+        else:
+            self.become(self._without(calls, first))
+
+    def _without(self, calls: AbstractSet[str | None], first: int) -> TurnLog:
         """The same but for the turns of these calls, of which `first` is the first."""
         made = self._on(None)
         made.turns = [_at_home(turn, made._told, self._gone) for turn in self.turns[:first]]
@@ -352,10 +371,14 @@ class TurnLog:
     def fork(self, name: str | None = None) -> TurnLog:
         """The same turns on a fork of the branch."""
         with self._guard:
-            branch = self.branch
-            made = self._on(branch.fork(name=name, resources=True, capabilities=True, system=True))
-            made._seen, made._revision = self._seen, made.branch.revision
-            return made
+            return again(lambda: self._fork(name))
+
+    def _fork(self, name: str | None) -> TurnLog:
+        self.catch_up()
+        forked = self.branch.fork(name=name, resources=True, capabilities=True, system=True)
+        made = self._on(forked)
+        made._seen, made._revision = self._seen, forked.revision
+        return made
 
     def detached(self) -> TurnLog:
         """The same turns in memory, on a branch that is laid out when it is needed."""
@@ -377,16 +400,25 @@ class TurnLog:
         self._fitted = {}
 
 
+def again(work: Callable[[], _R]) -> _R:
+    """Do what others may come in between of, from the beginning where they did."""
+    for _ in range(_TRIES):
+        try:
+            return work()
+        except ConflictError:
+            continue
+    return work()
+
+
 def _take_off(branch: Branch, taken: list[Turn]) -> None:
-    """Take turns, the last one first, off a branch: those that stand together in one write."""
+    """Take turns off a branch: messages of theirs that stand together in one write."""
+    said = [uid for turn in taken for uid in (turn.asked, turn.message) if uid is not None]
     ends: list[list[int]] = []
-    for turn in taken:
-        assert turn.asked is not None, "a turn of a branch knows where it stands"
-        first = branch.index(turn.asked)
-        if ends and ends[-1][0] == first + 2:
-            ends[-1][0] = first
+    for at in sorted(map(branch.index, said), reverse=True):
+        if ends and ends[-1][0] == at + 1:
+            ends[-1][0] = at
         else:
-            ends.append([first, first + 2])
+            ends.append([at, at + 1])
     for first, end in ends:
         del branch[first:end]
 

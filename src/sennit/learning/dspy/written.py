@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
@@ -46,15 +47,28 @@ def inside_of(note: Mapping[str, Any]) -> dict[str, Any]:
     return {name: note.get(name) for name in _INSIDE}
 
 
-def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told]) -> Any:
-    """What a turn knew, as it was noted; None if it was not."""
+def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told], gone: int = 0) -> Any:
+    """What the next turn knew, as it was noted; None if it was not.
+
+    Of what was told, the first `gone` are no longer in the list. Where turns before this one were
+    erased since, those that are left stand earlier than it was noted.
+    """
     given = note.get("history", note.get("history_snapshot"))
     if given is not None:
         return History(messages=history_from(given))
     start, stop, known = note.get("from"), note.get("to"), note.get("known", 0)
     if not (isinstance(start, int) and isinstance(stop, int) and isinstance(known, int)):
         return None
-    return Span(told, max(0, start), stop, initial[len(initial) - known :] if known else ())
+    earlier = gone + max(0, stop - gone - len(told))
+    start, stop = (max(0, one - earlier) for one in (start, stop))
+    return Span(told, start, stop, initial[len(initial) - known :] if known else (), gone)
+
+
+def reaches(message: Message) -> float:
+    """Return the position of the first turn that a turn's answer knew; infinity if it has none."""
+    found = message.metadata.get(KEY)
+    first = cast("Note", found).get("from") if isinstance(found, Mapping) else None
+    return first if isinstance(first, int) else inf
 
 
 def turn_messages(turn: Turn) -> list[Message]:
