@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from sennit.learning.dspy import (
     with_memory,
 )
 from sennit.learning.export import ExportOptions
+from tests.torture.ground import opened
+
+pytest_plugins = ("tests.durable",)
 
 
 class Pair(dspy.Module):
@@ -341,3 +346,135 @@ def test_training_data_has_the_turns_of_a_program_and_not_those_of_its_predictor
     rows = (tmp_path / "train.jsonl").read_text()
     assert "s0" not in rows
     assert "r3" in rows
+
+
+class Answer(dspy.Module):
+    """Asks one predictor; what it says to "fail" is lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.say = dspy.Predict("question -> answer")
+
+    def forward(self, question: str) -> Any:
+        said = self.say(question=question)
+        if question == "fail":
+            raise RuntimeError(question)
+        return said
+
+
+def answering(**options: Any) -> Session:
+    return with_memory(Answer(), **options)
+
+
+def answers() -> DummyLM:
+    return DummyLM([{"answer": f"a{n}"} for n in range(200)])
+
+
+GIVEN = [{"question": "given", "answer": "g"}]
+
+
+def test_an_initial_history_is_heard_before_the_past_of_each_predictor() -> None:
+    with dspy.context(lm=(lm := answers())):
+        session = answering(initial_history=GIVEN, max_turns=2)
+        for question in ("one", "two", "three"):
+            session(question=question)
+    assert heard(lm, -3) == ["given", "g"]
+    assert heard(lm, -2) == ["given", "g", "one", "a0"]
+    assert heard(lm, -1) == ["one", "a0", "two", "a1"]
+
+
+def test_an_explicit_history_is_heard_by_predictors_with_a_past_of_their_own() -> None:
+    with dspy.context(lm=(lm := answers())):
+        session = answering(history_policy="use_if_provided")
+        session(question="one")
+        session(question="two", history=GIVEN)
+        session(question="three")
+    assert heard(lm, -2) == ["given", "g"]
+    assert heard(lm, -1) == ["one", "a0", "two", "a1"]
+
+
+@pytest.mark.parametrize("scope", ["isolated", "shared"])
+def test_a_history_that_replaces_the_session_replaces_the_past_of_its_predictors(
+    scope: Any,
+) -> None:
+    with dspy.context(lm=(lm := answers())):
+        session = answering(
+            scope=scope,
+            history_policy="replace_session",
+            consolidator=lambda known, turns, name: f"{known}+{turns[-1].inputs['question']}",
+        )
+        session(question="one")
+        session(question="two", history=GIVEN)
+        assert "+one" not in lm.history[-1]["messages"][0]["content"]
+        session(question="three")
+    assert heard(lm, -2) == ["given", "g"]
+    assert heard(lm, -1) == ["given", "g", "two", "a1"]
+    assert "+two" in lm.history[-1]["messages"][0]["content"]
+    assert "+one" not in lm.history[-1]["messages"][0]["content"]
+    session.undo(2)
+    assert [node.memory for node in session.state.nodes.all().values()] == [""]
+
+
+def test_a_replacement_that_fails_leaves_predictors_what_they_had() -> None:
+    with dspy.context(lm=(lm := answers())):
+        session = answering(
+            history_policy="replace_session", consolidator=lambda known, turns, name: f"{known}+"
+        )
+        session(question="one")
+        with pytest.raises(RuntimeError, match="fail"):
+            session(question="fail", history=GIVEN)
+        session(question="three")
+    assert heard(lm, -1) == ["one", "a0"]
+    assert lm.history[-1]["messages"][0]["content"].endswith("+")
+
+
+@pytest.mark.parametrize("lifetime", ["episodic", "persistent"])
+def test_predictors_of_several_processes_on_one_key_are_not_in_each_others_way(
+    lifetime: Any, address: str
+) -> None:
+    failed: list[Exception] = []
+
+    def speak(name: str) -> None:
+        with opened(address) as client:
+            session = answering(store=client, key="bot", lifetime=lifetime, consolidator=longer)
+            for n in range(8):
+                try:
+                    session(question=f"{name}{n}")
+                except Exception as error:
+                    failed.append(error)
+
+    def longer(known: str, turns: Any, name: str) -> str:
+        return known + "x" * len(turns)
+
+    with dspy.context(lm=answers()):
+        threads = [
+            threading.Thread(target=copy_context().run, args=(speak, name)) for name in "abc"
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    with opened(address) as client:
+        session = answering(store=client, key="bot", lifetime=lifetime)
+        node = session.state.nodes.of("say")
+        assert len(session) == 24
+        assert len(node.log.turns) == (24 if lifetime == "persistent" else 0)
+        assert node.memory == "x" * 24
+
+
+def test_a_fork_and_a_file_hold_what_another_process_said_and_learnt(
+    address: str, tmp_path: Path
+) -> None:
+    def longer(known: str, turns: Any, name: str) -> str:
+        return known + "x"
+
+    with dspy.context(lm=(lm := answers())), opened(address) as one, opened(address) as other:
+        session = answering(store=one, key="bot", consolidator=longer)
+        session(question="one")
+        answering(store=other, key="bot", consolidator=longer)(question="two")
+        session.save(tmp_path / "s.json")
+        session.fork()(question="three")
+        Session.load_from(tmp_path / "s.json", Answer())(question="three")
+    assert heard(lm, -1) == heard(lm, -2) == ["one", "a0", "two", "a1"]
+    assert lm.history[-1]["messages"][0]["content"].endswith("xx")

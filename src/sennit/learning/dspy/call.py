@@ -79,10 +79,10 @@ class Call:
 
     def history_for(self, node: str, fields: Fields) -> Any:
         """The history for a predictor: its own turns, or those of the program it could have had."""
-        if self._memory is not None:
-            return History.model_construct(messages=self._memory.history_for(node, fields))
         if self.given is not None:
             fitting = [one for told in self.given if (one := fields.fit(told, {})) is not None]
+        elif self._memory is not None:
+            fitting = self._memory.history_for(node, fields, self.state.log.initial)
         elif self.span is not None:
             fitting = self.state.log.fitted(self.span, node, fields)
         else:
@@ -91,7 +91,7 @@ class Call:
 
     def memory_for(self, node: str) -> str:
         """What a predictor has consolidated."""
-        return "" if self._memory is None else self._memory.node(node).memory
+        return "" if self._memory is None else self._memory.remembered(node)
 
     def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Take note of what a predictor was asked and said."""

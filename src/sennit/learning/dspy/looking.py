@@ -17,7 +17,10 @@ _ROOT = "root"
 def get_current_history() -> Any:
     """The history of the node that is running: a predictor's own, else the program's."""
     node = _node_running()
-    return get_outer_history() if node is None else Snapshot.of(node.log.span())
+    call = _call()
+    if node is None or call.given is not None:
+        return get_outer_history()
+    return Snapshot.of(node.log.span(call.state.log.initial))
 
 
 def get_outer_history() -> Any:

@@ -16,12 +16,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from sennit.errors import ExistsError
 from sennit.ids import new_id
-from sennit.learning.dspy.log import TurnLog
+from sennit.learning.dspy.log import TurnLog, again
 from sennit.learning.dspy.past import Fields, Told
 from sennit.learning.dspy.plain import mended
 from sennit.learning.dspy.telling import Telling
@@ -64,14 +65,22 @@ class Node:
 
     @memory.setter
     def memory(self, text: str) -> None:
+        again(lambda: self.remember(text))
+
+    def remember(self, text: str) -> None:
+        """Have this as what was consolidated; raises ConflictError if someone else was faster."""
         said = SystemContent(system_message=mended(text))
         self.log.set_system(Message(said, metadata={KEY: {"memory": True}}) if text else None)
 
     def clear(self) -> None:
         """Have no past and remember nothing."""
+        again(self._clear)
+
+    def _clear(self) -> None:
+        self.log.catch_up()
         self.log.begin_with([])
         if self.memory:
-            self.memory = ""
+            self.remember("")
 
 
 class Nodes:
@@ -143,12 +152,15 @@ def _speaks(branch: Branch) -> bool:
 class NodeMemory:
     """What the nodes hear and keep during one call of the program."""
 
-    def __init__(self, nodes: Nodes, plan: MemoryPlan) -> None:
-        self._nodes, self.plan = nodes, plan
+    def __init__(self, nodes: Nodes, plan: MemoryPlan, *, anew: bool = False) -> None:
+        """Begin a call; with `anew` it takes the place of all before it, once it has succeeded."""
+        self._nodes, self.plan, self._anew = nodes, plan, anew
         self.call = new_id().hex
         """What the turns of this call are known by."""
         self.memories: dict[str, str] = {}
         """What nodes remembered before, where this call has changed it."""
+        self._before: dict[str, str] = {}
+        """The same, if the call fails."""
         self._episodes: dict[str, list[Turn]] = {}
 
     def _key(self, name: str) -> str:
@@ -158,12 +170,16 @@ class NodeMemory:
         """The node that a predictor speaks on."""
         return self._nodes.of(self._key(name))
 
-    def history_for(self, name: str, fields: Fields) -> list[Told]:
-        """What a predictor hears of its own past."""
+    def history_for(self, name: str, fields: Fields, began: Sequence[Told]) -> list[Told]:
+        """What a predictor hears: what the conversation began with, and its own past."""
         if self.plan.lifetime == "stateless":
             return []
         log = self.node(name).log
-        return log.fitted(log.caught_up(), name, fields)
+        return log.fitted(log.caught_up(began), name, fields)
+
+    def remembered(self, name: str) -> str:
+        """What a predictor has consolidated."""
+        return "" if self._anew else self.node(name).memory
 
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
         """Keep what a predictor was asked and said."""
@@ -176,23 +192,36 @@ class NodeMemory:
         if self.plan.consolidator is None:
             return
         for name, episode in self._episodes.items():
-            node = self._nodes.of(name)
-            known = node.memory
-            try:
-                told = self.plan.consolidator(known, episode, name)
-            except Exception:
-                _log.warning("the consolidator of %r failed", name, exc_info=True)
-                continue
-            if told != known:
-                self.memories[name] = known
-                node.memory = told
+            again(partial(self._consolidate, self.plan.consolidator, name, episode))
+
+    def _consolidate(self, consolidator: Consolidator, name: str, episode: list[Turn]) -> None:
+        node = self._nodes.of(name)
+        before = node.memory
+        known = "" if self._anew else before
+        try:
+            told = consolidator(known, episode, name)
+        except Exception:
+            _log.warning("the consolidator of %r failed", name, exc_info=True)
+            return
+        if told != before:
+            node.remember(told)
+            self.memories[name], self._before[name] = known, before
 
     def end_episode(self) -> None:
         """The call of the program is over and kept: forget what does not last."""
+        if self._anew:
+            self._forget_others()
         if self.plan.lifetime == "episodic":
             for name in self._episodes:
                 self._nodes.of(name).log.take_out({self.call})
 
+    def _forget_others(self) -> None:
+        for name, node in self._nodes.all().items():
+            node.log.catch_up()
+            node.log.take_out({turn.call for turn in node.log.turns} - {self.call})
+            if node.memory and name not in self.memories:
+                node.memory = ""
+
     def take_back(self) -> None:
         """The call of the program has failed: have what was there before."""
-        self._nodes.take_back({self.call}, [self.memories])
+        self._nodes.take_back({self.call}, [self._before])

@@ -310,6 +310,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             self._warn_of_unheard(given)
         overridden = given is not None and options.policy == "override"
         keeps = not (overridden or self._rehearsal.goes_on)
+        anew = given is not None and options.policy == "replace_session"
         return Call(
             program=self.module,
             state=state,
@@ -319,7 +320,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             parent=current_call(),
             tell_as=field if self._tells else None,
             alone=not self._serves_many,
-            memory=NodeMemory(state.nodes, plan) if plan is not None and keeps else None,
+            memory=NodeMemory(state.nodes, plan, anew=anew) if plan and keeps else None,
         )
 
     def _keep(self, call: Call, prediction: Any) -> None:

@@ -137,8 +137,12 @@ class SessionState:
 
     def saved(self, **options: Any) -> Saved:
         """All of it as plain data, with the options of a session."""
-        nodes = self._known_nodes().items()
-        return Saved.of(self.log, {name: (one.log, one.memory) for name, one in nodes}, options)
+        self.log.catch_up()
+        nodes = self._known_nodes()
+        for one in nodes.values():
+            one.log.catch_up()
+        told = {name: (one.log, one.memory) for name, one in nodes.items()}
+        return Saved.of(self.log, told, options)
 
     def fill(self, saved: Saved) -> None:
         """Have what was saved, and nothing else."""
