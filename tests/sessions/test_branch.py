@@ -42,6 +42,29 @@ def test_a_branch_is_a_progression_of_message_ids() -> None:
     assert branch[::-1] == list(branch)[::-1]
 
 
+def test_a_part_of_a_branch_may_be_assigned_what_stands_there() -> None:
+    session = Session()
+    branch = filled(session, 12)
+    session.set_branch_system(branch, system("Be brief."))
+    fork = session.fork(branch, system=True)
+    head, *ids = branch
+    fork[2] = fork[2]
+    assert list(fork) == [head, *ids]
+    fork[1:] = reversed(fork[1:])
+    assert list(fork) == [head, *ids[::-1]]
+    fork[:] = [head, ids[1], ids[0]]
+    assert list(fork) == [head, ids[1], ids[0]]
+    fork[1:2] = [ids[1], ids[5]]
+    assert list(fork) == [head, ids[1], ids[5], ids[0]]
+    for wrong in ([ids[1], ids[1]], [ids[0]]):
+        with pytest.raises(ExistsError, match="twice"):
+            fork[1:2] = wrong
+    with pytest.raises(ValidationError, match="stays first"):
+        fork[:] = [ids[1], head]
+    assert list(fork) == [head, ids[1], ids[5], ids[0]]
+    assert list(branch) == [head, *ids]
+
+
 def test_fork_shares_history_without_copying_it() -> None:
     session = Session()
     main = filled(session, 1000)

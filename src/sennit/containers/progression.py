@@ -307,12 +307,13 @@ class Progression(Element):
     def _replace_slice(self, key: slice, uids: list[UUID]) -> None:
         old = self._places(key)
         order = list(self)
+        replaced = {uid.int for uid in order[key]}
         try:
             order[key] = uids
         except ValueError as error:
             raise ValidationError(f"Cannot assign to {key!r}: {error}.") from None
-        if uids:
-            self._admit(uids)
+        if fresh := [uid for uid in uids if uid.int not in replaced]:
+            self._admit(fresh)
         if uids or old:
             self._rewrite(order, min(old[0], old[-1]) if old else old.start)
 
