@@ -209,6 +209,12 @@ def test_parameters_go_by_name_or_together_but_not_twice() -> None:
         conduct(session, "generate", params={"imodel": "gpt4"}, imodel="gpt4")
 
 
+@pytest.mark.parametrize("params", [5, ["imodel"], "imodel"])
+def test_parameters_that_are_no_dict_are_refused(params: Any) -> None:
+    with pytest.raises(InvalidTypeError, match="params is a dict of parameters by name, got"):
+        conduct(session_with(ScriptedModel([], "gpt4")), "generate", params=params)
+
+
 def test_parameters_an_operation_does_not_take_are_refused_before_it_runs() -> None:
     session = session_with(ScriptedModel([], "gpt4"))
     with pytest.raises(InvalidTypeError, match="'parse': missing a required argument: 'text'"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from sennit.errors import AccessError, ValidationError
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.models import as_model, model_name
@@ -62,6 +62,8 @@ def conduct(
 def _joined(
     operation: str, params: Mapping[str, Any] | None, more: Mapping[str, Any]
 ) -> dict[str, Any]:
+    if not isinstance(cast("Any", params), Mapping | None):
+        raise InvalidTypeError(f"params is a dict of parameters by name, got {shown(params)}.")
     if twice := sorted(set(params or ()) & set(more)):
         raise ValidationError(
             f"{operation!r} was given {', '.join(twice)} twice: by name and in params; give one."
