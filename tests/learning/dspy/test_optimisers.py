@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import dspy
+import numpy as np
 import pytest
 from dspy.teleprompt import (
     GEPA,
     BootstrapFewShot,
     BootstrapFewShotWithRandomSearch,
+    KNNFewShot,
     LabeledFewShot,
     MIPROv2,
 )
@@ -216,6 +218,15 @@ def test_the_state_of_a_compiled_session_is_that_of_its_predictors(tmp_path: Any
         fresh.load_state(compiled.dump_state())
         fresh(question="now")
     assert demonstrated(lm) == 2
+
+
+def test_a_program_that_asks_predictors_out_of_reach_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    vectorizer = dspy.Embedder(lambda texts: np.ones((len(texts), 2), dtype=np.float32))
+    program = KNNFewShot(k=1, trainset=TRAINSET, vectorizer=vectorizer).compile(Agent())
+    Session(program)
+    assert "Agent has a `forward` of its own, such as KNNFewShot makes" in caplog.text
 
 
 def test_examples_that_an_optimiser_tries_do_not_hear_each_other() -> None:

@@ -305,6 +305,22 @@ def test_states_of_both_versions_are_read(saved: dict[str, Any], tmp_path: Path)
     assert session.session_history.messages == [{"question": "q", "answer": "a"}]
 
 
+def test_a_saved_session_is_not_taken_for_the_state_of_a_program(lm: Any, tmp_path: Path) -> None:
+    session = Session(qa())
+    session(question="q")
+    session.save(tmp_path / "s.json")
+    with pytest.raises(ValidationError, match=r"Session\.load_from\(path, module\)"):
+        session.load(tmp_path / "s.json")
+    session.module.predictors()[0].demos = [dspy.Example(question="shown", answer="yes")]
+    session.module.save(tmp_path / "p.json")
+    fresh = Session(qa())
+    fresh.module.load(tmp_path / "p.json")
+    fresh(question="q")
+    assert "shown" in str(lm.history[-1]["messages"])
+    with pytest.raises(FileNotFoundError):
+        session.load(tmp_path / "none.json")
+
+
 @pytest.mark.parametrize("text", ["{}", '{"version": 3}', "[]", '{"version": 2, "turns": [{}]}'])
 def test_a_file_that_is_no_saved_session_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)

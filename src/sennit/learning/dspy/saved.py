@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Self, cast
 
-from sennit.errors import ValidationError, shown
+from sennit.errors import SennitError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.nodes import Lifetime, MemoryPlan, Scope
@@ -176,6 +176,14 @@ def read_file(path: str | Path) -> Saved:
         for name, one in _mapping(state.get("nodes")).items()
     }
     return Saved(SavedTurns.read(state), dict(_node_states(state)) | nodes, options)
+
+
+def is_saved(path: str | Path) -> bool:
+    """Tell whether a file holds a saved conversation; one that cannot be read holds none."""
+    try:
+        return {"version", "turns"} <= _mapping(loads(Path(path).read_bytes())).keys()
+    except (OSError, SennitError):
+        return False
 
 
 def _node_states(

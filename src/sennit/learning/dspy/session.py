@@ -46,7 +46,7 @@ from sennit.learning.dspy.programs import (
     takes,
 )
 from sennit.learning.dspy.rehearsal import Rehearsal
-from sennit.learning.dspy.saved import Saved, read_file, write_file
+from sennit.learning.dspy.saved import Saved, is_saved, read_file, write_file
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.teaching import Judge, example_of, good_enough, lost_labels
 from sennit.learning.dspy.telling import CopyMode, Telling
@@ -150,6 +150,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
                 f"{type(module).__name__} takes its history as {field!r}, not {wanted!r}; "
                 f"the session uses {field!r}. Say so with history_field={field!r}.",
                 stacklevel=stacklevel,
+            )
+        if "forward" in vars(module):
+            _log.warning(
+                "%s has a `forward` of its own, such as KNNFewShot makes, which may ask other "
+                "predictors than those of the session; these hear no history.",
+                type(module).__name__,
             )
         own = copied(module, options.telling.copies)
         wire(own, field, strict=options.strict)
@@ -498,6 +504,18 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
             {} if plan is None else {"memory": {"scope": plan.scope, "lifetime": plan.lifetime}}
         )
         return self.state.saved(history_policy=self._options.policy, **memory)
+
+    def load(self, path: str | Path, *args: Any, **options: Any) -> None:
+        """Read the state of the program, as any dspy.Module does; no turn is changed.
+
+        Raises ValidationError for a conversation that `save` wrote.
+        """
+        if is_saved(path):
+            raise ValidationError(
+                f"{str(path)!r} holds a conversation and no program; read it with "
+                f"Session.load_from(path, module). A program is kept with session.module.save."
+            )
+        super().load(path, *args, **options)  # pyright: ignore
 
     @classmethod
     def load_from(cls, path: str | Path, module: Any, **options: Any) -> Self:
