@@ -165,6 +165,19 @@ def test_undo_takes_off_the_messages_of_the_turn_and_nothing_that_stands_between
         ]
 
 
+def test_turns_are_taken_back_in_one_write_whatever_stands_between_them(tmp_path: Path) -> None:
+    with faults.record("sqlite.*") as points, sennit.open(tmp_path / "a.db") as client:
+        session = Session(Echo(), store=client, key="bot")
+        session(question="a")
+        client.session("bot").add_message("user", "a note")
+        session(question="b")
+        before = points.count("sqlite.after: BEGIN IMMEDIATE")
+        session.undo(2)
+        assert points.count("sqlite.after: BEGIN IMMEDIATE") == before + 1
+        left = client.session("bot").default_branch.messages
+        assert [one.content.words for one in left] == ["a note"]
+
+
 def test_a_reset_in_another_process_is_noticed(two: Any) -> None:
     one, other = two
     one(question="a")

@@ -334,7 +334,7 @@ class TurnLog:
         if not taken:
             return
         branch = self.branch
-        _take_off(branch, taken)
+        branch.exclude(uid for turn in taken for uid in (turn.asked, turn.message) if uid)
         self._mark(branch)
         del self.turns[-len(taken) :]
         self._told, self._fitted = self._told[: -len(taken)], {}
@@ -408,19 +408,6 @@ def again(work: Callable[[], _R]) -> _R:
         except ConflictError:
             continue
     return work()
-
-
-def _take_off(branch: Branch, taken: list[Turn]) -> None:
-    """Take turns off a branch: messages of theirs that stand together in one write."""
-    said = [uid for turn in taken for uid in (turn.asked, turn.message) if uid is not None]
-    ends: list[list[int]] = []
-    for at in sorted(map(branch.index, said), reverse=True):
-        if ends and ends[-1][0] == at + 1:
-            ends[-1][0] = at
-        else:
-            ends.append([at, at + 1])
-    for first, end in ends:
-        del branch[first:end]
 
 
 def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
