@@ -64,6 +64,22 @@ def test_the_answers_of_an_openai_client_go_in_as_they_are_dumped() -> None:
     assert roles(session) == ["user", "assistant", "assistant"]
     assert session.default_branch.messages[0].sender == "grace"
     assert session.default_branch.messages[-1].rendered == "Done."
+    session.add_message(
+        ChatCompletionMessage.model_validate({**given, "refusal": "I will not."}).model_dump()
+    )
+    session.add_message(
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "Never."}], "name": "sage"}
+    )
+    *_, no, never = session.default_branch.messages
+    assert (no.rendered, never.rendered, never.sender) == ("I will not.", "Never.", "sage")
+
+
+def test_the_result_of_a_tool_may_name_it() -> None:
+    session = Session()
+    session.add_message({"role": "assistant", "content": None, "tool_calls": [CALL]})
+    session.add_message({"role": "tool", "tool_call_id": "c1", "name": "tie", "content": "tied"})
+    result = session.default_branch.messages[-1]
+    assert (result.content, result.sender) == (ActionResponseContent("c1", "tied"), "tie")
 
 
 def test_parts_of_a_dict_are_texts_and_images() -> None:

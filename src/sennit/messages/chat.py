@@ -2,7 +2,8 @@
 
 What such a dict says becomes a role with parts, or the result of a tool. Every key that says
 something is understood or refused: nothing is silently dropped. Keys without a value, of which the
-answers of a client have many (`"refusal": None`, `"annotations": []`), say nothing.
+answers of a client have many (`"refusal": None`, `"annotations": []`), say nothing. A refusal is
+what the assistant said; a name is who sends it.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _ROLES: Mapping[str, GroupRole] = {
     "developer": "system",
 }
 _KEYS: Mapping[str, frozenset[str]] = {
-    "assistant": frozenset({"role", "content", "tool_calls"}),
-    "tool": frozenset({"role", "content", "tool_call_id"}),
+    "assistant": frozenset({"role", "content", "name", "refusal", "tool_calls"}),
+    "tool": frozenset({"role", "content", "name", "tool_call_id"}),
     "user": frozenset({"role", "content", "name"}),
 }
 _USUAL = frozenset({"role", "content"})
@@ -61,7 +62,13 @@ def from_chat(said: Mapping[str, Any], *, sender: SenderRecipient | None = None)
         )
     if role == "tool":
         return _tool_result(said)
-    parts = [*_said(said.get("content")), *map(_called, said.get("tool_calls") or ())]
+    if {"content", "refusal"} <= given:
+        raise ValidationError(
+            f"An answer has a content or a refusal, got both: {shown(said['content'])} and "
+            f"{shown(said['refusal'])}."
+        )
+    words = _said(said["refusal"] if "refusal" in given else said.get("content"))
+    parts = [*words, *map(_called, said.get("tool_calls") or ())]
     return split(_ROLES[role], parts, sender=said.get("name") or sender)
 
 
@@ -70,7 +77,7 @@ def _tool_result(said: Mapping[str, Any]) -> MessageGroup:
     content = ActionResponseContent.create(
         request_id=said.get("tool_call_id"), result="\n".join(texts)
     )
-    message = Message(content)
+    message = Message(content, sender=said.get("name"))
     parts = tuple(parts_of(message))
     return MessageGroup(f"msg_{message.id}", "assistant", parts, message.created_at, (message,))
 
@@ -91,13 +98,15 @@ def _part(part: Any) -> Part:
     match part:
         case {"type": "text", "text": str(text), **more} if not more:
             return TextPart(text)
+        case {"type": "refusal", "refusal": str(text), **more} if not more:
+            return TextPart(text)
         case {"type": "image_url", "image_url": {"url": str(url), **more}} if more.keys() <= {
             "detail"
         }:
             return ImagePart(url, cast("Any", more.get("detail") or "auto"))
         case _:
             raise ValidationError(
-                f"A part of a chat message is a text or an image_url, got {shown(part)}."
+                f"A part of a chat message is a text, a refusal or an image_url, got {shown(part)}."
             )
 
 
