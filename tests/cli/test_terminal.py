@@ -196,6 +196,25 @@ def test_a_person_who_decides_is_shown_the_whole_call_in_its_order(tmp_path: Pat
         quit_(chat)
 
 
+def test_a_call_of_more_lines_than_the_terminal_has_is_shown_to_its_end(tmp_path: Path) -> None:
+    text = " ".join(f"word{number}" for number in range(900))
+    with terminal(program(tmp_path, f"→{text}", "Noted."), tmp_path, columns=40) as chat:
+        chat.say("Note", "Allow note")
+        shown = chat.expect('word899")?')
+        assert shown.split()[1:] == text.split()[1:-1]
+        chat.say("n", "Noted.")
+        quit_(chat)
+    assert notes(tmp_path) == ""
+
+
+def test_characters_that_nobody_sees_are_named_to_who_decides(tmp_path: Path) -> None:
+    hidden = "a\u200bb\u202ec\x7fd\U000e0041e"
+    with terminal(program(tmp_path, f"→{hidden}", "Noted."), tmp_path) as chat:
+        chat.say("Note", r'Allow note(text="a\u200bb\u202ec\u007fd\udb40\udc41e")?')
+        chat.say("n", "Noted.")
+        quit_(chat)
+
+
 def test_one_decision_after_the_other(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "→one", "→two", "Done."), tmp_path) as chat:
         chat.say("Note", 'Allow note(text="one")?')

@@ -31,7 +31,7 @@ from sennit.cli.commits import Commits
 from sennit.cli.interrupted import called
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
-from sennit.cli.words import call_in_full, call_text, clean
+from sennit.cli.words import LINE, call_in_full, call_text, clean
 from sennit.errors import SennitError
 from sennit.stores.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
@@ -99,7 +99,7 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
                     return
                 if talk.started_before(call):
                     screen.note(f"{text} was started before. {_TWICE}")
-                decision = await lines.decide(call_in_full(called(call)))
+                decision = await lines.decide(screen, call_in_full(called(call)))
                 if decision is None:
                     screen.note("(it waits; /approve asks you again)")
                     return
@@ -174,17 +174,21 @@ class Lines:
                 self._interrupted = False
                 return line
 
-    async def decide(self, call: str) -> Decision | None:
+    async def decide(self, screen: Screen, call: str) -> Decision | None:
         """What the user says to a tool call; None if that is to be left open.
 
-        What was typed before the question is no answer to it, and waits for the next line.
+        What was typed before the question is no answer to it, and waits for the next line. A long
+        call is written above the line: an editor that has more lines than the terminal shows none.
         """
         source = get_app_session().input
         ahead = get_typeahead(source)
-        choice, decision = "y/n", None
+        question, choice, decision = f"Allow {call}? ", "y/n", None
+        if len(question) > LINE:
+            screen.line(question.rstrip())
+            question = ""
         try:
             while decision is None:
-                asked = [("", f"Allow {call}? "), ("bold", f"{choice} › ")]
+                asked = [("", question), ("bold", f"{choice} › ")]
                 decision = decision_in(await self._asking.prompt_async(FormattedText(asked)))
                 choice = "y, or n and why; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
