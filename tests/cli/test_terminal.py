@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 import sennit
 from tests.cli.terminals import SCRIPTED_CHAT, Terminal, terminal
 
@@ -137,8 +139,36 @@ def test_being_told_to_end_keeps_the_answer(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
         chat.say("Tell me", "Once…")
         chat.process.send_signal(signal.SIGTERM)
-        assert chat.end() != 0
+        assert chat.end() == 128 + signal.SIGTERM
+        assert "Traceback" not in chat.shown
     assert said(tmp_path, "main") == ["Instruction: Tell me", "Once…"]
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("asked", ["›", "Allow note"])
+def test_being_told_to_end_while_it_waits_for_a_line_is_no_mishap(
+    tmp_path: Path, told: signal.Signals, asked: str
+) -> None:
+    with terminal(program(tmp_path, "→rope"), tmp_path) as chat:
+        chat.expect("›")
+        if asked != "›":
+            chat.type("Note: rope\r")
+            chat.expect(asked)
+        chat.process.send_signal(told)
+        assert chat.end() == 128 + told
+        assert "Traceback" not in chat.shown
+    assert notes(tmp_path) == ""
+
+
+def test_a_number_too_long_for_a_message_is_something_to_say(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    with terminal(program(tmp_path, "One.", "Two."), tmp_path) as chat:
+        chat.say("Say a number", "One.")
+        chat.expect("›")
+        chat.type(f"/edit {digits}\r")
+        chat.expect("Two.")
+        quit_(chat)
+    assert said(tmp_path, "main_fork_1") == [f"Instruction: {digits}", "Two."]
 
 
 def test_after_a_kill_the_next_start_goes_on(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ async def run(talk: Talk, screen: Screen) -> int:
     """Talk until the user has had enough; gives the exit code."""
     lines, commits = Lines(talk), Commits(talk, screen)
     fill = ""
-    with get_app_session().input.raw_mode(), _ended_by_signals():
+    with get_app_session().input.raw_mode(), _ended_by_signals() as told:
         await settle(talk, screen, lines)  # what waited when one stopped
         while (line := await lines.next(screen, fill)) is not None:
             commits.report()
@@ -66,7 +66,7 @@ async def run(talk: Talk, screen: Screen) -> int:
                     break
             fill = ""
     await commits.finish()
-    return 0
+    return told.code
 
 
 async def answer(
@@ -276,13 +276,30 @@ def _listening(interrupt: Callable[[], None]) -> Generator[None]:
     store_typeahead(source, ahead)
 
 
+@dataclass(slots=True)
+class _Told:
+    """The exit code of a talk: 0, or that of a program which a signal has told to end."""
+
+    code: int = 0
+
+
 @contextmanager
-def _ended_by_signals() -> Generator[None]:
+def _ended_by_signals() -> Generator[_Told]:
     """Being told to end is ending in good order: the answer is kept, the terminal put back."""
-    task = asyncio.current_task()
+    task, told = asyncio.current_task(), _Told()
     assert task is not None
-    with _on_signal(signal.SIGTERM, task.cancel), _on_signal(_hangup(), task.cancel):
-        yield
+
+    def end(number: int) -> None:
+        told.code = 128 + number
+        task.cancel()
+
+    term, hangup = signal.SIGTERM, _hangup()
+    with _on_signal(term, partial(end, term)), _on_signal(hangup, partial(end, hangup)):
+        try:
+            yield told
+        except asyncio.CancelledError:
+            if not told.code:
+                raise
 
 
 def _hangup() -> int:
