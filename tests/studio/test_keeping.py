@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from tests.serving import Gate, Talker, run, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import FRAMES, Studio
 from tests.studio.test_withstanding import with_answer
@@ -289,3 +291,31 @@ def test_a_browser_that_keeps_nothing_shows_a_page_that_works(
         page.locator("#tab-chat").click()
         expect(page.locator("#say")).to_have_value("And more")
         assert studio.broken_rules() == []
+
+
+# A window that nobody is at: Chromium tells every page of a test that it is the one.
+_NOT_IN_USE = "document.hasFocus = () => false;"
+
+
+def test_many_windows_with_answers_under_way_leave_room_for_another(
+    browser: Browser, tmp_path: Path
+) -> None:
+    gate = Gate()
+    with serving(tmp_path / "s.db", models=[Talker(gate=gate)]) as server:
+        context = browser.new_context()
+        context.add_init_script(_NOT_IN_USE)
+        windows: list[Studio] = []
+        for number in range(7):
+            session = server.post("/api/sessions").json()
+            branch = session["branches"][0]["id"]
+            run(server, f"/api/sessions/{session['id']}/branches/{branch}", f"Number {number}")
+            windows.append(Studio(context.new_page(), server.url))
+            windows[-1].begin_test(tmp_path)
+            windows[-1].go(f"#/s/{session['id']}/{branch}")
+        for window in windows:
+            expect(window.answers).to_have_text(re.compile("You"))
+        gate.open()
+        for number, window in enumerate(windows):
+            window.hears(f"You said: Number {number}")
+            assert window.broken_rules() == []
+        context.close()
