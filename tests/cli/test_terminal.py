@@ -102,6 +102,20 @@ def test_alt_enter_starts_a_new_line_and_tab_completes_commands(tmp_path: Path) 
     assert said(tmp_path, "main")[0] == "Instruction: one\ntwo"
 
 
+def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Fine.", "→rope", "No."), tmp_path) as chat:
+        chat.expect("›")
+        chat.send(b"caf\xe9\r")
+        chat.expect("Fine.")
+        chat.say("Note: rope", "Allow note")
+        chat.expect("›")
+        chat.send(b"n na\xefve\r")
+        chat.expect("No.")
+        quit_(chat)
+    assert said(tmp_path, "main")[0] == "Instruction: caf�"
+    assert "na�ve" in said(tmp_path, "main")[-2]
+
+
 def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.expect("›")

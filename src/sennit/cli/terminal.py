@@ -160,7 +160,7 @@ class Lines:
         """The next line; None for the end: Ctrl-D, or Ctrl-C twice on an empty line."""
         while True:
             try:
-                line = await self._session.prompt_async(default=fill)
+                line = _readable(await self._session.prompt_async(default=fill))
             except EOFError:
                 return None
             except KeyboardInterrupt:
@@ -189,7 +189,8 @@ class Lines:
         try:
             while decision is None:
                 asked = [("", question), ("bold", f"{choice} › ")]
-                decision = decision_in(await self._asking.prompt_async(FormattedText(asked)))
+                line = _readable(await self._asking.prompt_async(FormattedText(asked)))
+                decision = decision_in(line)
                 choice = "y, or n and why; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
             return None
@@ -226,6 +227,11 @@ class _Commands(Completer):
         for name in known:
             if name.startswith(typed):
                 yield Completion(name, start_position=-len(typed))
+
+
+def _readable(line: str) -> str:
+    """Return a line in which bytes that are no UTF-8 are replaced, as they are in a pipe."""
+    return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _keys() -> KeyBindings:
