@@ -41,5 +41,17 @@ def check_image_url(url: str) -> str:
     return url
 
 
+def http_host(url: str) -> str | None:
+    """Return the host of an http(s) address; None if that is none, or malformed."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return host if parts.scheme in ("http", "https") and host else None
+
+
 def _shown(url: str) -> str:
     return "an address with credentials" if "@" in url else repr(url[:200])

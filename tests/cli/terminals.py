@@ -32,7 +32,10 @@ class Terminal:
         self.shown = ""
 
     def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
+        self.send(text.encode())
+
+    def send(self, keys: bytes) -> None:
+        os.write(self._master, keys)
 
     def say(self, line: str, answer: str) -> None:
         """Type a line once the prompt is there, and wait for something that the line has not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -430,3 +431,57 @@ def test_export_refuses_endings_that_it_does_not_write(
     assert ran.exit_code == 1
     assert told in ran.stderr
     assert not (tmp_path / path).exists()
+
+
+@pytest.mark.parametrize("command", ["ls", "show rope", "fs tree", "chat"])
+def test_a_disk_that_is_full_is_one_line(store: str, command: str) -> None:
+    words = [*command.split(), "--store", store]
+    if command == "chat":  # it is asked for more than it can write
+        words += ["--model", "openai:m", "--base-url", "http://127.0.0.1:9/v1", "--json"]
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "sennit", *words],
+            input=b"Hello\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            env={**os.environ, "OPENAI_API_KEY": "none"},
+        )
+    assert ran.returncode == 1
+    assert ran.stderr.decode().endswith("sennit: No space left on device\n")
+    assert b"Traceback" not in ran.stderr
+
+
+def test_a_file_of_tokens_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "tokens.json", tmp_path / ("x" * 300)):
+        for words in (["create"], ["ls"], ["revoke", "abc"]):
+            ran = run("token", *words, "--tokens", str(path))
+            assert isinstance(ran.exception, SystemExit | None), ran.exception
+            assert "Traceback" not in ran.stderr
+    ran = run("token", "create", "--tokens", str(tmp_path / "file" / "tokens.json"))
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("sennit: ")
+    assert str(tmp_path / "file") in ran.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_a_stream_that_is_closed_is_one_that_is_empty(store: str, closed: str) -> None:
+    script = f'"$0" -m sennit chat --model openai:m --store "$1" {closed}'
+    ran = subprocess.run(
+        ["sh", "-c", script, sys.executable, store],
+        input=b"",
+        capture_output=True,
+        check=False,
+        env={**os.environ, "OPENAI_API_KEY": "none"},
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert b"Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("server", ["a 'b", "http://[::1", "http://host:99999"])
+def test_a_server_of_tools_that_cannot_be_named_so_is_one_line(server: str) -> None:
+    ran = run("chat", "--model", "ollama:m", "--mcp", server)
+    assert ran.exit_code == 1
+    assert ran.stderr.startswith("sennit: ")
+    assert "MCP server" in ran.stderr

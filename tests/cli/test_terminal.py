@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 import sennit
 from tests.cli.terminals import SCRIPTED_CHAT, Terminal, terminal
 
@@ -100,6 +102,20 @@ def test_alt_enter_starts_a_new_line_and_tab_completes_commands(tmp_path: Path) 
     assert said(tmp_path, "main")[0] == "Instruction: one\ntwo"
 
 
+def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
+    with terminal(program(tmp_path, "Fine.", "→rope", "No."), tmp_path) as chat:
+        chat.expect("›")
+        chat.send(b"caf\xe9\r")
+        chat.expect("Fine.")
+        chat.say("Note: rope", "Allow note")
+        chat.expect("›")
+        chat.send(b"n na\xefve\r")
+        chat.expect("No.")
+        quit_(chat)
+    assert said(tmp_path, "main")[0] == "Instruction: caf�"
+    assert "na�ve" in said(tmp_path, "main")[-2]
+
+
 def test_ctrl_c_clears_the_line_and_twice_quits(tmp_path: Path) -> None:
     with terminal(program(tmp_path), tmp_path) as chat:
         chat.expect("›")
@@ -137,8 +153,36 @@ def test_being_told_to_end_keeps_the_answer(tmp_path: Path) -> None:
     with terminal(program(tmp_path, "Once…"), tmp_path) as chat:
         chat.say("Tell me", "Once…")
         chat.process.send_signal(signal.SIGTERM)
-        assert chat.end() != 0
+        assert chat.end() == 128 + signal.SIGTERM
+        assert "Traceback" not in chat.shown
     assert said(tmp_path, "main") == ["Instruction: Tell me", "Once…"]
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("asked", ["›", "Allow note"])
+def test_being_told_to_end_while_it_waits_for_a_line_is_no_mishap(
+    tmp_path: Path, told: signal.Signals, asked: str
+) -> None:
+    with terminal(program(tmp_path, "→rope"), tmp_path) as chat:
+        chat.expect("›")
+        if asked != "›":
+            chat.type("Note: rope\r")
+            chat.expect(asked)
+        chat.process.send_signal(told)
+        assert chat.end() == 128 + told
+        assert "Traceback" not in chat.shown
+    assert notes(tmp_path) == ""
+
+
+def test_a_number_too_long_for_a_message_is_something_to_say(tmp_path: Path) -> None:
+    digits = "9" * 5000
+    with terminal(program(tmp_path, "One.", "Two."), tmp_path) as chat:
+        chat.say("Say a number", "One.")
+        chat.expect("›")
+        chat.type(f"/edit {digits}\r")
+        chat.expect("Two.")
+        quit_(chat)
+    assert said(tmp_path, "main_fork_1") == [f"Instruction: {digits}", "Two."]
 
 
 def test_after_a_kill_the_next_start_goes_on(tmp_path: Path) -> None:
@@ -193,6 +237,25 @@ def test_a_person_who_decides_is_shown_the_whole_call_in_its_order(tmp_path: Pat
         chat.expect('and the end")?')
         chat.say("n", "Noted.")
         assert "\u202e" not in chat.shown
+        quit_(chat)
+
+
+def test_a_call_of_more_lines_than_the_terminal_has_is_shown_to_its_end(tmp_path: Path) -> None:
+    text = " ".join(f"word{number}" for number in range(900))
+    with terminal(program(tmp_path, f"→{text}", "Noted."), tmp_path, columns=40) as chat:
+        chat.say("Note", "Allow note")
+        shown = chat.expect('word899")?')
+        assert shown.split()[1:] == text.split()[1:-1]
+        chat.say("n", "Noted.")
+        quit_(chat)
+    assert notes(tmp_path) == ""
+
+
+def test_characters_that_nobody_sees_are_named_to_who_decides(tmp_path: Path) -> None:
+    hidden = "a\u200bb\u202ec\x7fd\U000e0041e"
+    with terminal(program(tmp_path, f"→{hidden}", "Noted."), tmp_path) as chat:
+        chat.say("Note", r'Allow note(text="a\u200bb\u202ec\u007fd\udb40\udc41e")?')
+        chat.say("n", "Noted.")
         quit_(chat)
 
 

@@ -122,7 +122,13 @@ def test_ollama_needs_no_key_and_no_address(monkeypatch: pytest.MonkeyPatch) -> 
     assert connect("ollama:qwen3").name == "ollama:qwen3"
 
 
-@pytest.mark.parametrize("url", ["ftp://host/v1", "host:80", "http://", "file:///etc/passwd"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://host/v1", "host:80", "http://", "file:///etc/passwd"),
+        *("http://[::1", "http://host:99999/v1"),
+    ],
+)
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="base_url"):
         connect("openai:m", base_url=url, api_key=KEY)

@@ -15,6 +15,7 @@ from tests.serving import Running, all_events, run, serving
 from tests.studio.conftest import OpenStudio, Scene
 from tests.studio.pages import ENGINE_WORDS, FRAMES, Studio
 from tests.studio.stepped import SteppedModel
+from tests.studio.test_withstanding import with_answer
 
 # Typing
 
@@ -264,6 +265,30 @@ def test_a_view_that_could_not_be_read_is_read_when_the_server_is_back(
     expect(failed).to_contain_text("cannot be reached")
     studio.mend_connections()
     expect(studio.page.locator(shown)).to_be_visible()
+    expect(studio.page.locator("[role=alert]")).to_have_count(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", "<h1>Service Unavailable</h1>"),  # as a proxy says it
+        ("application/json", '{"error": {"code": "store", "message": "The database is away."}}'),
+    ],
+    ids=["proxy", "database"],
+)
+def test_a_view_is_read_when_what_stands_before_or_behind_the_server_is_back(
+    scene: Scene, open_studio: OpenStudio, kind: str, body: str
+) -> None:
+    link = with_answer(scene.server, "The bowline.")
+    studio = open_studio(scene.server)
+    studio.page.locator(".welcome").wait_for()
+    studio.page.context.route(
+        "**/api/**", lambda route: route.fulfill(status=503, content_type=kind, body=body)
+    )
+    studio.go(link)
+    studio.page.get_by_role("button", name="Try again").first.wait_for()
+    studio.mend_connections()
+    studio.sees("The bowline.")
     expect(studio.page.locator("[role=alert]")).to_have_count(0)
 
 

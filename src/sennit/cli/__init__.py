@@ -31,10 +31,18 @@ def main() -> None:
             raise
         sys.stderr.write(f"sennit: {MissingExtraError.of('The command line', 'cli')}\n")
         sys.exit(CANNOT)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # what a terminal cannot show becomes a question mark
             stream.reconfigure(errors="replace")
     app(prog_name="sennit")
+
+
+def _open_closed_streams() -> None:
+    """Put the null device where whoever started the program has closed a stream (`<&-`)."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager

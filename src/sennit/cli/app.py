@@ -47,16 +47,32 @@ class _Program(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command; its errors become a line and an exit code."""
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()  # as long as it can be said that this fails
         except SennitError as error:
             typer.echo(f"sennit: {clean(str(error))}", err=True)
             raise typer.Exit(CANNOT if isinstance(error, MissingExtraError) else 1) from None
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Python flushes once more when it ends, which must not fail again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_output()
             raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:  # a full disk, a folder that may not be written to
+            told = error.strerror or str(error)
+            where = "" if error.filename is None else f": {str(error.filename)[:200]!r}"
+            typer.echo(f"sennit: {clean(told)}{where}", err=True)
+            _drop_output()
+            raise typer.Exit(1) from None
+
+
+def _drop_output() -> None:
+    """Let go of what could not be written: Python flushes once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 app = typer.Typer(

@@ -70,6 +70,7 @@ class Command:
 
 COMMANDS: dict[str, Command] = {}
 _ALIASES = {"/exit": "/quit"}
+_DIGITS = 9  # of the number of a message; more of them are something to say
 
 
 def _command(usage: str, told: str) -> Callable[[_Run], _Run]:
@@ -158,7 +159,7 @@ def _tree(talk: Talk, screen: Screen, _rest: str) -> None:
 @_command("/edit [N] [TEXT]", "say your last message, or number N, differently, on a fork")
 def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
     first, _, more = rest.partition(" ")
-    numbered = first.isascii() and first.isdigit()
+    numbered = first.isascii() and first.isdigit() and len(first) <= _DIGITS
     number, text = (int(first), more.strip()) if numbered else (None, rest)
     if not text:
         old = talk.question(number)

@@ -31,7 +31,7 @@ from sennit.cli.commits import Commits
 from sennit.cli.interrupted import called
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
-from sennit.cli.words import call_in_full, call_text, clean
+from sennit.cli.words import LINE, call_in_full, call_text, clean
 from sennit.errors import SennitError
 from sennit.stores.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
@@ -47,7 +47,7 @@ async def run(talk: Talk, screen: Screen) -> int:
     """Talk until the user has had enough; gives the exit code."""
     lines, commits = Lines(talk), Commits(talk, screen)
     fill = ""
-    with get_app_session().input.raw_mode(), _ended_by_signals():
+    with get_app_session().input.raw_mode(), _ended_by_signals() as told:
         await settle(talk, screen, lines)  # what waited when one stopped
         while (line := await lines.next(screen, fill)) is not None:
             commits.report()
@@ -66,7 +66,7 @@ async def run(talk: Talk, screen: Screen) -> int:
                     break
             fill = ""
     await commits.finish()
-    return 0
+    return told.code
 
 
 async def answer(
@@ -99,7 +99,7 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
                     return
                 if talk.started_before(call):
                     screen.note(f"{text} was started before. {_TWICE}")
-                decision = await lines.decide(call_in_full(called(call)))
+                decision = await lines.decide(screen, call_in_full(called(call)))
                 if decision is None:
                     screen.note("(it waits; /approve asks you again)")
                     return
@@ -160,7 +160,7 @@ class Lines:
         """The next line; None for the end: Ctrl-D, or Ctrl-C twice on an empty line."""
         while True:
             try:
-                line = await self._session.prompt_async(default=fill)
+                line = _readable(await self._session.prompt_async(default=fill))
             except EOFError:
                 return None
             except KeyboardInterrupt:
@@ -174,18 +174,23 @@ class Lines:
                 self._interrupted = False
                 return line
 
-    async def decide(self, call: str) -> Decision | None:
+    async def decide(self, screen: Screen, call: str) -> Decision | None:
         """What the user says to a tool call; None if that is to be left open.
 
-        What was typed before the question is no answer to it, and waits for the next line.
+        What was typed before the question is no answer to it, and waits for the next line. A long
+        call is written above the line: an editor that has more lines than the terminal shows none.
         """
         source = get_app_session().input
         ahead = get_typeahead(source)
-        choice, decision = "y/n", None
+        question, choice, decision = f"Allow {call}? ", "y/n", None
+        if len(question) > LINE:
+            screen.line(question.rstrip())
+            question = ""
         try:
             while decision is None:
-                asked = [("", f"Allow {call}? "), ("bold", f"{choice} › ")]
-                decision = decision_in(await self._asking.prompt_async(FormattedText(asked)))
+                asked = [("", question), ("bold", f"{choice} › ")]
+                line = _readable(await self._asking.prompt_async(FormattedText(asked)))
+                decision = decision_in(line)
                 choice = "y, or n and why; Ctrl-C decides later"
         except (EOFError, KeyboardInterrupt):
             return None
@@ -222,6 +227,11 @@ class _Commands(Completer):
         for name in known:
             if name.startswith(typed):
                 yield Completion(name, start_position=-len(typed))
+
+
+def _readable(line: str) -> str:
+    """Return a line in which bytes that are no UTF-8 are replaced, as they are in a pipe."""
+    return line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _keys() -> KeyBindings:
@@ -272,13 +282,30 @@ def _listening(interrupt: Callable[[], None]) -> Generator[None]:
     store_typeahead(source, ahead)
 
 
+@dataclass(slots=True)
+class _Told:
+    """The exit code of a talk: 0, or that of a program which a signal has told to end."""
+
+    code: int = 0
+
+
 @contextmanager
-def _ended_by_signals() -> Generator[None]:
+def _ended_by_signals() -> Generator[_Told]:
     """Being told to end is ending in good order: the answer is kept, the terminal put back."""
-    task = asyncio.current_task()
+    task, told = asyncio.current_task(), _Told()
     assert task is not None
-    with _on_signal(signal.SIGTERM, task.cancel), _on_signal(_hangup(), task.cancel):
-        yield
+
+    def end(number: int) -> None:
+        told.code = 128 + number
+        task.cancel()
+
+    term, hangup = signal.SIGTERM, _hangup()
+    with _on_signal(term, partial(end, term)), _on_signal(hangup, partial(end, hangup)):
+        try:
+            yield told
+        except asyncio.CancelledError:
+            if not told.code:
+                raise
 
 
 def _hangup() -> int:

@@ -21,6 +21,11 @@ from sennit.messages.unset import Unset
 
 # The last two ranges turn the direction of text: what stands behind them is shown elsewhere.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Characters that nobody sees besides: who allows a call is to know of them.
+_UNSEEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\U000e0000-\U000e007f]"
+)
 LINE = 72
 
 
@@ -62,10 +67,13 @@ def call_text(call: ActionRequestContent, width: int = LINE) -> str:
 
 
 def call_in_full(call: ActionRequestContent) -> str:
-    """Return a tool call with all that it is given, for a person who decides about it."""
+    """Return a tool call with all that it is given, for a person who decides about it.
+
+    Characters that would not be seen stand there as JSON escapes them.
+    """
     arguments = {} if call.arguments is Unset else call.arguments
     given = ", ".join(f"{name}={_short(value)}" for name, value in arguments.items())
-    return clean(f"{call.function or '?'}({given})")
+    return _UNSEEN.sub(_escaped, f"{call.function or '?'}({given})")
 
 
 def result_card(result: ActionResponseContent, width: int = LINE) -> str:
@@ -88,6 +96,11 @@ def counted(number: int, noun: str) -> str:
 
 def _plain(asked: InstructionContent) -> bool:
     return not (asked.context or asked.images or asked.tool_schemas or asked.response_model)
+
+
+def _escaped(sign: re.Match[str]) -> str:
+    units = sign[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _short(value: Any) -> str:

@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, cast
-from urllib.parse import urlsplit
 
 from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.plain import text
 from sennit.messages.schema import ToolSchema
+from sennit.security import http_host
 from sennit.services.mcp_connection import Address, Connection, Listing
 from sennit.services.mcp_wire import schema_of
 from sennit.services.registry import ServiceRegistry
@@ -236,18 +236,28 @@ class _MCPTarget(Target):
         return await self.server.call(self.remote, bound)
 
 
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise ValidationError(
+            f"The command of an MCP server cannot be split into words, got {shown(command)}: "
+            f"{error}."
+        ) from None
+
+
 def _address(server: Any, headers: Any, env: Any) -> Address:
     if isinstance(server, str) and "://" in server.split(" ")[0]:
-        parts = urlsplit(text(server, "server"))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        host = http_host(text(server, "server"))
+        if host is None:  # what stands behind the scheme may hold a secret
             raise ValidationError(
                 f"An MCP server is reached by http:// or https:// and a host, "
-                f"got {shown(f'{parts.scheme}://…')}."
+                f"got {shown(server.partition('://')[0] + '://…')}."
             )
         if env is not None:
             raise ValidationError("env is for a program that is started; give headers to a URL.")
-        return Address(parts.hostname, url=server, headers=headers)
-    words = shlex.split(server) if isinstance(server, str) else server
+        return Address(host, url=server, headers=headers)
+    words = _split(server) if isinstance(server, str) else server
     if not isinstance(words, list | tuple) or not words:
         raise InvalidTypeError(
             f"An MCP server is a command, as text or as a list of words, or a URL, "

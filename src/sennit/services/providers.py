@@ -20,7 +20,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterable, 
 from contextlib import aclosing, asynccontextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
-from urllib.parse import urlsplit
 
 from sennit.closing import AsyncClosing
 from sennit.errors import (
@@ -31,6 +30,7 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
+from sennit.security import http_host
 from sennit.services.params import checked_params
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest
@@ -63,6 +63,7 @@ PROVIDERS: Mapping[str, str] = {
 }
 """The providers by name, and what the layer below calls them."""
 
+_AUTHORITY_END = re.compile(r"[/?#]")
 _OLLAMA = "http://localhost:11434/v1"
 _VARIABLE = re.compile(r"`([A-Z][A-Z0-9_]+)`")
 _SECRET_VARIABLE = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD)S?$")
@@ -134,10 +135,9 @@ def _split(spec: str) -> tuple[str, str]:
 def _checked_url(url: str | None) -> str | None:
     if url is None:
         return None
-    parts = urlsplit(url)
-    if "@" in parts.netloc:  # not shown: what stands before the @ is a secret
+    if "@" in _AUTHORITY_END.split(url.partition("//")[2], 1)[0]:  # not shown: it holds a secret
         raise ValidationError("base_url must not hold credentials; pass them as api_key.")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    if http_host(url) is None:
         raise ValidationError(f"base_url must be an http(s) address, got {shown(url)}.")
     return url
 

@@ -1,6 +1,7 @@
 // The one door to the server. Every answer is JSON or an ApiError with words for a person; a request
 // that lacks a token wakes the login instead of failing in silence. While the server cannot be reached it
 // is asked for until it answers; then `serverback` is dispatched, and views read again what they could not.
+import { inTab } from './kept.js';
 
 const KEEP = 'sennit.token';
 const FIRST_WAIT = 500;
@@ -16,7 +17,9 @@ const PLAINLY = {
 };
 const waiting = new Set();
 let lost = false;
-let token = sessionStorage.getItem(KEEP);
+let wait = FIRST_WAIT;
+let back = 0;  // when the server answered again
+let token = inTab.get(KEEP);
 
 class ApiError extends Error {
   constructor(message, status, code) {
@@ -26,7 +29,7 @@ class ApiError extends Error {
   }
 
   /** Whether the server is down, not yet up, or cannot be reached: asking again helps. */
-  get passing() { return this.status === 0 || this.status === 502 || this.status === 504 || this.code === 'stopping'; }
+  get passing() { return this.status === 0 || (this.status >= 502 && this.status <= 504); }
 }
 
 /** What to tell a person of a problem with that code. */
@@ -41,10 +44,12 @@ export function onBack(again) {
 async function untilBack() {
   if (lost) return;
   lost = true;
-  for (let wait = FIRST_WAIT; lost; wait = Math.min(wait * 2, LONGEST_WAIT)) {
+  if (Date.now() - back > 2 * LONGEST_WAIT) wait = FIRST_WAIT;  // else it has too much to do
+  for (; lost; wait = Math.min(wait * 2, LONGEST_WAIT)) {
     await pause(wait);
-    lost = !await fetch('/api/health', { cache: 'no-store' }).then(({ ok }) => ok, () => false);
+    lost = !await fetch('/api/ready', { cache: 'no-store' }).then(({ ok }) => ok, () => false);
   }
+  back = Date.now();
   dispatchEvent(new Event('serverback'));
 }
 
@@ -74,8 +79,8 @@ export function onLogin(wake) {
 /** Use a token from now on; it is kept until this tab is closed. */
 export function login(given) {
   token = given;
-  if (given) sessionStorage.setItem(KEEP, given);
-  else sessionStorage.removeItem(KEEP);
+  if (given) inTab.set(KEEP, given);
+  else inTab.remove(KEEP);
 }
 
 /** An address under /api from parts that may hold any character. */

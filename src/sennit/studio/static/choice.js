@@ -1,5 +1,6 @@
 // What a person chose for the next answer: which model, and whether it is told what is remembered. It is
 // the same on every branch, and kept on this device.
+import { onDevice } from './kept.js';
 import { useState } from './view.js';
 
 const KEEP = 'sennit.choice';
@@ -11,7 +12,7 @@ export function useChoice(models) {
   const model = models.length ? known?.name : kept.model;
   const change = (part) => {
     const now = { ...kept, ...part };
-    localStorage.setItem(KEEP, JSON.stringify(now));
+    onDevice.set(KEEP, JSON.stringify(now));
     setKept(now);
   };
   return [{ model, memory: kept.memory ?? true }, change];
@@ -19,7 +20,7 @@ export function useChoice(models) {
 
 function read() {
   try {
-    return JSON.parse(localStorage.getItem(KEEP)) ?? {};
+    return JSON.parse(onDevice.get(KEEP)) ?? {};
   } catch {
     return {};
   }

@@ -2,6 +2,7 @@
 // cannot send one). A dropped connection goes on after the last event seen; none is missed or
 // seen twice.
 import { open, parsed as parsedJson, pause } from './api.js';
+import { inTurn } from './lines.js';
 
 const FIRST_WAIT = 300;
 const LONGEST_WAIT = 8_000;
@@ -10,8 +11,8 @@ const SILENCE = 45_000;  // the server says something every 15 seconds, if only 
 /**
  * Follow `address` from after event `after` until nothing is under way, or `signal` is aborted. A run may
  * end, wait for a person and go on, so its end is the end only if the server then closes the stream.
- * A tab that nobody sees lets go of its connection, of which a browser has six for all its tabs, and goes on
- * once it is seen. `onEvent` gets {seq, kind, data}, each when it is done with the one before; `onLink` is told whether the
+ * A tab that nobody sees lets go of its connection, and goes on once it is seen; those that are seen take turns.
+ * `onEvent` gets {seq, kind, data}, each when it is done with the one before; `onLink` is told whether the
  * connection stands; `underWay` is asked whether to come back when the stream was closed without an end.
  */
 export async function follow(address, { after, signal, onEvent, onLink, underWay }) {
@@ -19,19 +20,24 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
   let wait = FIRST_WAIT;
   while (!signal.aborted) {
     await untilSeen(signal);
+    if (signal.aborted) return;
     const line = new AbortController();
     const hide = () => { if (document.hidden) line.abort(); };
     document.addEventListener('visibilitychange', hide);
+    const leave = () => line.abort();
+    signal.addEventListener('abort', leave);
     try {
-      const headers = { Accept: 'text/event-stream', 'Last-Event-ID': String(last.seq) };
-      const response = await open('GET', address, { headers, signal: AbortSignal.any([signal, line.signal]) });
-      onLink(true);
-      for await (const event of parsed(response.body)) {
-        if (event.seq <= last.seq) continue;
-        wait = FIRST_WAIT;
-        last = event;
-        await onEvent(event);
-      }
+      await inTurn(line, async () => {
+        const headers = { Accept: 'text/event-stream', 'Last-Event-ID': String(last.seq) };
+        const response = await open('GET', address, { headers, signal: line.signal });
+        onLink(true);
+        for await (const event of parsed(response.body)) {
+          if (event.seq <= last.seq) continue;
+          wait = FIRST_WAIT;
+          last = event;
+          await onEvent(event);
+        }
+      });
       if (last.kind === 'end' || !await underWay()) return;
     } catch (error) {
       if (signal.aborted) return;
@@ -39,6 +45,7 @@ export async function follow(address, { after, signal, onEvent, onLink, underWay
       if (error.status >= 400 && error.status < 500 && error.status !== 429) throw error;
     } finally {
       document.removeEventListener('visibilitychange', hide);
+      signal.removeEventListener('abort', leave);
     }
     onLink(false);
     await pause(wait, signal);

@@ -1,4 +1,5 @@
 // Light, dark, or as the system says; the choice is remembered on this device.
+import { onDevice } from './kept.js';
 import { html, useEffect, useState } from './view.js';
 import { Icon } from './icons.js';
 
@@ -6,7 +7,7 @@ const KEEP = 'sennit.theme';
 const NEXT = { auto: 'light', light: 'dark', dark: 'auto' };
 const SAID = { auto: 'as the system', light: 'light', dark: 'dark' };
 
-const kept = localStorage.getItem(KEEP);
+const kept = onDevice.get(KEEP);
 let chosen = kept in NEXT ? kept : 'auto';
 document.documentElement.dataset.theme = chosen;  // before anything is drawn
 
@@ -15,7 +16,7 @@ export function ThemeToggle() {
   useEffect(() => {
     chosen = theme;
     document.documentElement.dataset.theme = theme;
-    localStorage.setItem(KEEP, theme);
+    onDevice.set(KEEP, theme);
     dispatchEvent(new Event('themechange'));
   }, [theme]);
   const words = `Colours: ${SAID[theme]}. Change`;

@@ -4,16 +4,37 @@
 import { del, get, onBack, path, post, query } from './api.js';
 import { follow } from './events.js';
 import { newId } from './ids.js';
+import { inTab } from './kept.js';
+import { keepUnsent, unsent } from './unsent.js';
 
 const PAGE = 60;
 
-// Branch → {text, id} of what was sent and may not have arrived. Sent again it has the same id, and is said once.
-const unsure = new Map();
+// {text, id} of what was sent on a branch and may not have arrived, over a reload too. Sent again it has the same
+// id, and is said once.
+const UNSURE = 'sennit.unsure.';
+const unsure = (branch) => JSON.parse(inTab.get(UNSURE + branch));
+const underWay = new Set();  // ids of those that the server has not answered to yet
 
-/** What to send so that a text is said: `sent(true)` once it has arrived, `sent(false)` if that is not sure. */
+/** What to send so that a text is said: `sent(true)` once it has arrived, else `sent(false)` gives whether it was seen to. */
 export function saying(branch, text) {
-  const said = unsure.get(branch)?.text === text ? unsure.get(branch) : { text, id: newId() };
-  return { said, sent: (arrived) => (arrived ? unsure.delete(branch) : unsure.set(branch, said)) };
+  const before = unsure(branch);
+  const said = before?.text === text ? before : { text, id: newId() };
+  inTab.set(UNSURE + branch, JSON.stringify(said));
+  underWay.add(said.id);
+  const sent = (sure) => {
+    if (sure) inTab.remove(UNSURE + branch);
+    underWay.delete(said.id);
+    return unsure(branch)?.id !== said.id;
+  };
+  return { said, sent };
+}
+
+// Who sees that a text has arrived need not send it again: it leaves the field it came back to.
+function arrived(branch, id) {
+  const said = unsure(branch);
+  if (said?.id !== id) return;
+  inTab.remove(UNSURE + branch);
+  if (!underWay.has(id) && unsent(branch) === said.text) keepUnsent(branch, '');
 }
 
 export class Transcript {
@@ -231,6 +252,7 @@ export class Transcript {
     this.#messages.set(index, message);
     if (message.call) this.tools.set(callId(message), message.call.function);
     this.#places.set(message.id, index);
+    arrived(this.branch, message.id);
   }
 
   /** Look again at the end of the branch. If it was rewritten, all that was known of it is forgotten. */
@@ -262,7 +284,7 @@ export class Transcript {
 
   /** Ask the model; with a text, that is said first. What another window gets an answer to is told it, too. */
   async run(asked) {
-    const { said, sent } = asked.text === undefined ? { said: {}, sent: () => {} } : saying(this.branch, asked.text);
+    const { said, sent } = asked.text === undefined ? { said: {}, sent: () => false } : saying(this.branch, asked.text);
     if (said.id) this.#send(said);
     try {
       const { after } = await this.#do('runs', { ...asked, ...said });
@@ -271,9 +293,9 @@ export class Transcript {
       this.#follow(after);
     } catch (error) {
       this.#sending.delete(said.id);
-      sent(error.code === 'exists');
+      const there = sent(error.code === 'exists');
       if (error.code === 'busy' && said.id && this.running) return this.steer(said.text, { ...asked, text: undefined });
-      if (error.code !== 'exists') throw error;  // what we said has arrived after all
+      if (!there) throw error;
     } finally {
       this.#changed();
     }
@@ -318,8 +340,7 @@ export class Transcript {
       if (running) { this.#hear({ message_id: said.id, text }); return; }
       await this.refresh();  // it had just ended: what was said stands on the branch
     } catch (error) {
-      sent(error.code === 'exists');
-      if (error.code !== 'exists') throw error;
+      if (!sent(error.code === 'exists')) throw error;
       return;  // it has arrived after all
     } finally {
       this.#sending.delete(said.id);
@@ -427,6 +448,7 @@ export class Transcript {
     if (this.indexOf(data.message_id) >= 0 || this.#steered.has(data.message_id)) return;
     this.#steered.set(data.message_id, told(data));
     this.#sending.delete(data.message_id);
+    arrived(this.branch, data.message_id);
   }
 
   #begin() {
