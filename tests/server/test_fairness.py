@@ -158,3 +158,24 @@ asyncio.run(main())
     command = [sys.executable, "-c", script]
     told = subprocess.run(command, check=False, capture_output=True, text=True)
     assert told.stdout == "[]\n", told.stderr
+
+
+def test_a_server_looks_for_cycles_among_few_objects_at_a_time() -> None:
+    """No other thread runs meanwhile."""
+    program = """if True:
+        import gc
+        from sennit.server.serving import tune
+        looked_through = []
+        def note(phase, info):
+            if phase == "start":
+                young = range(info["generation"] + 1)
+                looked_through.append(sum(len(gc.get_objects(one)) for one in young))
+        tune()
+        gc.callbacks.append(note)
+        kept = [[] for _ in range(100_000)]
+        print(len(looked_through), max(looked_through))
+    """
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    times, most = map(int, told.stdout.split())
+    assert times > 10
+    assert most < 15_000

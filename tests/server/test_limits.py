@@ -99,6 +99,24 @@ def test_what_is_too_much_for_one_request_is_refused_and_the_limit_named() -> No
         assert server.post(f"{branch}/messages", allowed).status_code == 201
 
 
+def test_the_local_user_may_send_larger_requests_unless_a_limit_was_set(tmp_path: Path) -> None:
+    long = {"items": [USER] * 1_001}
+    large = {"role": "user", "text": "knots " * 200_000}
+    nested = {"metadata": {"x": [[]] * 30_000}}
+
+    def statuses(client: httpx.Client) -> list[int]:
+        message = f"{branch_of(client)}/messages"
+        asked = [("/v1/conversations", long), (message, large), ("/api/sessions", nested)]
+        return [client.post(path, json=body).status_code for path, body in asked]
+
+    with serving() as server:
+        assert statuses(server.http) == [200, 201, 201]
+    with serving(limits=Limits(items=1_002, body_bytes=1_000_000, values=4_000)) as server:
+        assert statuses(server.http) == [200, 413, 413]
+    with guests(tmp_path) as here:
+        assert statuses(here.enter("ann")) == [413, 413, 413]
+
+
 def test_commas_and_braces_in_a_text_are_not_counted_as_values() -> None:
     with serving(limits=Limits(values=100)) as server:
         branch = new_branch(server)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Coroutine
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.api.clients import Clients
+from sennit.stores.group import GroupWriter
 from sennit.stores.memory import MemoryStore
 from tests.sessions.test_session import said, system, user
 
@@ -436,3 +438,41 @@ def test_a_store_is_closed_when_its_block_is_left() -> None:
         clients.of(user="ann").session("chat")
     with pytest.raises(StoreError, match="closed"):
         sennit.Client(store).session("chat")
+
+
+def test_a_large_write_lets_those_of_other_owners_go_first_and_keeps_its_owners_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    long = "knot " * 20_000
+    waiting = [("ann", long), ("ann", "after it"), ("bob", "short"), ("cleo", "short")]
+    has_begun, all_came_in = Event(), Event()
+    came_in, groups = list[Any](), list[list[str]]()
+    submit = GroupWriter.submit
+
+    def counting(group: GroupWriter, write: Any, done: Any) -> None:
+        submit(group, write, done)
+        came_in.append(write)
+        if len(came_in) == 1 + len(waiting):
+            all_came_in.set()
+
+    class Slow(MemoryStore):
+        def write_many(self, writes: Any) -> Any:
+            groups.append([write.owner.name for write in writes])
+            has_begun.set()
+            all_came_in.wait(20)
+            return super().write_many(writes)
+
+    async def work(clients: Clients) -> list[str]:
+        sessions = {name: clients.of(user=name).session("chat") for name in ("ann", "bob", "cleo")}
+        for session in sessions.values():
+            session.create_branch("main")
+        first = asyncio.create_task(sessions["bob"].aadd_message("user", "first"))
+        await asyncio.to_thread(has_begun.wait, 20)
+        await asyncio.gather(*(sessions[name].aadd_message("user", text) for name, text in waiting))
+        await first
+        return said(sessions["ann"].branches["main"])
+
+    monkeypatch.setattr(GroupWriter, "submit", counting)
+    with Slow() as store, Clients(store) as clients:
+        assert run(work(clients)) == [long, "after it"]
+    assert groups == [["bob"], ["bob", "cleo"], ["ann", "ann"]]

@@ -111,7 +111,7 @@ async def diff(call: Call) -> Diff:
     """Two branches side by side from their common ancestor."""
     query: DiffQuery = call.query
     session = await call.caller.session(call.path["session"])
-    return await to_thread(_diff, session, query, call.server.settings.limits.answer_bytes)
+    return await to_thread(_diff, session, query, call.limits.answer_bytes)
 
 
 def _diff(session: Session, query: DiffQuery, most: int) -> Diff:

@@ -126,7 +126,7 @@ class Dispatcher:
         body = None
         if endpoint.body is not None:
             headers = dict(scope["headers"])
-            data = await read_body(headers, receive, self._server.settings.limits)
+            data = await read_body(headers, receive, self._server.limits_of(caller))
             if data:
                 _check_type(headers)
             if endpoint.adds:
@@ -152,7 +152,7 @@ class Dispatcher:
     ) -> Ask:
         if len(data) <= SMALL:
             return read_json(data, kind, endpoint.misfit)
-        values = self._server.settings.limits.values
+        values = self._server.limits_of(caller).values
         run = self._server.work.run
         return await run(caller, read_large, data, kind, endpoint.misfit, values)
 

@@ -22,6 +22,7 @@ from sennit.server.tokens import Scope
 if TYPE_CHECKING:
     from sennit.server.framework import HttpScope, Receive
     from sennit.server.owners import Caller
+    from sennit.server.settings import Limits
     from sennit.server.state import ServerState
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
@@ -60,6 +61,11 @@ class Call:
     """The body, as the endpoint's `body` says."""
     http: HttpScope
     receive: Receive
+
+    @property
+    def limits(self) -> Limits:
+        """The limits per request of whoever asks."""
+        return self.server.limits_of(self.caller)
 
     @property
     def is_large(self) -> bool:

@@ -96,7 +96,7 @@ class Removed(Shape):
 async def look(call: Call) -> FilesAnswer:
     """List, read or search files."""
     query: FilesQuery = call.query
-    limits = call.server.settings.limits
+    limits = call.limits
     if query.op in ("tree", "glob", "grep"):  # these read all that is below a folder
         return await call.server.work.run(call.caller, _look, call.caller.client.fs, query, limits)
     return await to_thread(_look, call.caller.client.fs, query, limits)

@@ -171,10 +171,11 @@ class McpFace:
             told = f"{scope['method']} is not possible here; POST is."
             raise Problem(405, "method", told, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
-        body = await read_body(dict(scope["headers"]), receive, self._server.settings.limits)
+        limits = self._server.limits_of(caller)
+        body = await read_body(dict(scope["headers"]), receive, limits)
         scope["state"]["body_bytes"] = len(body)
         if len(body) > SMALL:
-            values = min(self._server.settings.limits.values, _MOST_VALUES)
+            values = min(limits.values, _MOST_VALUES)
             await self._server.work.run(caller, check_values, body, values)
         try:
             app: ASGIApp = await self._app()
@@ -201,7 +202,7 @@ class McpFace:
             server,
             json_response=True,
             stateless=True,
-            max_request_body_size=self._server.settings.limits.body_bytes,
+            max_request_body_size=self._server.limits_of(None).body_bytes,
         )
 
     async def _live(self, manager: StreamableHTTPSessionManager, ready: asyncio.Event) -> None:

@@ -64,7 +64,7 @@ async def list_messages(call: Call) -> MessagePage:
     if query.before is not None and query.after is not None:
         raise ValidationError("Name before or after, not both.")
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    return await to_thread(_page, branch, query, call.server.settings.limits.answer_bytes)
+    return await to_thread(_page, branch, query, call.limits.answer_bytes)
 
 
 def _page(branch: Branch, query: MessagesQuery, most: int) -> MessagePage:
@@ -110,7 +110,7 @@ async def add_message(call: Call) -> Added:
         added = [await branch.session.aadd_message(_whole(branch.session, given), branches=branch)]
         return _shown(branch, added)
     if isinstance(given.parts, list):
-        call.check_count(len(given.parts), call.server.settings.limits.parts, "parts")
+        call.check_count(len(given.parts), call.limits.parts, "parts")
         parts = await call.build(len(given.parts), _parts, given)
     else:
         parts = _parts(given)

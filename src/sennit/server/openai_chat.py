@@ -45,7 +45,7 @@ async def complete(call: Call) -> Response:
     ask: ChatAsk = call.body
     refuse_unsupported(ask)
     streams = known_model(call.server, ask.model).streams
-    call.check_count(len(ask.messages), call.server.settings.limits.items, "messages")
+    call.check_count(len(ask.messages), call.limits.items, "messages")
     said = await call.build(len(ask.messages), sent, ask.messages)
     wanted, once = _wanted(call, ask), once_of(call)
     if ask.stream:
@@ -60,7 +60,7 @@ async def complete(call: Call) -> Response:
             place, result = await while_there(call.receive, answered(place, wanted))
             return _whole(call, ask, answer_in(result, place.say), where(place))
         pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
-        return EventStream(pieces, stack.pop_all(), call.server.settings.limits, where(place))
+        return EventStream(pieces, stack.pop_all(), call.limits, where(place))
 
 
 def _wanted(call: Call, ask: ChatAsk) -> Wanted:
@@ -120,7 +120,7 @@ def _whole(call: Call, ask: ChatAsk, answer: Answer, headers: dict[str, str]) ->
     if not ask.stream:
         return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
     pieces = _at_once(Chunks(ask), answer)
-    return EventStream(pieces, AsyncExitStack(), call.server.settings.limits, headers)
+    return EventStream(pieces, AsyncExitStack(), call.limits, headers)
 
 
 def completion(model: str, answer: Answer) -> dict[str, Any]:

@@ -186,7 +186,7 @@ async def delete(call: Call) -> DeletedConversation:
 
 async def list_items(call: Call) -> dict[str, Any]:
     """What was said, page by page."""
-    session, most = await _named(call), call.server.settings.limits.answer_bytes
+    session, most = await _named(call), call.limits.answer_bytes
 
     def read() -> dict[str, Any]:
         main = main_of(session)
@@ -206,7 +206,7 @@ async def add_items(call: Call) -> dict[str, Any]:
 
 
 async def _items(call: Call, given: list[dict[str, Any]]) -> Sent:
-    call.check_count(len(given), call.server.settings.limits.items, "items")
+    call.check_count(len(given), call.limits.items, "items")
     return await call.build(len(given), items_in, given, "items")
 
 

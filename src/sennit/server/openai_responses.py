@@ -65,9 +65,9 @@ async def create(call: Call) -> Response:
     ask: ResponsesAsk = call.body
     _refuse(ask)
     if not isinstance(ask.input, str):
-        call.check_count(len(ask.input), call.server.settings.limits.items, "input")
+        call.check_count(len(ask.input), call.limits.items, "input")
     streams = known_model(call.server, ask.model).streams
-    wanted, once, limits = _wanted(call, ask), once_of(call), call.server.settings.limits
+    wanted, once, limits = _wanted(call, ask), once_of(call), call.limits
     if ask.stream:
         call.open_stream()
     async with AsyncExitStack() as stack:
@@ -236,7 +236,7 @@ async def delete(call: Call) -> Deleted:
 
 async def input_items(call: Call) -> dict[str, Any]:
     """What was said for a response, page by page."""
-    most = call.server.settings.limits.answer_bytes
+    most = call.limits.answer_bytes
     return await to_thread(page, (await _kept(call)).said, call.query, most)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields, replace
 from datetime import timedelta
 from ipaddress import ip_address
 from os import PathLike
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
+_OF_LOCAL_USER = {"body_bytes": 8 * 1024 * 1024, "values": 100_000, "items": 10_000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +27,8 @@ class Limits:
     """Limits per request, per token and per owner, and for the server as a whole.
 
     An owner is a user of a tenant; all tokens of an owner together get `owner_factor` times the
-    limits of one token. Without a token file everyone is the local user, and only the limits per
-    request and for the server apply.
+    limits of one token. Without a token file everyone is the local user, for whom only the limits
+    per request and for the server apply, and some of those are larger; see `for_local_user`.
     """
 
     body_bytes: int = 1024 * 1024
@@ -82,6 +83,17 @@ class Limits:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValidationError(f"{name} must be more than 0, got {shown(value)}.")
+
+    def for_local_user(self) -> Limits:
+        """Return the limits of the local user, who keeps nobody waiting with a large request.
+
+        A limit that was set to another value than its default is the same for everyone.
+        """
+        own = {one.name: _OF_LOCAL_USER[one.name] for one in fields(self) if self._is_usual(one)}
+        return replace(self, **own)
+
+    def _is_usual(self, one: Field[Any]) -> bool:
+        return one.name in _OF_LOCAL_USER and getattr(self, one.name) == one.default
 
 
 def limits_named(given: Iterable[str], **more: Any) -> Limits:

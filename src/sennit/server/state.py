@@ -18,9 +18,9 @@ from sennit.api.address import store_at
 from sennit.api.clients import Clients
 from sennit.errors import ExistsError
 from sennit.server.limits import Counts
-from sennit.server.owners import Owners
+from sennit.server.owners import Caller, Owners
 from sennit.server.quotas import Quotas
-from sennit.server.settings import ServerSettings
+from sennit.server.settings import Limits, ServerSettings
 from sennit.server.sse import EventStream
 from sennit.server.tokens import TokenFile
 from sennit.server.under_way import UnderWay
@@ -44,6 +44,7 @@ class ServerState:
         self.settings = settings
         self.tokens = TokenFile(settings.tokens)
         limits = settings.limits
+        self._local_limits = limits.for_local_user()
         self.runs = UnderWay(Counts("runs under way", limits.token_runs, limits.owner_factor))
         self.work = Work(limits)
         self.quotas = Quotas(limits, self.work)
@@ -56,6 +57,11 @@ class ServerState:
         """Who may be asked, by name, the default first."""
         self.tools: dict[str, Tool] = {}
         """What models may call, by name."""
+
+    def limits_of(self, caller: Caller | None) -> Limits:
+        """Return the limits per request of a caller; the largest ones if nobody is named."""
+        local = caller is None or caller.token is None
+        return self._local_limits if local else self.settings.limits
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

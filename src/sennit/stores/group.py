@@ -3,6 +3,8 @@
 An async caller must not block its loop while a disk turns, and a thread per write costs more than
 the write. So async writes go to one thread per store, which takes all that has come in, makes it
 durable in one transaction, and tells everyone. While it waits for the disk, the next group gathers.
+The writes of an owner who has a large one among them come after those of all others, in a group of
+their own, so that nobody waits for what another owner has to say at length.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.errors import SennitError, StoreError
 from sennit.stores import forks
-from sennit.stores.records import Head, Write
+from sennit.stores.records import AddMessages, Head, Write
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
@@ -24,6 +26,8 @@ Wake: TypeAlias = Callable[[], None]
 Done: TypeAlias = Callable[[Outcome], Wake]
 
 _LARGEST = 1000
+_MANY = 64  # messages of a write that others do not wait for
+_BYTES = 65_536
 
 
 class GroupWriter:
@@ -32,6 +36,7 @@ class GroupWriter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: list[tuple[Write, Done]] = []
+        self._later: list[tuple[Write, Done]] = []  # the next group, if there is anything in it
         self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for all that wait, and at the end
         self._lock = Lock()
         self._thread: Thread | None = None
@@ -40,7 +45,7 @@ class GroupWriter:
 
     def disown(self) -> list[object]:
         """Start anew in a forked child, where the thread is not; the store refuses the writes."""
-        self._waiting, self._bell, self._lock = [], SimpleQueue(), Lock()
+        self._waiting, self._later, self._bell, self._lock = [], [], SimpleQueue(), Lock()
         self._thread = None
         return []
 
@@ -57,7 +62,7 @@ class GroupWriter:
                 self._thread = Thread(target=self._work, name="sennit-writer", daemon=True)
                 self._thread.start()
             self._waiting.append((write, done))
-            if len(self._waiting) == 1:
+            if len(self._waiting) == 1 and not self._later:
                 self._bell.put(None)
 
     def close(self) -> None:
@@ -77,11 +82,14 @@ class GroupWriter:
                 wake()
 
     def _next_group(self) -> list[tuple[Write, Done]]:
-        """All that has come in, at least one write; none when there will be no more."""
+        """What has come in, at least one write; none when there will be no more."""
         self._bell.get()
         with self._lock:
-            group, self._waiting = self._waiting[:_LARGEST], self._waiting[_LARGEST:]
-            if self._waiting:
+            group, self._later = self._later, []
+            if not group:
+                come_in, self._waiting = self._waiting[:_LARGEST], self._waiting[_LARGEST:]
+                group, self._later = _quick_first(come_in)
+            if self._waiting or self._later:
                 self._bell.put(None)
         return group
 
@@ -94,3 +102,22 @@ class GroupWriter:
             failed = StoreError(f"The store failed to write ({error!r}); report this, please.")
             failed.__cause__ = error
             return [failed] * len(group)
+
+
+def _quick_first(
+    group: list[tuple[Write, Done]],
+) -> tuple[list[tuple[Write, Done]], list[tuple[Write, Done]]]:
+    """Part the writes of those who have a large one from all others, which come first."""
+    if len(group) == 1:
+        return group, []
+    large = {write.owner for write, _ in group if _is_large(write)}
+    quick = [one for one in group if one[0].owner not in large]
+    return (quick, [one for one in group if one[0].owner in large]) if quick else (group, [])
+
+
+def _is_large(write: Write) -> bool:
+    added = (one.messages for one in write.changes if isinstance(one, AddMessages))
+    return any(
+        len(messages) > _MANY or sum(len(one.body) for one in messages) > _BYTES
+        for messages in added
+    )
