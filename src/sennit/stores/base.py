@@ -167,6 +167,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """The newest run of a branch, if there was any."""
         ...
 
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        """Find the newest run of each branch of a session on which there was any, by branch."""
+        ...
+
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
     ) -> list[EventRecord]:

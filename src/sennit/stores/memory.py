@@ -311,6 +311,10 @@ class MemoryStore(Closing):
         with self._step():
             return self._kept(owner, session).log.last_of(branch)
 
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        with self._step():
+            return self._kept(owner, session).log.last_runs()
+
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int
     ) -> list[EventRecord]:

@@ -59,6 +59,15 @@ class JournalReader:
         return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
 
 
+def last_runs(connection: sqlite3.Connection, key: tuple[int, int]) -> dict[UUID, RunRecord]:
+    """Find the newest run of each branch of a session, by branch."""
+    found: dict[UUID, RunRecord] = {}
+    for uid, *row in connection.execute(sql.LAST_RUNS, key):
+        branch = id_from_bytes(uid)
+        [found[branch]] = _runs(branch, [row])
+    return found
+
+
 def starts(
     connection: sqlite3.Connection, key: tuple[int, int], messages: Sequence[UUID] | None
 ) -> dict[UUID, int]:

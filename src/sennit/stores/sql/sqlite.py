@@ -202,6 +202,11 @@ FIND_RUN = """
 RUNS = """
     SELECT id, state, created, updated, body FROM runs
     WHERE owner = ? AND journal = ? ORDER BY no DESC LIMIT ?"""
+LAST_RUNS = """
+    SELECT j.branch, r.id, r.state, r.created, r.updated, r.body FROM journals j
+    CROSS JOIN runs r ON r.owner = j.owner AND r.journal = j.no AND r.no = (
+        SELECT max(l.no) FROM runs l WHERE l.owner = j.owner AND l.journal = j.no)
+    WHERE j.owner = ? AND j.session = ?"""
 ADD_RUN = """
     INSERT INTO runs (owner, journal, no, id, state, created, updated, body)
     VALUES (?, ?, (SELECT coalesce(max(no), 0) + 1 FROM runs WHERE owner = ? AND journal = ?),
