@@ -82,7 +82,7 @@ class BranchRuns:
     def place(self) -> Hashable:
         """The key of the branch in this process: other owners and stores may have a copy of it."""
         keeper = self._keeper
-        within = None if keeper is None else (id(keeper.store), keeper.owner)
+        within = None if keeper is None else (keeper.store.identity, keeper.owner)
         return within, self._session.id, self.branch.id
 
     @property

@@ -12,7 +12,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -106,6 +106,11 @@ class PostgresStore(PostgresMemory, Closing):
             return number
 
         return self._database.run(add)
+
+    @property
+    def identity(self) -> Hashable:
+        """The key of this very store: others on the same server are not known to be."""
+        return id(self)
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -277,6 +277,11 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         """The owner's number, made if they have none; inside a transaction that writes."""
         known = self._owner(connection, owner)
         return known or connection.execute(sql.ADD_OWNER, owner.key).fetchone()[0]
+
+    @property
+    def identity(self) -> Hashable:
+        """The key of the file: all stores that were opened on it have the same."""
+        return self._file
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
