@@ -9,9 +9,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+import sennit
 from sennit import clock
-from sennit.containers import Element, uid_of
-from sennit.errors import InvalidTypeError, ValidationError
+from sennit.containers import Element, Pile, uid_of
+from sennit.errors import CodecError, InvalidTypeError, ValidationError
 
 
 class Note(Element):
@@ -142,3 +143,43 @@ def test_uid_of_refuses_the_rest_by_name():
         uid_of("main")
     with pytest.raises(InvalidTypeError, match="12"):
         uid_of(12)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_element_in_a_dict_becomes_one_of_its_kind():
+    message = sennit.Message(sennit.InstructionContent("Hello"), sender="ada", metadata={"n": 1})
+    found = Element.from_dict(message.to_dict())
+    assert type(found) is sennit.Message
+    assert found.to_dict() == message.to_dict()
+    bare = {"id": str(uuid4()), "created_at": "2026-01-02T03:04:05+00:00", "metadata": {"n": 1}}
+    found = Element.from_dict(bare)
+    assert type(found) is Element
+    assert (str(found.id), found.created_at.year, found.metadata) == (bare["id"], 2026, {"n": 1})
+
+
+def test_a_kind_of_your_own_is_found_by_its_key():
+    class Card(Element, key="card"):
+        @classmethod
+        def from_dict(cls, data):
+            return cls(id=data["id"], metadata={"card": data["card"]})
+
+    found = Element.from_dict({"id": str(uuid4()), "card": "ace"})
+    assert type(found) is Card
+    assert found.metadata == {"card": "ace"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"id": str(uuid4()), "created_at": "2026-01-02T03:04:05+00:00", "class": "os.path"},
+        {"id": str(uuid4())},
+        ["id"],
+    ],
+)
+def test_a_dict_of_no_kind_is_refused(data):
+    with pytest.raises(CodecError):
+        Element.from_dict(data)
+
+
+def test_a_pile_is_not_made_from_a_dict():
+    with pytest.raises(InvalidTypeError, match="A Pile is not made from a dict"):
+        Pile.from_dict({})

@@ -403,3 +403,17 @@ def test_two_authorization_headers_are_refused(tenants: Tenants) -> None:
         answer = tenants.server.http.get("/api/me", headers=headers)
         assert answer.status_code == 400
         assert "one Authorization header" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("name", ["Origin", "Sec-Fetch-Site"])
+def test_two_headers_that_say_where_a_request_comes_from_are_refused(
+    tenants: Tenants, name: str
+) -> None:
+    http = tenants.server.http
+    ours = str(http.base_url).rstrip("/") if name == "Origin" else "same-origin"
+    theirs = "https://evil.example" if name == "Origin" else "cross-site"
+    twice = [(name, theirs), (name, ours)]
+    for headers in (twice, twice[::-1]):
+        answer = http.get("/api/me", headers=[*tenants.alice.headers.items(), *headers])
+        assert answer.status_code == 400
+        assert f"one {name} header" in answer.json()["error"]["message"]

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 import sennit
+from sennit.stores.sqlite import SQLiteStore
 from tests.serving import Running, serving, texts
 from tests.sessions.test_session import said
 
@@ -298,3 +299,26 @@ def test_a_server_that_cannot_reach_its_database_is_there_and_not_ready(tmp_path
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
         assert str(tmp_path) not in answer.text  # everybody may ask
         (tmp_path / "elsewhere.db").rename(tmp_path / "s.db")
+
+
+@pytest.mark.parametrize("path", ["", "/tree"])
+def test_the_store_is_asked_once_for_the_runs_of_all_branches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    asked: list[str] = []
+    for name in ("last_run", "last_runs", "runs"):
+        method = getattr(SQLiteStore, name)
+
+        def asking(*given: Any, _name: str = name, _method: Any = method) -> Any:
+            asked.append(_name)
+            return _method(*given)
+
+        monkeypatch.setattr(SQLiteStore, name, asking)
+    with serving(tmp_path / "s.db") as server:
+        session = made(server, "knots", "Hello.")
+        for number in range(9):
+            server.post(f"/api/sessions/{session}/branches", {"name": f"b{number}"})
+        asked.clear()
+        answer = server.get(f"/api/sessions/{session}{path}").json()
+    assert len(answer["branches"]) == 10
+    assert asked == ["last_runs"]

@@ -7,7 +7,8 @@ import gc
 import pickle
 import threading
 import weakref
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -562,3 +563,21 @@ def test_an_erased_text_is_not_kept_by_what_was_prepared() -> None:
     gc.collect()
     assert gone() is None
     assert branch.memo is None
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_group_is_removed_with_all_of_its_messages(tmp_path: Path, kept: bool) -> None:
+    with Session(store=tmp_path / "s.db" if kept else None) as session:
+        session.add_message("user", "before")
+        called = ToolPart("look_up", {"knot": "bowline"}, output="40 cm")
+        group = session.add_message("assistant", [TextPart("one"), called, TextPart("two")])
+        assert len(group.messages) == 4
+        assert session.remove_message(group) is group
+        assert said(session.default_branch) == ["before"]
+        assert len(session.messages) == 1
+        with pytest.raises(NotFoundError):
+            session.remove_message(group)
+        two = [session.add_message("user", [TextPart(word)]) for word in ("two", "three")]
+        assert len(session.remove_messages([two[0], *two[1].messages])) == 2
+        with pytest.raises(InvalidTypeError, match="the group that add_message gave"):
+            session.remove_message(cast("Any", 7))

@@ -21,9 +21,10 @@ from sennit.stores.sql import SCHEMA_VERSION
 from sennit.stores.sql import sqlite as sql
 from sennit.stores.sqlite import SQLiteStore
 from sennit.stores.sqlite_file import lengthen, log_of
-from sennit.testing import faults
+from sennit.testing import ToolCall, faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
 from sennit.testing.conformance.scene import Scene
+from tests.talking import Talk
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -573,3 +574,32 @@ def test_what_is_new_in_a_session_is_read_with_few_statements_however_many_branc
         (message,) = store.changes(client._owner, session.id, known).messages
         assert b"hello again" in message.body
     assert 0 < len(asked) < 20
+
+
+def test_what_is_noted_of_a_tool_turn_names_its_messages_by_number(tmp_path: Path) -> None:
+    path = tmp_path / "turns.db"
+    with sennit.open(path, durability="normal") as client:
+        replies = [ToolCall("add", {"a": 1, "b": 2})], "Three."
+        talk = Talk(*replies, session=client.session("chat"))
+        talk.run()
+        told = [type(one).__name__ for one in talk.conversation().history()]
+    with closing(sqlite3.connect(path)) as connection:
+        kinds = {kind for (kind,) in connection.execute("SELECT typeof(message) FROM events")}
+        starts = connection.execute("SELECT typeof(message), times FROM starts").fetchall()
+    assert {"ToolCalled", "ToolStarted", "ToolFinished", "MessageCompleted"} <= set(told)
+    assert kinds == {"integer", "null"}
+    assert starts == [("integer", 1)]
+
+
+def test_a_run_among_many_is_found_by_an_index(tmp_path: Path) -> None:
+    with SQLiteStore(tmp_path / "sennit.db") as store, store._reading() as connection:
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {sql.FIND_RUN}", (1, 1, bytes(16)))
+        assert all("<expr>=?" in row[3] for row in plan)
+
+
+def test_the_schema_is_kept_without_comments_and_indentation(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    SQLiteStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        texts = [text for (text,) in connection.execute("SELECT sql FROM sqlite_schema") if text]
+    assert not [text for text in texts if "--" in text or "\n " in text]

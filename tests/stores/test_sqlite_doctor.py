@@ -12,7 +12,8 @@ import sennit
 from sennit import Client
 from sennit.stores.doctor import examine, repair
 from sennit.stores.sqlite import SQLiteStore
-from tests.stores.wards import FileHarm, Harm, admitted, mended
+from tests.stores.wards import FileHarm, Harm, admitted, counted, mended
+from tests.talking import Talk
 
 
 @pytest.fixture
@@ -50,6 +51,21 @@ def test_an_index_that_is_not_complete_is_made_anew(
     mended(client, "index")
     assert len(client.search_messages("rope", limit=99)) == 12
     assert len(client.search_messages("life")) == 1
+
+
+def test_events_about_messages_that_are_gone_are_neither_read_nor_kept(
+    client: Client, harm: Harm
+) -> None:
+    talk = Talk("A bowline.", session=client.session("talk"))
+    talk.run()
+    assert client.doctor() == []
+    before = [one.kind for one in talk.conversation().history()]
+    harm("UPDATE events SET message = message + 1000 WHERE typeof(message) = 'integer'")
+    assert [one.kind for one in talk.conversation().history()] == [
+        kind for kind in before if kind != "said"
+    ]
+    mended(client, "events")
+    assert counted(harm, "events") == [len(before) - 1]
 
 
 def test_messages_not_yet_indexed_are_nothing_wrong(client: Client) -> None:

@@ -235,6 +235,22 @@ def test_a_fork_does_not_repeat_a_call_that_was_started_above(
         assert till.paid == ["ada"]
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_session_of_the_same_conversations_does_not_repeat_a_call_that_was_started(
+    nursery: Nursery, tmp_path: Path, kept: bool
+) -> None:
+    died(nursery, tmp_path)
+    with sennit.open(tmp_path / "till.db") as client:
+        till = Till(client, tmp_path)
+        store = tmp_path / "other.db" if kept else None
+        with Session(conversations=till.session.conversations, store=store) as session:
+            branch = session.get_branch("main")
+            conversation = session.conversation(branch, model=till.model, tools=till.tools)
+            assert conversation.run().stop_reason == "suspended"
+            assert till.paid == ["ada"]
+            assert in_short(branch.messages[3]).startswith(STARTED_ELSEWHERE)
+
+
 @pytest.mark.parametrize("removed", ["main", "between"])
 @pytest.mark.parametrize("replay", ["never", "ask"])
 def test_a_fork_does_not_repeat_a_call_that_a_removed_branch_has_started(

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+import sennit
 from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.native import to_model_messages
 from sennit.services.request import ModelRequest
@@ -260,6 +261,40 @@ def test_a_stream_is_joined_in_the_same_program_without_looking_at_the_store(
         return shown, [shown[0], *await joining]
 
     shown, followed = asyncio.run(work())
+    assert followed == shown
+    assert looks <= 3  # to begin with, and if something came between
+
+
+def test_a_stream_is_joined_through_another_store_on_the_same_file_without_looking_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sennit.turns import joining
+
+    looks = 0
+    shown_after = joining.shown_after
+
+    def counted(*given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return shown_after(*given)
+
+    monkeypatch.setattr(joining, "shown_after", counted)
+    monkeypatch.setattr(joining, "_LOOK", 0.001)
+    path = tmp_path / "sennit.db"
+    with sennit.open(path) as first, sennit.open(path) as second:
+        one = Talk(*SCRIPT, session=first.session("talk"), chunk=3, delay=0.01)
+        there = second.session("talk")
+        there.services.register(ScriptedModel([]))
+        other = there.conversation("talk", model="scripted")
+
+        async def work() -> tuple[list[AnyEvent], list[AnyEvent]]:
+            async with one.conversation().events(None, PLAIN) as events:
+                shown = [await anext(events)]
+                joining = asyncio.create_task(joined(other, 1))
+                shown += [event async for event in events]
+            return shown, [shown[0], *await joining]
+
+        shown, followed = asyncio.run(work())
     assert followed == shown
     assert looks <= 3  # to begin with, and if something came between
 

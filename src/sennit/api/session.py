@@ -17,7 +17,6 @@ from sennit.api.home import Home
 from sennit.api.late import LateMemory
 from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
-from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
 from sennit.sessions.access import NEVER_GIVEN
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from sennit.memory.context import Context
     from sennit.memory.memory import Memory
     from sennit.memory.result import CommitResult
+    from sennit.messages.parts import MessageGroup
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
@@ -58,7 +58,7 @@ class Session(SessionCore, Closing, AsyncClosing):
     def __init__(
         self,
         user: SenderRecipient = "user",
-        conversations: Flow[Message, Progression] | None = None,
+        conversations: Flow[Message, Any] | None = None,
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
         store: Store | str | PathLike[str] | None = None,
@@ -89,7 +89,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         self._memory = LateMemory(self._own_memory)
         self._home = None if store is None else self._move_into(Home(store), conversations)
 
-    def _move_into(self, home: Home, conversations: Flow[Message, Progression] | None) -> Home:
+    def _move_into(self, home: Home, conversations: Flow[Message, Any] | None) -> Home:
         """Be the session that is kept there under this id; if there is none, keep this one."""
         try:
             self._keep(home.kept(self), home.keeper(self.id))
@@ -100,7 +100,7 @@ class Session(SessionCore, Closing, AsyncClosing):
             raise
         return home
 
-    def _bring_in(self, conversations: Flow[Message, Progression]) -> None:
+    def _bring_in(self, conversations: Flow[Message, Any]) -> None:
         if len(self.messages) or len(self.branches):
             raise ExistsError(
                 f"Session {self.id} is kept in the store already, with {len(self.messages)} "
@@ -225,7 +225,9 @@ class Session(SessionCore, Closing, AsyncClosing):
         if self._memory.made is not None:
             self._memory.made.noticed(self, messages, branches)
 
-    def remove_messages(self, messages: Iterable[Ref], *, forget: bool = True) -> list[Message]:
+    def remove_messages(
+        self, messages: Iterable[Ref | MessageGroup], *, forget: bool = True
+    ) -> list[Message]:
         """Take messages off all branches and out of the session, with what was learnt from them.
 
         What was said elsewhere too is remembered on; with `forget=False` all of it.
@@ -234,7 +236,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         if self.keeper is None:  # nothing is learnt where nothing is kept
             return super().remove_messages(messages)
         with self.lock:
-            found = list(dict.fromkeys(map(self.messages.get, messages)))
+            found = self._found(messages)
         if not found:
             return found
         erase = partial(super().remove_messages, found)

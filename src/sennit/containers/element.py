@@ -16,10 +16,13 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 from uuid import UUID
 
-from sennit.clock import from_datetime, now_us, to_datetime
-from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.clock import from_datetime, from_iso, now_us, to_datetime
+from sennit.errors import CodecError, InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
 
+_KEYS = frozenset({"id", "created_at", "metadata"})
+_KINDS: dict[str, type[Element]] = {}
+"""The kinds of element that have dicts of their own, by the key that tells them."""
 NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 _State: TypeAlias = tuple[dict[str, Any] | None, dict[str, Any]]
 
@@ -28,6 +31,12 @@ class Element:
     """Something with an id, a creation time and read-only metadata; equality goes by id."""
 
     __slots__ = ("__weakref__", "_created", "_id", "_metadata")
+
+    def __init_subclass__(cls, *, key: str | None = None, **given: Any) -> None:
+        """`key` is one that the dicts of this kind have, and those of no other."""
+        super().__init_subclass__(**given)
+        if key is not None:
+            _KINDS[key] = cls
 
     def __init__(
         self,
@@ -60,6 +69,30 @@ class Element:
     def metadata(self) -> Mapping[str, Any]:
         """Whatever the creator noted about it; read-only."""
         return self._metadata
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Element:
+        """The element in a dict: a message where `to_dict` of one wrote it, else a bare element.
+
+        Only kinds that are there already are looked up, by a key of theirs: nothing is imported.
+        Raises CodecError for keys of no kind, and InvalidTypeError for a kind that has no dicts.
+        """
+        if cls is not Element:
+            raise InvalidTypeError(
+                f"A {cls.__name__} is not made from a dict; use its constructor."
+            )
+        if not isinstance(data, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise CodecError(f"A stored element is a dict, got {shown(data)}.")
+        for key, kind in _KINDS.items():
+            if key in data:
+                return kind.from_dict(data)
+        if wrong := (data.keys() - _KEYS) | ({"id", "created_at"} - data.keys()):
+            raise CodecError(
+                f"A stored element has wrong or missing keys: {sorted(map(str, wrong))}; "
+                f"it has {sorted(_KEYS)}, and a kind of element more: {sorted(_KINDS)}."
+            )
+        created_at = from_iso(data["created_at"])
+        return Element(id=data["id"], created_at=created_at, metadata=data.get("metadata"))
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Element):

@@ -301,7 +301,7 @@ class ActionRequestContent(MessageContent):
     @property
     def rendered(self) -> str:
         """The function and its arguments as YAML."""
-        return getattr(self, "_cached", None) or self.remember(render.action_request_text(self))
+        return render.action_request_text(self)  # takes less time than to look for a kept one
 
 
 @register

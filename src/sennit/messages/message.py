@@ -57,7 +57,7 @@ class _Body(msgspec.Struct, forbid_unknown_fields=True):
 _read_body = reader(_Body)
 
 
-class Message(Element):
+class Message(Element, key="content"):
     """One content with an id, a time, and optionally a sender, a recipient and metadata.
 
     `content` is one of the five contents, one of a type of your own, or a dict whose keys belong to

@@ -187,7 +187,10 @@ class _Fold:
             elif isinstance(content, SystemContent):
                 if self._system is None and self._first is None and not content.empty:
                     self._system = content
-            elif isinstance(content, ActionRequestContent) or not content.empty:
+            elif isinstance(content, ActionRequestContent):
+                self._close_run()
+                out.append(content)
+            elif not content.empty:
                 self._close_run()
                 if content.from_assistant:
                     self._newest = None
@@ -250,7 +253,12 @@ class _Fold:
     def _render(self, stop: int) -> None:
         """Have the texts of `_out` up to `stop`."""
         start = len(self._texts)
-        self._texts += [content.rendered for content in self._out[start:stop]]
+        self._texts += [  # most are answers, which read as they are
+            content.assistant_response or ""
+            if type(content) is AssistantResponseContent
+            else content.rendered
+            for content in self._out[start:stop]
+        ]
         for at in reversed(self._picked):
             if at < start:
                 break

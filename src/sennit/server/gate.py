@@ -29,6 +29,12 @@ _CHALLENGE = {"www-authenticate": 'Bearer realm="sennit"'}
 _API = ("/api/", "/v1/", "/mcp", "/openapi.json")
 _OURS = (None, b"same-origin", b"none")
 _POLICY = (b"cross-origin-resource-policy", b"same-origin")
+_CHECKED = {
+    b"host": "Host",
+    b"origin": "Origin",
+    b"sec-fetch-site": "Sec-Fetch-Site",
+    b"authorization": "Authorization",
+}
 
 
 class Gate:
@@ -142,22 +148,19 @@ def _check_framing(scope: HttpScope) -> None:
 
 
 def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
-    """Host, Origin, Sec-Fetch-Site and token of a request; raises Problem 400 for two tokens."""
-    host, origin, site, bearer, authorized = "", None, None, None, False
+    """Host, Origin, Sec-Fetch-Site and token of a request; raises Problem 400 for two of one."""
+    found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        if name == b"host":
-            host = value.decode("latin-1").lower()
-        elif name == b"origin":
-            origin = value.decode("latin-1").lower()
-        elif name == b"sec-fetch-site":
-            site = value.lower()
-        elif name == b"authorization":
-            if authorized:
-                told = "A request has one Authorization header, got two; send one of them."
+        if name in _CHECKED:
+            if name in found:
+                told = f"A request has one {_CHECKED[name]} header, got two; send one of them."
                 raise Problem(400, "malformed", told)
-            authorized = True
-            if value[:7].lower() == b"bearer ":
-                bearer = value[7:].decode("latin-1").strip()
+            found[name] = value
+    host = found.get(b"host", b"").decode("latin-1").lower()
+    origin = found[b"origin"].decode("latin-1").lower() if b"origin" in found else None
+    site = found[b"sec-fetch-site"].lower() if b"sec-fetch-site" in found else None
+    given = found.get(b"authorization", b"")
+    bearer = given[7:].decode("latin-1").strip() if given[:7].lower() == b"bearer " else None
     return host, origin, site, bearer
 
 

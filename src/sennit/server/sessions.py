@@ -18,7 +18,7 @@ from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.owners import Caller
-from sennit.server.shapes import BranchShape, branch_shape, fields_of, iso
+from sennit.server.shapes import BranchShape, branch_shapes, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.session import SessionCore
 from sennit.sessions.tree import BranchNode
@@ -197,7 +197,7 @@ def _listed_now(caller: Caller, session: UUID) -> SessionShape:
 
 def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
     listed = _listed(caller, caller.client.session_info(session.id))
-    branches = [branch_shape(one) for one in session.branches]
+    branches = branch_shapes(list(session.branches))
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
 
@@ -227,7 +227,7 @@ def _interrupted(client: Client) -> Interrupted:
     for info in client.sessions(limit=_RECENT):
         with suppress(NotFoundError):  # deleted meanwhile
             session = client.session(info.id, create=False)
-            shapes = (branch_shape(one) for one in session.branches)
+            shapes = branch_shapes(list(session.branches))
             cut_off = (fields_of(one) for one in shapes if one.interrupted)
             found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
     return Interrupted(branches=found)
@@ -242,11 +242,12 @@ async def tree(call: Call) -> Tree:
 def _tree(session: Session) -> Tree:
     drawn = list(session.tree())
     parents = {child.branch.id: node.branch.id for node in drawn for child in node.children}
-    return Tree(branches=[_node(node, parents.get(node.branch.id)) for node in drawn])
+    shapes = branch_shapes([node.branch for node in drawn])
+    pairs = zip(drawn, shapes, strict=True)
+    return Tree(branches=[_node(node, one, parents.get(one.id)) for node, one in pairs])
 
 
-def _node(node: BranchNode, parent: UUID | None) -> Node:
-    shape = branch_shape(node.branch)
+def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> Node:
     return Node(**fields_of(shape), parent=parent, forked_at=node.forked_at)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
@@ -22,7 +22,8 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.server.endpoint import Shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.runs import BranchRuns, last_runs
+from sennit.stores.records import RunRecord
 from sennit.turns.joining import is_under_way
 from sennit.turns.pending import waiting
 
@@ -120,8 +121,17 @@ def iso(moment: datetime) -> str:
 
 def branch_shape(branch: Branch) -> BranchShape:
     """A branch as clients see it; it asks the store whether something runs, so not in the loop."""
+    return _branch_shape(branch, BranchRuns(branch).last())
+
+
+def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
+    """Tell of branches of one session; the store is asked once for all on which nothing runs."""
+    last = last_runs(branches[0].session) if branches else {}
+    return [_branch_shape(branch, last.get(branch.id)) for branch in branches]
+
+
+def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
     runs = BranchRuns(branch)
-    last = runs.last()
     state = "ended" if last is None else last.state
     running = state == "running" and is_under_way(runs)
     asked = len(waiting(branch)) if state == "suspended" else 0

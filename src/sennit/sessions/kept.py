@@ -48,6 +48,7 @@ from sennit.stores.records import (
     Head,
     LabelRecord,
     PutRun,
+    PutStarts,
     RenameBranch,
     Snapshot,
     TakeLease,
@@ -97,6 +98,25 @@ class Kept(Element):
         from sennit.stores.runs import RunLog
 
         return RunLog()
+
+    def _starts(self, messages: Sequence[UUID] | None = None) -> dict[UUID, int]:
+        """Count the starts of these tool calls, or of all; those never started are left out."""
+        keeper = self._keeper
+        if keeper is not None:
+            return keeper.store.starts(keeper.owner, keeper.session, messages)
+        with self.lock:
+            found = self._log.starts
+            named = found if messages is None else messages
+            return {uid: found[uid] for uid in named if uid in found}
+
+    def _put_starts(self, starts: Mapping[UUID, int]) -> None:
+        """Take over how often tool calls were started elsewhere."""
+        if not starts:
+            return
+        if self._keeper is None:
+            self._log.starts.update(starts)
+        else:
+            self._keeper.write([PutStarts(tuple(starts.items()))])
 
     @property
     def keeper(self) -> Keeper | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
+from uuid import UUID
 
 from sennit.containers.element import Element, Ref
 from sennit.containers.flow import Flow
@@ -109,6 +110,7 @@ class Conversations(Flow[Message, Branch]):
     """A session's messages and branches as a flow; they keep their own integrity."""
 
     __slots__ = ()
+    _items: MessagePile
 
     def __init__(
         self, messages: MessagePile, branches: BranchPile, named: dict[str, Branch]
@@ -116,3 +118,7 @@ class Conversations(Flow[Message, Branch]):
         Element.__init__(self)
         self._name = None
         self._items, self._progressions, self._named = messages, branches, named
+
+    def starts(self) -> dict[UUID, int]:
+        """Count the starts of each of its tool calls that was ever started."""
+        return self._items._session._starts()

@@ -17,6 +17,7 @@ from sennit import clock
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
+from sennit.sessions.kept import Kept
 from sennit.sessions.rewriting import Rewrite, rewrite
 from sennit.stores.records import (
     AddEvents,
@@ -57,6 +58,15 @@ class Taking:
         self.as_known = runs.stands_at(head, head.taken.commits)
 
 
+def last_runs(session: Kept) -> dict[UUID, RunRecord]:
+    """Find the newest run of each branch of a session, by branch; the store is asked once."""
+    keeper = session._keeper
+    if keeper is None:
+        with session.lock:
+            return session._log.last_runs()
+    return keeper.store.last_runs(keeper.owner, keeper.session)
+
+
 class BranchRuns:
     """Runs on one branch."""
 
@@ -72,7 +82,7 @@ class BranchRuns:
     def place(self) -> Hashable:
         """The key of the branch in this process: other owners and stores may have a copy of it."""
         keeper = self._keeper
-        within = None if keeper is None else (id(keeper.store), keeper.owner)
+        within = None if keeper is None else (keeper.store.identity, keeper.owner)
         return within, self._session.id, self.branch.id
 
     @property
@@ -184,12 +194,7 @@ class BranchRuns:
 
     def starts(self, messages: Sequence[UUID]) -> dict[UUID, int]:
         """How often tool calls were started, on any branch; those never started are left out."""
-        keeper = self._keeper
-        if keeper is None:
-            with self._session.lock:
-                found = self._session._log.starts
-                return {uid: found[uid] for uid in messages if uid in found}
-        return keeper.store.starts(keeper.owner, keeper.session, messages)
+        return self._session._starts(messages)
 
     def all_events(self, after: int = 0) -> Iterator[EventRecord]:
         """All events past a number, read page by page."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -23,10 +24,9 @@ from typing import (
 )
 from uuid import UUID
 
-from sennit.containers.element import Ref
+from sennit.containers.element import Element, Ref
 from sennit.containers.flow import Flow
 from sennit.containers.pile import Pile
-from sennit.containers.progression import Progression
 from sennit.errors import (
     ExistsError,
     InvalidTypeError,
@@ -41,6 +41,7 @@ from sennit.sessions.access import (
 from sennit.sessions.braid import DEFAULT_BRANCH, Braid, Branches, BranchRef
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
+from sennit.sessions.piles import Conversations
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.twins import async_twin
 from sennit.stores.records import DescribeSession, RemoveMessages, SessionRecord
@@ -59,7 +60,7 @@ class SessionCore(Braid):
     def __init__(
         self,
         user: SenderRecipient = "user",
-        conversations: Flow[Message, Progression] | None = None,
+        conversations: Flow[Message, Any] | None = None,
         services: ServiceRegistry | None = None,
         *,
         agent: SenderRecipient = ASSISTANT,
@@ -327,17 +328,25 @@ class SessionCore(Braid):
         lacking = [branch for branch in targets if stored.id not in branch]
         return stored, (stored,) if lacking else (), lacking
 
-    def remove_message(self, message: Ref) -> Message:
-        """Take a message off all branches and out of the session; raises NotFoundError."""
-        return self.remove_messages([message])[0]
+    @overload
+    def remove_message(self, message: Ref) -> Message: ...
+    @overload
+    def remove_message(self, message: MessageGroup) -> MessageGroup: ...
+    def remove_message(self, message: Ref | MessageGroup) -> Message | MessageGroup:
+        """Take a message off all branches and out of the session; raises NotFoundError.
 
-    def remove_messages(self, messages: Iterable[Ref]) -> list[Message]:
+        Of a group, as `add_message` gives for parts, all messages go, in one step.
+        """
+        removed = self.remove_messages([message])
+        return removed[0] if isinstance(message, _REFS) else message
+
+    def remove_messages(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
         """Take several off all branches and out of the session, in one step.
 
         Raises NotFoundError, and removes none then.
         """
         with self.lock:
-            found = list(dict.fromkeys(map(self._messages.get, messages)))
+            found = self._found(messages)
             if found and self._keeper is not None:
                 self._keeper.write([RemoveMessages(tuple(one.id for one in found))])
             for one in found:
@@ -345,6 +354,11 @@ class SessionCore(Braid):
             if len(found) > 1:  # whose branches may have got a version for all of them
                 self.refresh()
             return found
+
+    def _found(self, messages: Iterable[Ref | MessageGroup]) -> list[Message]:
+        """Find messages, and those of groups, each once; raises NotFoundError."""
+        several = ((one,) if isinstance(one, _REFS) else _members(one) for one in messages)
+        return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(several))))
 
     def lose(self, messages: Iterable[UUID]) -> None:
         """Be without messages that were erased in the store."""
@@ -381,17 +395,28 @@ class SessionCore(Braid):
 
         await self._achange(DescribeSession(kept), apply)
 
-    def _take_over(self, conversations: Flow[Message, Progression]) -> None:
+    def _take_over(self, conversations: Flow[Message, Any]) -> None:
         if not isinstance(conversations, Flow):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(f"conversations must be a Flow, got {shown(conversations)}.")
         self.place(list(Pile(conversations.items, item_type=Message)), [])
+        if isinstance(conversations, Conversations):
+            self._put_starts(conversations.starts())
         for progression in conversations.progressions:
             name = self._free_name(progression.name, "branch")
             tail = Segment(kept=self._keeper is not None)
             branch = self._new_branch(name, tail, None, NEVER_GIVEN, id=progression.id)
             branch.extend(list(progression))
 
-    aremove_message = async_twin(remove_message)
+    @overload
+    async def aremove_message(self, message: Ref) -> Message: ...
+    @overload
+    async def aremove_message(self, message: MessageGroup) -> MessageGroup: ...
+    async def aremove_message(self, message: Any) -> Message | MessageGroup:
+        """`remove_message` for async callers."""
+        import asyncio  # takes long, and only async callers need it
+
+        return await asyncio.to_thread(self.remove_message, message)
+
     aremove_messages = async_twin(remove_messages)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
@@ -402,6 +427,20 @@ class SessionCore(Braid):
             f"{type(self).__name__}({len(self._messages)} messages, "
             f"{len(self._branches)} branches, id={str(self._id)!r})"
         )
+
+
+_REFS = (UUID, str, Element)
+
+
+def _members(given: Any) -> Sequence[Message]:
+    """The messages of a group; raises InvalidTypeError for anything else."""
+    from sennit.messages.parts import MessageGroup  # late: few speak in parts
+
+    if isinstance(given, MessageGroup):
+        return given.messages
+    raise InvalidTypeError(
+        f"Expected a message, its id, or the group that add_message gave, got {shown(given)}."
+    )
 
 
 def _only_branches(given: Any, branches: Branches | None) -> Any:

@@ -22,7 +22,7 @@ A store may be used from any thread. It speaks records and knows nothing of sess
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from uuid import UUID
@@ -63,6 +63,14 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 
 class Store(FileStore, WordStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
+
+    @property
+    def identity(self) -> Hashable:
+        """The key of what is stored, in this process: no store of anything else has it.
+
+        Stores that were opened on one file have the same.
+        """
+        ...
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
@@ -165,6 +173,10 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
 
     def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
         """The newest run of a branch, if there was any."""
+        ...
+
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        """Find the newest run of each branch of a session on which there was any, by branch."""
         ...
 
     def events(

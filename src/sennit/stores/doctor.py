@@ -464,7 +464,7 @@ _CHECKS = (
     Check("runs", "Runs belong to no branch.", asking("STRAY_RUNS"), telling("DROP_STRAY_RUNS")),
     Check(
         "events",
-        "Events belong to no run.",
+        "Events belong to no run, or speak of a message that is gone.",
         asking("STRAY_EVENTS"),
         telling("DROP_STRAY_EVENTS"),
     ),

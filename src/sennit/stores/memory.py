@@ -6,7 +6,7 @@ step; what a session is made of and takes is in `memory_session`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
@@ -72,6 +72,10 @@ class MemoryStore(Closing):
         self._files = FileLog()
         self._vectors: dict[tuple[Owner, str], dict[int, list[float]]] = {}
         self._closed = False
+
+    @property
+    def identity(self) -> Hashable:
+        return id(self)
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         with self._step():
@@ -310,6 +314,10 @@ class MemoryStore(Closing):
     def last_run(self, owner: Owner, session: UUID, branch: UUID) -> RunRecord | None:
         with self._step():
             return self._kept(owner, session).log.last_of(branch)
+
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        with self._step():
+            return self._kept(owner, session).log.last_runs()
 
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int

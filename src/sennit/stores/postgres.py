@@ -12,7 +12,7 @@ usual one is simply repeated, as ids are the writer's and what is there is found
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby
@@ -34,7 +34,7 @@ from sennit.stores.postgres_database import Database
 from sennit.stores.postgres_files import FileReader
 from sennit.stores.postgres_line import Line, Refused
 from sennit.stores.postgres_memory import PostgresMemory
-from sennit.stores.postgres_runs import JournalReader, journals, lease_clock, starts
+from sennit.stores.postgres_runs import JournalReader, journals, last_runs, lease_clock, starts
 from sennit.stores.postgres_session import Connection, SessionWriter, one
 from sennit.stores.postgres_snapshot import SessionReader, labels, session_from
 from sennit.stores.postgres_usual import Taking, Usual, appending, usual_of
@@ -106,6 +106,11 @@ class PostgresStore(PostgresMemory, Closing):
             return number
 
         return self._database.run(add)
+
+    @property
+    def identity(self) -> Hashable:
+        """The key of this very store: others on the same server are not known to be."""
+        return id(self)
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
@@ -370,6 +375,18 @@ class PostgresStore(PostgresMemory, Closing):
         """The newest run of a branch, if there was any."""
         found = self._journal(owner, session, branch, lambda journal: journal.runs(1))
         return found[0] if found else None
+
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        """Find the newest run of each branch of a session on which there was any, by branch."""
+
+        def found(connection: Connection) -> dict[UUID, RunRecord]:
+            number = self._owner(connection, owner)
+            row = connection.execute(sql.FIND_SESSION, (number, session)).fetchone()
+            if row is None:
+                raise no_session(session)
+            return last_runs(connection, (number, row[0]))
+
+        return self._database.read(found)
 
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int

@@ -61,6 +61,12 @@ class JournalReader:
         return self._rows(sql.LAST_EVENT)[0][0]
 
 
+def last_runs(connection: _Connection, key: tuple[int, int]) -> dict[UUID, RunRecord]:
+    """Find the newest run of each branch of a session, by branch."""
+    rows = connection.execute(sql.LAST_RUNS, key, binary=True).fetchall()
+    return {branch: RunRecord(uid, branch, *rest) for branch, uid, *rest in rows}
+
+
 def journals(connection: _Connection, owner: int, session: int) -> list[JournalRecord]:
     """All that was noted in a session, by branch."""
     found: list[JournalRecord] = []

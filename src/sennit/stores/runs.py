@@ -112,6 +112,11 @@ class RunLog:
         """The newest run of a branch."""
         return next(reversed(self.runs.get(branch, {}).values()), None)
 
+    def last_runs(self) -> dict[UUID, RunRecord]:
+        """Find the newest run of each branch that has any."""
+        found = {branch: self.last_of(branch) for branch in self.runs}
+        return {branch: run for branch, run in found.items() if run is not None}
+
     def of_branch(self, branch: UUID) -> list[RunRecord]:
         """The runs of a branch, the newest first."""
         return list(reversed(self.runs.get(branch, {}).values()))

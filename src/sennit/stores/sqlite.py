@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -66,7 +66,7 @@ from sennit.stores.sqlite_file import (
 from sennit.stores.sqlite_labels import LabelTable
 from sennit.stores.sqlite_memory import SQLiteMemory
 from sennit.stores.sqlite_rows import Rows
-from sennit.stores.sqlite_runs import JournalReader, lease_from, lease_row, starts
+from sennit.stores.sqlite_runs import JournalReader, last_runs, lease_from, lease_row, starts
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
 from sennit.stores.whole import whole
@@ -277,6 +277,11 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         """The owner's number, made if they have none; inside a transaction that writes."""
         known = self._owner(connection, owner)
         return known or connection.execute(sql.ADD_OWNER, owner.key).fetchone()[0]
+
+    @property
+    def identity(self) -> Hashable:
+        """The key of the file: all stores that were opened on it have the same."""
+        return self._file
 
     def create_session(self, owner: Owner, session: SessionRecord) -> SessionRecord:
         """Keep a new session; if its id is there already, what is there is returned."""
@@ -524,6 +529,13 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         """The newest run of a branch, if there was any."""
         with self._journal(owner, session, branch) as journal:
             return next(iter(journal.runs(1)), None)
+
+    def last_runs(self, owner: Owner, session: UUID) -> dict[UUID, RunRecord]:
+        """Find the newest run of each branch of a session on which there was any, by branch."""
+        with self._reading() as connection:
+            number = self._owner(connection, owner)
+            row = session_row(connection, number, session)
+            return last_runs(connection, (number, row[0]))
 
     def events(
         self, owner: Owner, session: UUID, branch: UUID, after: int, limit: int

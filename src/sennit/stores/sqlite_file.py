@@ -243,11 +243,15 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _statements(script: str) -> list[str]:
-    """The statements of a script, one by one: executescript would end the transaction."""
+    """The statements of a script, one by one: executescript would end the transaction.
+
+    They go without comments and indentation: SQLite keeps them in each file as they are.
+    """
     found: list[str] = []
     rest = ""
-    for line in script.splitlines():
-        rest += line + "\n"
+    for line in map(str.strip, script.splitlines()):
+        if not line.startswith("--"):
+            rest += line + "\n"
         if sqlite3.complete_statement(rest):
             found.append(rest)
             rest = ""

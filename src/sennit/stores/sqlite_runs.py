@@ -8,7 +8,7 @@ statement. Like all a writer knows it is thrown away as soon as anyone else may 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -57,6 +57,15 @@ class JournalReader:
     def last(self) -> int:
         """The number of the last event; 0 if there is none."""
         return self._run(sql.LAST_EVENT, self._key).fetchone()[0]
+
+
+def last_runs(connection: sqlite3.Connection, key: tuple[int, int]) -> dict[UUID, RunRecord]:
+    """Find the newest run of each branch of a session, by branch."""
+    found: dict[UUID, RunRecord] = {}
+    for uid, *row in connection.execute(sql.LAST_RUNS, key):
+        branch = id_from_bytes(uid)
+        [found[branch]] = _runs(branch, [row])
+    return found
 
 
 def starts(
@@ -139,13 +148,16 @@ class JournalWriter:
             named = (*journal.key, *journal.key, run.id.bytes, *values)
             journal.runs[run.id.int] = self._run(sql.ADD_RUN, named).fetchone()[0]
 
-    def add_events(self, change: AddEvents) -> None:
-        """Keep events; raises ConflictError if the lease was lost or a number is another's."""
+    def add_events(self, change: AddEvents, numbers: Mapping[int, int]) -> None:
+        """Keep events; raises ConflictError if the lease was lost or a number is another's.
+
+        `numbers` are those of the messages that the same write has added, by their ids.
+        """
         journal = self._held(change.branch, change.token)
         new = new_events(change, journal.last, lambda: self._there(journal, change.events))
         for start in change.starts if new else ():
             self._start(start)
-        self._add(journal, new)
+        self._add(journal, new, numbers)
 
     def _start(self, start: CallStart) -> None:
         key = (self._owner, self._session, start.message.bytes)
@@ -154,20 +166,26 @@ class JournalWriter:
         if self._run(sql.STARTS_OF, key).fetchone() is not None:
             raise started_elsewhere(start.message)
 
-    def put_starts(self, change: PutStarts) -> None:
-        """Keep that tool calls were started at least so often."""
+    def put_starts(self, change: PutStarts, number: Callable[[UUID], int]) -> None:
+        """Keep that tool calls were started at least so often.
+
+        `number` gives that of a message, or raises NotFoundError.
+        """
         key = (self._owner, self._session)
         for message, times in change.starts:
-            self._run(sql.PUT_STARTS, (*key, message.bytes, times))
+            self._run(sql.PUT_STARTS, (*key, number(message), times))
 
-    def _add(self, journal: _Journal, events: Sequence[EventRecord]) -> None:
+    def _add(
+        self, journal: _Journal, events: Sequence[EventRecord], numbers: Mapping[int, int]
+    ) -> None:
         rows: list[tuple[object, ...]] = []
         for event in events:
             run = self._number(journal, event.run)
             if run is None:
                 raise no_run(event.run)
-            message = None if event.message is None else event.message.bytes
-            rows.append((*journal.key, event.seq, run, message, event.body))
+            message = event.message
+            about = None if message is None else numbers.get(message.int, message.bytes)
+            rows.append((*journal.key, event.seq, run, about, event.body))
         if rows:
             add_rows(self._connection, sql.ADD_EVENT, rows)
             journal.last = events[-1].seq
@@ -219,21 +237,20 @@ class JournalWriter:
         journal = _Journal((self._owner, number), None, 0, {})
         for run in noted.runs:
             self._put(journal, run)
-        self._add(journal, noted.events)
+        self._add(journal, noted.events, {})
 
     def forget_lease(self, branch: UUID) -> None:
         """Look again who holds a branch, and where its journal ends."""
         self._known.pop(branch.int, None)
 
-    def forget_messages(self, messages: Iterable[UUID]) -> None:
-        """Erase what speaks of these."""
+    def forget_messages(self, messages: Iterable[UUID], numbers: Sequence[int]) -> None:
+        """Erase what speaks of these; `numbers` are theirs, as far as they were there."""
         self._known.clear()
-        gone = list(messages)
-        starts = [(self._owner, self._session, message.bytes) for message in gone]
+        starts = [(self._owner, self._session, number) for number in numbers]
         self._connection.executemany(sql.DELETE_STARTS_OF, starts)
-        uids = dumps([message.hex.upper() for message in gone]).decode()
+        names = dumps([*numbers, *(message.hex.upper() for message in messages)]).decode()
         key = (self._owner, self._owner, self._session)
-        self._run(sql.DELETE_EVENTS_ABOUT, (*key, uids))
+        self._run(sql.DELETE_EVENTS_ABOUT, (*key, names))
 
     def forget_branch(self, branch: UUID) -> None:
         """Erase all that was noted on a branch."""

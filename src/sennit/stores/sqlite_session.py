@@ -128,16 +128,14 @@ class SessionWriter:
             elif isinstance(change, AddEvents):
                 if change.starts:
                     self._rows.write_down()  # the messages that ask for them
-                self._journals.add_events(change)
+                self._journals.add_events(change, self._new)
             elif isinstance(change, (AddCommit, PutCommit, AddUses)):
                 self._rows.write_down()
                 self._commits.apply(change)
             elif isinstance(change, PutLabels):
                 self._labels.put(change, self._number)
             elif isinstance(change, PutStarts):
-                for message, _ in change.starts:
-                    self._number(message)  # raises NotFoundError
-                self._journals.put_starts(change)
+                self._journals.put_starts(change, self._number)
             elif isinstance(change, DescribeSession):
                 told = text_of(change.metadata)
                 self._run(sql.DESCRIBE_SESSION, (told, self._owner, self._session))
@@ -178,7 +176,6 @@ class SessionWriter:
             case RemoveMessages():
                 self._detached.settle()  # unused segments need not be mended
                 self._erase(change.messages)
-                self._journals.forget_messages(change.messages)
         self._rows.write_down()
 
     def _take(self, change: TakeLease) -> None:
@@ -442,22 +439,23 @@ class SessionWriter:
         self._journals.forget_branch(uid)
 
     def _erase(self, uids: Sequence[UUID]) -> None:
-        """Take messages out of every history, every branch and the index."""
+        """Take messages out of every history, every branch, the journals and the index."""
         gaps: dict[int, int] = {}
+        numbers: list[int] = []
         for uid in uids:
-            for segment, place in self._erased(uid):
-                gaps[segment] = min(place, gaps.get(segment, place))
+            key = (self._owner, self._session, uid.bytes)
+            row = self._run(sql.FIND_MESSAGE, key).fetchone()
+            if row is not None:
+                numbers.append(row[0])
+                for segment, place in self._erased(*row):
+                    gaps[segment] = min(place, gaps.get(segment, place))
         for segment, place in gaps.items():
             roll_again(self._rows.connection, self._owner, segment, place)
+        self._journals.forget_messages(uids, numbers)
 
-    def _erased(self, uid: UUID) -> list[tuple[int, int]]:
+    def _erased(self, number: int, created: int, body: bytes) -> list[tuple[int, int]]:
         """Erase a message; gives the segments and places where it stood."""
-        key = (self._owner, self._session)
-        row = self._run(sql.FIND_MESSAGE, (*key, uid.bytes)).fetchone()
-        if row is None:
-            return []
-        number, created, body = row
-        self._run(sql.FORGET_SYSTEM, (*key, number))
+        self._run(sql.FORGET_SYSTEM, (self._owner, self._session, number))
         places = self._run(sql.ENTRIES_OF_MESSAGE, (self._owner, number)).fetchall()
         for segment, place in places:
             self._close_gap(segment, place)
@@ -486,5 +484,4 @@ class SessionWriter:
         """Erase some messages that were removed from their last branch before a time."""
         gone = self._detached.removed(before, limit)
         self._erase(gone)
-        self._journals.forget_messages(gone)
         return gone

@@ -219,7 +219,7 @@ class Joined:
 
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
         """What is told next in this program; nothing, if it is time to look at the store."""
-        # A client that has opened the same store again is told nothing here, and has to look at it.
+        # A client that has connected to the same server again is told nothing here: it has to look.
         here = bool(self._holder) and _holders.get(self._runs.place) == self._holder
         elsewhere = _IDLE if self._follow and not self._holder else _LOOK
         with suppress(TimeoutError):

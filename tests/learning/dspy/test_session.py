@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -848,3 +850,13 @@ def test_a_saved_session_with_something_else_in_it_is_refused(state: Any, tmp_pa
     (tmp_path / "s.json").write_text(json.dumps({"version": 2, **state}))
     with pytest.raises(ValidationError):
         Session.load_from(tmp_path / "s.json", dspy.Predict("question -> answer"))
+
+
+def test_a_session_that_is_pickled_says_how_it_is_saved(lm: Any, tmp_path: Path) -> None:
+    session = Session(dspy.Predict("question -> answer"))
+    session(question="q")
+    with pytest.raises(InvalidTypeError, match=r"session\.save\(path\).*Session\.load_from"):
+        pickle.dumps(session)
+    with pytest.raises(InvalidTypeError, match=r"state\.save\(path\).*SessionState\.load"):
+        pickle.dumps(session.state)
+    assert len(copy.copy(session).turns) == len(copy.deepcopy(session).turns) == 1

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self, SupportsIndex, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.learning.dspy.call import Call
@@ -384,6 +384,15 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         state = self.state.detached(with_nodes=self._options.plan is not None)
         return self._copy(state, copied(self.module, "deep"))
+
+    def __copy__(self) -> Self:
+        return self._copy(self.state, self.module)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise InvalidTypeError(
+            "A Session cannot be pickled: its turns are kept as data, and its program is not a "
+            "part of them. Use session.save(path), and Session.load_from(path, module)."
+        )
 
     def copied_modules(self) -> Self:
         """A session with these turns that goes on by itself; of the program only modules are new.

@@ -10,9 +10,9 @@ from asyncio import to_thread
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
-from sennit.errors import ConflictError, ValidationError
+from sennit.errors import ConflictError, InvalidTypeError, ValidationError
 from sennit.learning.dspy.locks import CallLock, LockMode
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.nodes import Node, Nodes
@@ -151,6 +151,12 @@ class SessionState:
             node = self.nodes.of(name)
             node.log.become(turns.log(self.log.telling))
             node.memory = memory
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        raise InvalidTypeError(
+            "A SessionState cannot be copied or pickled: use state.save(path) and "
+            "SessionState.load(path), or state.fork()."
+        )
 
     def save(self, path: str | Path) -> None:
         """Write it to a file."""

@@ -420,6 +420,12 @@ RUN_NUMBERS: Final = """
 RUNS: Final = """
     SELECT id, state, created, updated, body FROM sennit.runs
     WHERE owner = %s AND journal = %s ORDER BY no DESC LIMIT %s"""
+LAST_RUNS: Final = """
+    SELECT j.branch, r.id, r.state, r.created, r.updated, r.body FROM sennit.journals j
+    CROSS JOIN LATERAL (
+        SELECT l.id, l.state, l.created, l.updated, l.body FROM sennit.runs l
+        WHERE l.owner = j.owner AND l.journal = j.no ORDER BY l.no DESC LIMIT 1) r
+    WHERE j.owner = %s AND j.session = %s"""
 ADD_RUN: Final = """
     INSERT INTO sennit.runs (owner, journal, no, id, state, created, updated, body)
     VALUES (%s, %s, (SELECT coalesce(max(no), 0) + 1 FROM sennit.runs

@@ -173,12 +173,17 @@ DELETE_LABEL = """
 DELETE_LABELS_OF = "DELETE FROM labels WHERE owner = ? AND session = ? AND message = ?"
 DELETE_LABELS = "DELETE FROM labels WHERE owner = ? AND session = ?"
 
-STARTS = "SELECT message, times FROM starts WHERE owner = ? AND session = ?"
-STARTS_OF = "SELECT times FROM starts WHERE owner = ? AND session = ? AND message = ?"
+STARTS = """
+    SELECT m.id, c.times FROM starts c JOIN messages m ON m.no = c.message AND m.owner = c.owner
+    WHERE c.owner = ? AND c.session = ?"""
+STARTS_OF = """
+    SELECT c.times FROM messages m
+    CROSS JOIN starts c ON c.owner = m.owner AND c.session = m.session AND c.message = m.no
+    WHERE m.owner = ? AND m.session = ? AND m.id = ?"""
 # Changes no row if the message is not there, or the call was started more often than is known.
 START_CALL = """
     INSERT INTO starts (owner, session, message, times)
-    SELECT owner, session, id, 1 FROM messages WHERE owner = ?1 AND session = ?2 AND id = ?3
+    SELECT owner, session, no, 1 FROM messages WHERE owner = ?1 AND session = ?2 AND id = ?3
     ON CONFLICT DO UPDATE SET times = times + 1 WHERE ?4 IS NULL OR times = ?4"""
 PUT_STARTS = """
     INSERT INTO starts (owner, session, message, times) VALUES (?, ?, ?, ?)
@@ -190,10 +195,18 @@ ALL_JOURNALS = "SELECT no FROM journals WHERE owner = ? AND session = ?"
 ADD_JOURNAL = "INSERT INTO journals (owner, session, branch) VALUES (?, ?, ?) RETURNING no"
 DELETE_JOURNAL = "DELETE FROM journals WHERE owner = ? AND no = ?"
 
-FIND_RUN = "SELECT no FROM runs WHERE owner = ? AND journal = ? AND id = ?"
+# SQLite would rather look at all runs of the journal: it expects few.
+FIND_RUN = """
+    SELECT no FROM runs INDEXED BY runs_id
+    WHERE owner = ?1 AND journal = ?2 AND substr(id, 13) = substr(?3, 13) AND id = ?3"""
 RUNS = """
     SELECT id, state, created, updated, body FROM runs
     WHERE owner = ? AND journal = ? ORDER BY no DESC LIMIT ?"""
+LAST_RUNS = """
+    SELECT j.branch, r.id, r.state, r.created, r.updated, r.body FROM journals j
+    CROSS JOIN runs r ON r.owner = j.owner AND r.journal = j.no AND r.no = (
+        SELECT max(l.no) FROM runs l WHERE l.owner = j.owner AND l.journal = j.no)
+    WHERE j.owner = ? AND j.session = ?"""
 ADD_RUN = """
     INSERT INTO runs (owner, journal, no, id, state, created, updated, body)
     VALUES (?, ?, (SELECT coalesce(max(no), 0) + 1 FROM runs WHERE owner = ? AND journal = ?),
@@ -206,12 +219,17 @@ DELETE_RUNS = "DELETE FROM runs WHERE owner = ? AND journal = ?"
 ADD_EVENT = """
     INSERT INTO events (owner, journal, seq, run, message, body) VALUES (?, ?, ?, ?, ?, ?)"""
 EVENTS = """
-    SELECT e.seq, r.id, e.message, e.body FROM events e
+    SELECT e.seq, r.id, coalesce(m.id, e.message), e.body FROM events e
     JOIN runs r ON r.owner = e.owner AND r.journal = e.journal AND r.no = e.run
-    WHERE e.owner = ? AND e.journal = ? AND e.seq > ? ORDER BY e.seq LIMIT ?"""
+    LEFT JOIN messages m ON m.no = e.message AND m.owner = e.owner
+    WHERE e.owner = ? AND e.journal = ? AND e.seq > ?
+      AND (m.no IS NOT NULL OR typeof(e.message) <> 'integer')
+    ORDER BY e.seq LIMIT ?"""
 LAST_EVENT = "SELECT coalesce(max(seq), 0) FROM events WHERE owner = ? AND journal = ?"
+# Messages by their numbers, and by their ids in hexadecimal.
 DELETE_EVENTS_ABOUT = """
     DELETE FROM events
     WHERE owner = ? AND journal IN (SELECT no FROM journals WHERE owner = ? AND session = ?)
-      AND hex(message) IN (SELECT value FROM json_each(?))"""
+      AND iif(typeof(message) = 'blob', hex(message), message) IN (
+          SELECT value FROM json_each(?))"""
 DELETE_EVENTS = "DELETE FROM events WHERE owner = ? AND journal = ?"

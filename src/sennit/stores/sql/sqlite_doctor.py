@@ -115,27 +115,30 @@ DROP_STRAY_LABELS = """
         SELECT 1 FROM messages m
         WHERE m.owner = l.owner AND m.session = l.session AND m.no = l.message)"""
 STRAY_STARTS = """
-    SELECT 'starts of message ' || hex(message) FROM starts c WHERE NOT EXISTS (
+    SELECT 'starts of message ' || message FROM starts c WHERE NOT EXISTS (
         SELECT 1 FROM messages m
-        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
+        WHERE m.owner = c.owner AND m.session = c.session AND m.no = c.message)"""
 DROP_STRAY_STARTS = """
     DELETE FROM starts AS c WHERE NOT EXISTS (
         SELECT 1 FROM messages m
-        WHERE m.owner = c.owner AND m.session = c.session AND m.id = c.message)"""
+        WHERE m.owner = c.owner AND m.session = c.session AND m.no = c.message)"""
 STRAY_RUNS = """
     SELECT 'run ' || journal || ':' || no FROM runs r WHERE NOT EXISTS (
         SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
 DROP_STRAY_RUNS = """
     DELETE FROM runs AS r WHERE NOT EXISTS (
         SELECT 1 FROM journals j WHERE j.owner = r.owner AND j.no = r.journal)"""
-STRAY_EVENTS = """
-    SELECT 'event ' || journal || ':' || seq FROM events e WHERE NOT EXISTS (
+_STRAY_EVENT = """NOT EXISTS (
         SELECT 1 FROM runs r
-        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
-DROP_STRAY_EVENTS = """
-    DELETE FROM events AS e WHERE NOT EXISTS (
-        SELECT 1 FROM runs r
-        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)"""
+        WHERE r.owner = e.owner AND r.journal = e.journal AND r.no = e.run)
+       OR typeof(message) = 'integer' AND NOT EXISTS (
+        SELECT 1 FROM messages m WHERE m.owner = e.owner AND m.no = e.message)"""
+STRAY_EVENTS = f"""
+    SELECT 'event ' || journal || ':' || seq FROM events e
+    WHERE {_STRAY_EVENT}"""
+DROP_STRAY_EVENTS = f"""
+    DELETE FROM events AS e
+    WHERE {_STRAY_EVENT}"""
 
 STARTS = "SELECT no, base, start FROM segments"
 ENTRIES = "SELECT segment, pos, message FROM entries"

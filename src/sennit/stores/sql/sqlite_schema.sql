@@ -134,7 +134,8 @@ CREATE TABLE journals (
     UNIQUE (owner, session, branch)
 ) STRICT;
 
--- Runs of turns, numbered from 1 in the order in which they began.
+-- Runs of turns, numbered from 1 in the order in which they began. The index holds the random end of
+-- an id, which tells the runs of a branch apart as well as the whole id does.
 CREATE TABLE runs (
     owner INTEGER NOT NULL,
     journal INTEGER NOT NULL,
@@ -144,18 +145,19 @@ CREATE TABLE runs (
     created INTEGER NOT NULL,
     updated INTEGER NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY (owner, journal, no),
-    UNIQUE (owner, journal, id)
+    PRIMARY KEY (owner, journal, no)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX runs_id ON runs (owner, journal, substr(id, 13));
 
--- A message is named by its id, as the text of one that is still being said is here before it. No
--- index leads from it: it would double the table, and a message is seldom erased.
+-- `message` is the number of one that came in the same write, and else its id (a blob): the text of
+-- one that is still being said is here before it. No index leads from it: it would double the table,
+-- and a message is seldom erased.
 CREATE TABLE events (
     owner INTEGER NOT NULL,
     journal INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     run INTEGER NOT NULL,
-    message BLOB,
+    message ANY,
     body BLOB NOT NULL,
     PRIMARY KEY (owner, journal, seq)
 ) STRICT, WITHOUT ROWID;
@@ -165,7 +167,7 @@ CREATE TABLE events (
 CREATE TABLE starts (
     owner INTEGER NOT NULL,
     session INTEGER NOT NULL,
-    message BLOB NOT NULL,
+    message INTEGER NOT NULL,
     times INTEGER NOT NULL,
     PRIMARY KEY (owner, session, message)
 ) STRICT, WITHOUT ROWID;

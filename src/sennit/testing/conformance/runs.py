@@ -53,7 +53,7 @@ def an_unknown_branch_has_no_runs_and_no_events(store: Store) -> None:
 def runs_of_an_unknown_session_are_not_found(store: Store) -> None:
     notes = Notes(Scene(store))
     notes.scene.id = new_id()
-    for asking in (notes.runs, notes.events, notes.last, notes.last_run):
+    for asking in (notes.runs, notes.events, notes.last, notes.last_run, notes.last_runs):
         raises(NotFoundError, asking, "Asking in an unknown session")
 
 
@@ -69,6 +69,16 @@ def runs_are_listed_with_the_newest_first(store: Store) -> None:
     runs = [notes.run(created=NOON - n) for n in range(12)]
     same(notes.runs(), runs[::-1], "Runs")
     same(notes.last_run(), runs[-1], "The last run")
+
+
+def the_last_runs_of_all_branches_are_found_at_once(store: Store) -> None:
+    scene = Scene(store)
+    main, other, _ = Notes(scene), Notes(scene, "other"), Notes(scene, "quiet")
+    same(main.last_runs(), {}, "Last runs where nothing ran")
+    last = [main.run(), main.run(state="ended")][-1]
+    only = other.run()
+    Notes(Scene(store)).run()
+    same(main.last_runs(), {main.branch: last, other.branch: only}, "Last runs")
 
 
 def a_run_may_give_its_lease_back_with_its_last_words(store: Store) -> None:
@@ -398,6 +408,7 @@ def runs_of_another_owner_are_not_seen(store: Store) -> None:
     for asking in (store.runs, store.last_run, store.last_event):
         raises(NotFoundError, lambda a=asking: a(STRANGER, scene.id, mine.branch), "A stranger")
     raises(NotFoundError, lambda: store.events(STRANGER, scene.id, mine.branch, 0, 9), "A stranger")
+    raises(NotFoundError, lambda: store.last_runs(STRANGER, scene.id), "A stranger")
     Scene(store, STRANGER, scene.id)
     same(store.runs(STRANGER, scene.id, mine.branch), [], "Runs in a session of the same id")
     same(store.events(STRANGER, scene.id, mine.branch, 0, 9), [], "Events in it")

@@ -298,6 +298,10 @@ class Notes:
         """The newest run."""
         return self.store.last_run(self.scene.owner, self.scene.id, self.branch)
 
+    def last_runs(self) -> dict[UUID, RunRecord]:
+        """The newest run of each branch."""
+        return self.store.last_runs(self.scene.owner, self.scene.id)
+
 
 def told(run: RunRecord, *seqs: int, about: UUID | None = None) -> list[EventRecord]:
     """Events with these numbers."""
