@@ -31,7 +31,7 @@ from sennit.services.reply import Reasoning, Reply, Text, Usage
 from sennit.stores.sqlite import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
-from tests.serving import serving
+from tests.serving import Gate, Talker, serving
 
 USER = {"role": "user", "content": "Name a knot."}
 WEATHER = {
@@ -325,6 +325,30 @@ def test_what_a_named_session_is_sent_can_be_declared() -> None:
         chat.ask(USER, metadata={"session": "knots", "history": "whole"})
         assert [one["content"] for one in chat.asked()] == ["Name a knot."]
         assert len(chat.branches("knots")) == 2
+
+
+def test_a_request_that_is_refused_leaves_the_system_message_of_the_branch(tmp_path: Path) -> None:
+    gate = Gate()
+    with (
+        serving(tmp_path / "s.db", models=[Talker("sage", gate)]) as server,
+        client(server) as openai,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def ask(system: str) -> list[Any]:
+            said: Any = [{"role": "system", "content": system}, USER]
+            named = {"session": "knots", "history": "new"}
+            talk = openai.chat.completions
+            return list(talk.create(model="sage", messages=said, metadata=named, stream=True))
+
+        first = pool.submit(ask, "Be brief.")
+        gate.reached()
+        with pytest.raises(APIError):
+            ask("Be rude.")
+        said = server.get("/api/sessions/knots/branches/main/messages").json()["messages"]
+        gate.open()
+        assert len(first.result()) > 2
+        assert said[0]["text"] == "Be brief."
 
 
 def test_tools_are_called_by_the_client_and_their_results_are_stored() -> None:

@@ -139,7 +139,7 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
     if once is not None:
         found = await said_before(call.caller, sent, named, once.uid)
         if found is not None:
-            return _again(KeptResponse(*found), once)
+            return _again(KeptResponse.at(found, once.uid), once)
     if before is not None:
         place = await place_after(call.caller, before, sent)
     else:
