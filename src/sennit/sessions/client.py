@@ -30,7 +30,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.keys import session_id
-from sennit.stores.records import Owner, SessionRecord, owner_name
+from sennit.stores.records import Owner, SessionRecord, owner_name, session_key
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -279,7 +279,7 @@ def _identified(owner: Owner, key: str) -> tuple[UUID, str | None]:
     try:
         return UUID(key), None
     except ValueError:
-        return session_id(owner, key), key
+        return session_id(owner, session_key(key)), key
 
 
 def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:
