@@ -277,15 +277,21 @@ async def said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID
 
 
 def _said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Branch | None:
-    if named is None:
-        turns = trail_of(sent.messages)
-        sessions = Shelf(caller, turns[0].digest).sessions() if turns else iter(())
-    else:
-        sessions = iter((caller.open.hold(caller.client.session(named.session)),))
-    for session in sessions:
+    for session in _asked_in(caller, sent, named, uid):
         if uid in session.messages:
             return next((one for one in session.branches if uid in one), None)
     return None
+
+
+def _asked_in(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Iterator[Session]:
+    """The sessions in which a request may have been taken in that is sent again."""
+    if (known := caller.known.once(caller.client, uid)) is not None:
+        with suppress(NotFoundError):
+            yield caller.open.hold(caller.client.session(known[0], create=False))
+    if named is not None:
+        yield caller.open.hold(caller.client.session(named.session))
+    elif turns := trail_of(sent.messages):
+        yield from Shelf(caller, turns[0].digest).sessions()
 
 
 def _named(caller: Caller, sent: Sent, named: Named, anew: bool) -> Place:
