@@ -265,6 +265,26 @@ def test_a_token_has_so_many_requests_under_way(tmp_path: Path) -> None:
         assert in_time(lambda: ada.get("/api/me").status_code == 200)
 
 
+@pytest.mark.parametrize("path", ["{branch}/messages", "{session}/export"])
+def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path, path: str) -> None:
+    limits = {"token_requests": 1, "send_seconds": 0.5, "rate": None}
+    with guests(tmp_path, **limits) as inn:
+        ada = inn.enter("ada")
+        branch = branch_of(ada)
+        for _ in range(9):  # more than the system takes in for a connection
+            said = {"role": "user", "text": "x" * 1_000_000}
+            assert ada.post(f"{branch}/messages", json=said).status_code == 201
+        place = path.format(branch=branch, session=branch.removesuffix("/branches/main"))
+        asked = f"GET {place} HTTP/1.1\r\nHost: localhost\r\n"
+        head = f"{asked}Authorization: {ada.headers['authorization']}\r\n\r\n".encode()
+        with socket.socket() as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(("127.0.0.1", inn.server.port))
+            silent.sendall(head * 9)
+            assert in_time(lambda: ada.get("/api/me").status_code == 429)
+            assert in_time(lambda: all(ada.get("/api/me").status_code == 200 for _ in range(50)))
+
+
 @pytest.mark.parametrize("way", ["in", "out"])
 def test_bytes_are_counted_both_ways(tmp_path: Path, way: str) -> None:
     with guests(tmp_path, byte_rate=0.001, byte_burst=30_000, owner_factor=1) as inn:
@@ -419,6 +439,16 @@ def test_strange_http_is_refused_and_the_connection_closed(plain: Running, sent:
     assert b"connection: close" in head.lower()
     assert json.loads(body)["error"]["code"] == "malformed"
     assert plain.get("/api/sessions").json()["sessions"] == []
+
+
+def test_a_body_in_many_tiny_chunks_is_refused(plain: Running) -> None:
+    head = POST + CHUNKED + b"Connection: close\r\n\r\n"
+    answer = exchanged(plain, head + b"1\r\n \r\n" * 2_100 + BODY)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "malformed"
+    answer = exchanged(plain, head + (b"40\r\n" + b" " * 64 + b"\r\n") * 5_000 + BODY)
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    plain.delete(f"/api/sessions/{plain.get('/api/sessions').json()['sessions'][0]['id']}")
 
 
 # Pages on other sites.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event
@@ -31,7 +31,7 @@ from sennit.services.reply import Reasoning, Reply, Text, Usage
 from sennit.stores.sqlite import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
-from tests.serving import serving
+from tests.serving import Gate, Talker, serving
 
 USER = {"role": "user", "content": "Name a knot."}
 WEATHER = {
@@ -327,6 +327,30 @@ def test_what_a_named_session_is_sent_can_be_declared() -> None:
         assert len(chat.branches("knots")) == 2
 
 
+def test_a_request_that_is_refused_leaves_the_system_message_of_the_branch(tmp_path: Path) -> None:
+    gate = Gate()
+    with (
+        serving(tmp_path / "s.db", models=[Talker("sage", gate)]) as server,
+        client(server) as openai,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def ask(system: str) -> list[Any]:
+            said: Any = [{"role": "system", "content": system}, USER]
+            named = {"session": "knots", "history": "new"}
+            talk = openai.chat.completions
+            return list(talk.create(model="sage", messages=said, metadata=named, stream=True))
+
+        first = pool.submit(ask, "Be brief.")
+        gate.reached()
+        with pytest.raises(APIError):
+            ask("Be rude.")
+        said = server.get("/api/sessions/knots/branches/main/messages").json()["messages"]
+        gate.open()
+        assert len(first.result()) > 2
+        assert said[0]["text"] == "Be brief."
+
+
 def test_tools_are_called_by_the_client_and_their_results_are_stored() -> None:
     calls = [ToolCall("weather", {"city": city}, f"call_{city}") for city in ("Oslo", "Rome")]
     with served(["Let me look.", *calls], "Rain, and sun.") as chat:
@@ -512,6 +536,47 @@ def test_a_request_that_is_sent_twice_is_answered_once() -> None:
         said = ["".join(c.choices[0].delta.content or "" for c in one) for one in (chunks, same)]
         assert said == ["The sheet bend."] * 2
         assert len(chat.model.requests) == 2
+
+
+def test_a_key_is_for_one_request_wherever_that_belongs() -> None:
+    with served("The bowline.", "The sheet bend.", *["Hi."] * 5 * MOST_BRANCHES) as chat:
+        key = {"Idempotency-Key": "k1"}
+        first = chat.ask(USER, extra_headers=key)
+        for other in (
+            {"messages": [user("Another.")], "extra_headers": key},
+            {"messages": [USER], "extra_headers": {**key, "X-Sennit-Session": "knots"}},
+            {"messages": [USER], "extra_headers": key, "metadata": {"session": "knots"}},
+        ):
+            with pytest.raises(APIStatusError) as caught:
+                chat.openai.chat.completions.create(model="sage", **other)
+            assert caught.value.status_code == 422
+        for number in range(5 * MOST_BRANCHES):  # more that begin alike than are looked through
+            chat.ask(USER, extra_headers={"Idempotency-Key": f"other {number}"})
+        assert chat.ask(USER, extra_headers=key).id == first.id
+
+
+def test_a_request_that_another_server_answers_is_waited_for(tmp_path: Path) -> None:
+    gate, other = Gate(), Talker("sage")
+    with (
+        serving(tmp_path / "s.db", models=[Talker("sage", gate)]) as one,
+        serving(tmp_path / "s.db", models=[other]) as two,
+        client(one) as here,
+        client(two) as there,
+        ThreadPoolExecutor(2) as pool,
+    ):
+
+        def ask(openai: Any) -> str:
+            body = {"model": "sage", "messages": [USER], "stream": True}
+            chunks = openai.chat.completions.create(**body, extra_headers={"Idempotency-Key": "k"})
+            return "".join(one.choices[0].delta.content or "" for one in chunks)
+
+        first = pool.submit(ask, here)
+        gate.reached()
+        again = pool.submit(ask, there)
+        wait([again], timeout=1)  # it has nothing to tell before the gate opens
+        gate.open()
+        assert again.result().strip() == first.result().strip() == "You said: Name a knot."
+        assert other.asked == 0
 
 
 def test_two_at_once_with_one_key_are_answered_once() -> None:

@@ -235,6 +235,19 @@ def test_what_a_response_has_stored_is_not_stored_again_when_it_is_added(tmp_pat
             assert chat.openai.responses.retrieve(response.id).output_text == answer
 
 
+def test_what_is_remembered_of_an_item_stays_when_its_answer_is_added() -> None:
+    tea = [user("I prefer oolong tea.")]
+    with served("Noted.") as chat:
+        made = chat.openai.conversations.create(items=tea)
+        chat.server.post(f"/api/sessions/{made.id.removeprefix('conv_')}/commit")
+        (known,) = chat.server.get("/api/memories").json()["memories"]
+        chat.openai.responses.create(model="sage", input=tea)
+        chat.openai.conversations.items.create(made.id, items=[assistant("Noted.")])
+        assert items(chat, made.id) == [("user", "I prefer oolong tea."), ("assistant", "Noted.")]
+        (still,) = chat.server.get("/api/memories").json()["memories"]
+        assert still["text"] == known["text"]
+
+
 def test_what_is_said_again_is_stored_again() -> None:
     with served("Yes.") as chat:
         api = chat.openai.conversations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from pydantic import BaseModel
 
 from sennit import ModelError, clock
 from sennit.services.reply import Reasoning, Reply, Text, Usage
+from sennit.services.request import ModelRequest
 from sennit.testing import ToolCall
-from tests.openai_client import Chat, served
+from tests.openai_client import Chat, client, served
+from tests.serving import Talker, serving
 
 WEATHER = {
     "type": "function",
@@ -90,6 +94,34 @@ def test_continuing_a_response_twice_forks_it() -> None:
         one, two = chat.branches(session["id"])
         assert two["forked_from"]["branch_id"] == one["id"]
         assert two["forked_from"]["message_count"] == 2
+
+
+class Mirror(Talker):
+    """Answers with all that it was told."""
+
+    def _answer(self, request: ModelRequest) -> list[str]:
+        return [" | ".join(str(one["content"]) for one in request.messages)]
+
+
+def test_continued_many_times_at_once_each_has_its_own_instructions(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path / "s.db", models=[Mirror("sage")]) as server,
+        client(server) as openai,
+        ThreadPoolExecutor(4) as threads,
+    ):
+
+        def ask(said: str, **more: Any) -> Any:
+            return openai.responses.create(model="sage", input=said, **more)
+
+        def go_on(first: str, voice: str) -> str:
+            return ask("Go on.", previous_response_id=first, instructions=voice).output_text
+
+        voices = ["Be a pirate.", "Be a nurse.", "Be a clown.", "Be a judge."]
+        for number in range(10):
+            first = ask(f"Tale {number}")
+            told = list(threads.map(go_on, [first.id] * len(voices), voices))
+            before = f"Tale {number} | Tale {number} | Go on."
+            assert told == [f"{voice} | {before}" for voice in voices]
 
 
 def test_system_messages_among_the_items_hold_for_what_follows() -> None:

@@ -15,6 +15,9 @@ class Wire:
         self.sent: list[bytes] = []
         self.closed_after: int | None = None
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: bytes) -> None:
         self.sent.append(data)
 
@@ -30,7 +33,7 @@ def written(*pieces: bytes | None, close: bool = False) -> Wire:
     wire = Wire()
 
     async def write() -> None:
-        together: Any = Together(wire, asyncio.get_running_loop())
+        together: Any = Together(wire, asyncio.get_running_loop(), 60)
         for piece in pieces:
             if piece is None:
                 await asyncio.sleep(0)

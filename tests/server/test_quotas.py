@@ -107,6 +107,21 @@ def test_metadata_and_what_runs_were_asked_with_count_as_stored(tmp_path: Path) 
         assert error_of(bob.post("/api/sessions", json={}))["code"] == "quota"
 
 
+def test_names_are_short_and_count_as_stored(tmp_path: Path) -> None:
+    with guests(tmp_path, owner_bytes=8_000) as inn:
+        ada = inn.enter("ada")
+        branch = branch_of(ada)
+        message = say(ada, branch, "x").json()["messages"][0]["id"]
+        path = f"{branch}/messages/{message}/label"
+        long = ada.post(path, json={"score": 1, "by": "y" * 2001})
+        assert (long.status_code, error_of(long)["code"]) == (422, "invalid")
+        long = ada.post("/api/sessions", json={"key": "y" * 2001})
+        assert (long.status_code, error_of(long)["code"]) == (422, "invalid")
+        judges = (f"{number}".rjust(2000) for number in range(9))
+        told = [ada.post(path, json={"score": 1, "by": judge}) for judge in judges]
+        assert error_of(told[-1])["code"] == "quota"
+
+
 def called(client: httpx.Client, name: str, given: dict[str, str]) -> str:
     params = {"name": name, "arguments": given}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -180,6 +195,16 @@ def test_what_is_stored_is_counted_by_owner(address: str) -> None:
         sessions, size = realm.store.stored(realm.user)
         assert sessions == 1
         assert 2500 < size < 5000
+
+
+def test_the_names_of_branches_and_judges_and_keys_are_counted(address: str) -> None:
+    with sennit.open(address, user="ada") as client:
+        session = client.session("k" * 1000)
+        (message,) = session.add_message("user", "x").messages
+        session.create_branch("b" * 1000)
+        session.label(message, 1, by="j" * 1000)
+        realm = client.memory.realm
+        assert 3000 < realm.store.stored(realm.user)[1] < 5000
 
 
 def test_other_tenants_find_their_sessions_open(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sennit.errors import ValidationError, shown
 from sennit.messages.plain import text
 from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord
+from sennit.stores.records import LabelRecord, judge_name
 
 Thumb: TypeAlias = Literal["up", "down"]
 
@@ -42,6 +42,7 @@ class Label:
         """A label as of now; raises ValidationError for a score that is no finite number."""
         if not text(by, "by"):
             raise ValidationError("A label says who judged: by='alice', or the name of a metric.")
+        judge_name(by)
         number = finite(score)
         return cls(uid_of(message), number, by, clock.to_datetime(clock.now_us()))
 

@@ -11,7 +11,7 @@ from sennit.messages.message import Message
 from sennit.server.disconnects import while_there
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.framework import Response
-from sennit.server.openai_place import Place, anchored, begin_apart, place_of, said_before
+from sennit.server.openai_place import Place, anchored, begin_apart, place_of
 from sennit.server.openai_request import Once, named_by, notes_of, once_of, remembers
 from sennit.server.openai_shapes import ChatAsk, checked, refuse_unsupported
 from sennit.server.openai_stream import DONE, EventStream, data, told
@@ -25,7 +25,6 @@ from sennit.server.openai_turn import (
 from sennit.server.openai_wire import (
     Answer,
     Sent,
-    answer_at,
     check_calls,
     offered,
     sent,
@@ -81,15 +80,14 @@ async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Pla
         check_calls(said.messages)
         return begin_apart(call.caller.client, said)
     if once is not None:
-        found = await said_before(call.caller, said, named, once.uid)
-        if found is not None:
-            branch, index = found
-            messages = branch.items_of(branch.session.messages, index)
-            once.check(messages[0].metadata.get("request"))
-            answer = answer_at(messages[messages[0].metadata["said"] :])
+        kept = await once.kept(said, named)
+        if kept is not None:
+            branch, answer = kept.branch, kept.answer
             return answer if answer.messages else Place(branch, (), branch.tail.total)
         notes |= once.notes
     place = await place_of(call.caller, said, named, anew=once is not None)
+    if once is not None:
+        once.note(place.session.id)
     if not notes or not place.say:
         return place
     return anchored(place, place.say[0].id if once is None else once.uid, notes)

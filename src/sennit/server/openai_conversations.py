@@ -221,7 +221,7 @@ def _add(caller: Caller, session: Session, sent: Sent) -> dict[str, Any]:
             both = (one for one in (lasting_on(session), sent.system) if one)
             system.append(system_message("\n\n".join(both)))
             session.add_messages(system, branches=main)
-        said = [*system, *add_once(main, sent.messages)]
+        said = [*system, *add_once(session, main, sent.messages)]
         _note(caller, main)
     return listed([item for message in said for item in items_of(message)])
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from sennit.api.session import Session
 from sennit.messages.message import Message
 from sennit.server.openai_history import best_match, trail_of
 from sennit.sessions.branch import Branch
-from sennit.sessions.session import SessionCore
 
 
-def add_once(main: Branch, new: Sequence[Message]) -> list[Message]:
+def add_once(session: Session, main: Branch, new: Sequence[Message]) -> list[Message]:
     """Add messages to a branch, and give them as they stand there; hold the session's lock."""
-    session, own = main.session, _ids(main)
+    own = _ids(main)
     said = [*session.messages.pick(own), *new]
     others = [branch for branch in session.branches if branch is not main]
     match = best_match(trail_of(said), others) if others else None
@@ -50,8 +50,8 @@ def _show(main: Branch, own: Sequence[UUID], shown: Sequence[UUID]) -> None:
         main[len(main) - len(own) + same :] = shown[same:]
 
 
-def _erase(session: SessionCore, ids: set[UUID]) -> None:
-    """Erase those messages that no branch shows any more."""
+def _erase(session: Session, ids: set[UUID]) -> None:
+    """Erase those messages that no branch shows any more; what was remembered of them stays."""
     gone = [uid for uid in ids if not any(uid in branch for branch in session.branches)]
     if gone:
-        session.remove_messages(gone)
+        session.remove_messages(gone, forget=False)

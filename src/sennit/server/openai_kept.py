@@ -10,6 +10,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -47,8 +48,18 @@ class KeptResponse:
     """A response that stands on a branch."""
 
     branch: Branch
-    index: int
-    """Where what was said for it begins."""
+    before: int
+    """How many messages stand before what was said for it, without the system message."""
+    since: Sequence[Message]
+    """What stands on the branch from there on, as it was when it was looked up."""
+
+    @classmethod
+    def at(cls, branch: Branch, first: UUID) -> KeptResponse:
+        """The response for which a message of the branch was said first."""
+        with branch.session.lock:  # others may give the branch a system message, or take it away
+            index = branch.index(first)
+            before = index - (branch.system_id is not None)
+            return cls(branch, before, branch.items_of(branch.session.messages, index))
 
     @property
     def session(self) -> Session:
@@ -60,27 +71,26 @@ class KeptResponse:
     @property
     def first(self) -> Message:
         """The first thing that was said for it."""
-        return self.session.messages[self.branch[self.index]]
+        return self.since[0]
 
     @property
     def _count(self) -> int:
         return self.first.metadata.get("said", 1)
 
     @property
-    def said(self) -> list[Message]:
+    def said(self) -> Sequence[Message]:
         """What was said for it."""
-        return self.session.messages.pick(self.branch[self.index : self.index + self._count])
+        return self.since[: self._count]
 
     @property
     def answer(self) -> Answer:
         """What was answered; empty if nothing was."""
-        return answer_at(self.branch.items_of(self.session.messages, self.index + self._count))
+        return answer_at(self.since[self._count :])
 
     @property
     def end(self) -> int:
         """How many messages there are up to its end, without the system message."""
-        through = self.index + self._count + len(self.answer.messages)
-        return through - (self.branch.system is not None)
+        return self.before + self._count + len(self.answer.messages)
 
     @property
     def lasting(self) -> str | None:
@@ -120,8 +130,7 @@ def _response(session: Session, first: UUID) -> KeptResponse | None:
     holding = [branch for branch in session.branches if first in branch]
     if not holding:
         return None
-    branch = min(holding, key=lambda one: one.created_us)
-    return KeptResponse(branch, branch.index(first))
+    return KeptResponse.at(min(holding, key=lambda one: one.created_us), first)
 
 
 async def place_after(caller: Caller, kept: KeptResponse, sent: Sent) -> Place:

@@ -32,6 +32,7 @@ class Known:
 
     def __init__(self) -> None:
         self._spots = FairCache[tuple[str, bytes], Spot](_MOST)
+        self._once = FairCache[tuple[str, UUID], tuple[UUID, str]](_MOST)
         self._shelves: OrderedDict[UUID, int] = OrderedDict()
         self._beginning: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
         self._here: WeakValueDictionary[UUID, Story] = WeakValueDictionary()
@@ -49,6 +50,17 @@ class Known:
         spot = (branch.session.id, branch.id)
         for turn in turns:
             self._spots.put(client.tenant, (client.user, turn.digest), spot)
+
+    def once(self, client: Client, uid: UUID) -> tuple[UUID, str] | None:
+        """Where a request with an Idempotency-Key was taken in, by the id it gave, and what it was.
+
+        A session, and the digest of the request.
+        """
+        return self._once.get(client.tenant, (client.user, uid))
+
+    def note_once(self, client: Client, uid: UUID, session: UUID, digest: str) -> None:
+        """Remember where a request with an Idempotency-Key is taken in."""
+        self._once.put(client.tenant, (client.user, uid), (session, digest))
 
     def take(self, branch: Branch, story: Story) -> None:
         """Remember that a request has a branch, as long as there is its story."""

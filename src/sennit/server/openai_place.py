@@ -26,6 +26,7 @@ from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
+from sennit.messages.unset import MaybeUnset, Unset
 from sennit.server.openai_history import Match, Turn, best_match, message_at, trail_of
 from sennit.server.openai_known import Known, Spot, Story
 from sennit.server.openai_shapes import bad
@@ -43,6 +44,7 @@ CLIENT_NOTES = "client"
 
 _MAIN = "main"
 _FEW = 64  # messages that are read on the event loop
+_TRIES = 10  # to fork a branch that others change meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Place:
 
     last: UUID | None = None
     """The last of those messages: another one shows that they were changed. None: any will do."""
+    system: MaybeUnset[Message | None] = Unset
+    """The system message to go on with, None for none; Unset for the one of the branch."""
     kept: bool = True
     """Whether a store keeps it."""
     story: Story | None = None
@@ -181,7 +185,8 @@ async def _in_conversation(
     if (0 if match is None else match.turns) < len(wanted):
         return None
     at, said = (0, 0) if match is None else (match.at, match.said)
-    return await aside(Place(main, sent.messages[said:], at), _same_system(main, sent.system))
+    place = Place(main, sent.messages[said:], at, system=_system(sent.system))
+    return await aside(place, _same_system(main, sent.system))
 
 
 def is_main_of_conversation(branch: Branch) -> bool:
@@ -229,7 +234,7 @@ def _candidates(caller: Caller, spot: Spot | None, shelf: Shelf) -> Iterator[Ses
 
 async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
     """A branch of its own for a conversation; None if the store has to be looked at for that."""
-    system = None if sent.system is None else system_message(sent.system)
+    system = _system(sent.system)
     async with caller.known.beginning(shelf.first):
         number = shelf.last
         session = caller.client.opened(shelf.id(number))
@@ -242,13 +247,13 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
                 return None
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
-            return Place(branch, sent.messages, 0)
+            return Place(branch, sent.messages, 0, system=system)
     try:
         branch = await caller.open.hold(session).acreate_branch(system=system, lease=first_lease())
     except NotFoundError:  # deleted elsewhere
         caller.lose(session.id)
         return None
-    return Place(branch, sent.messages, 0)
+    return Place(branch, sent.messages, 0, system=system)
 
 
 def _begun_in(shelf: Shelf, sent: Sent) -> Place:
@@ -263,28 +268,30 @@ def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
         return None
     if sent.system is not None and not _behaves(branch, sent.system):
         return None
-    return Place(branch, sent.messages, None)
+    return Place(branch, sent.messages, None, system=_new_system(sent))
 
 
-async def said_before(
-    caller: Caller, sent: Sent, named: Named | None, uid: UUID
-) -> tuple[Branch, int] | None:
-    """The branch that has a message, and at which index; None if no session meant here has it."""
+async def said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Branch | None:
+    """The branch that has a message; None if no session meant here has it."""
     return await to_thread(_said_before, caller, sent, named, uid)
 
 
-def _said_before(
-    caller: Caller, sent: Sent, named: Named | None, uid: UUID
-) -> tuple[Branch, int] | None:
-    if named is None:
-        turns = trail_of(sent.messages)
-        sessions = Shelf(caller, turns[0].digest).sessions() if turns else iter(())
-    else:
-        sessions = iter((caller.open.hold(caller.client.session(named.session)),))
-    for session in sessions:
+def _said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Branch | None:
+    for session in _asked_in(caller, sent, named, uid):
         if uid in session.messages:
-            return next(((one, one.index(uid)) for one in session.branches if uid in one), None)
+            return next((one for one in session.branches if uid in one), None)
     return None
+
+
+def _asked_in(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Iterator[Session]:
+    """The sessions in which a request may have been taken in that is sent again."""
+    if (known := caller.known.once(caller.client, uid)) is not None:
+        with suppress(NotFoundError):
+            yield caller.open.hold(caller.client.session(known[0], create=False))
+    if named is not None:
+        yield caller.open.hold(caller.client.session(named.session))
+    elif turns := trail_of(sent.messages):
+        yield from Shelf(caller, turns[0].digest).sessions()
 
 
 def _named(caller: Caller, sent: Sent, named: Named, anew: bool) -> Place:
@@ -314,35 +321,34 @@ def _said_on(branch: Branch, sent: Sent) -> Place:
     """What is new, at the end of a branch, whatever has been said there."""
     if sent.answers:
         check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
-    if sent.system is not None:
-        _behave(branch, sent.system, sent.lasting)
-    return Place(branch, sent.messages, None)
+    system = _new_system(sent)
+    if system is not Unset and not sent.messages and not _behaves(branch, sent.system or ""):
+        branch.session.set_branch_system(branch, system)  # which may be all there is to answer
+    return Place(branch, sent.messages, None, system=system)
 
 
 def _matched(match: Match, sent: Sent) -> Place:
-    place = Place(match.branch, sent.messages[match.said :], match.at)
+    new, system = sent.messages[match.said :], _system(sent.system)
+    place = Place(match.branch, new, match.at, system=system)
     if match.at_the_end:
-        _behave(place.branch, sent.system, sent.system)
         return place
     return forked(place, _same_system(place.branch, sent.system))
 
 
 async def continued(place: Place, system: str | None, known: Known) -> Place:
     """A place with this system message: the end of its branch, or else a fork there."""
-    branch = place.branch
+    branch, place = place.branch, replace(place, system=_system(system))
     busy = known.is_taken(branch) or is_main_of_conversation(branch)
     if place.at != branch.tail.total or busy:
         return await aside(place, _same_system(branch, system))
-    if not _behaves(branch, system or ""):
-        await to_thread(_behave, branch, system, system)
     return place
 
 
 def _begun(session: Session, sent: Sent) -> Place:
     """A branch of its own for a conversation."""
-    system = None if sent.system is None else system_message(sent.system)
+    system = _system(sent.system)
     branch = new_branch(session, system)
-    return Place(branch, sent.messages, 0)
+    return Place(branch, sent.messages, 0, system=system)
 
 
 def new_branch(session: Session, system: Message | None) -> Branch:
@@ -372,18 +378,32 @@ async def aside(place: Place, system: Message | UUID | None) -> Place:
     if place.at and place.last not in (None, message_at(branch, place.at)):
         raise ConflictError("What was said before was changed by somebody else; send it again.")
     at = branch.tail.total if place.at is None else place.at
-    fork = await branch.session.afork_history(
-        branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
-    )
-    return replace(place, branch=fork, at=at)
+    last = message_at(branch, at)
+    for left in range(_TRIES, -1, -1):
+        try:
+            fork = await branch.session.afork_history(
+                branch, at, name=None, grants=branch.grants, system=system, lease=first_lease()
+            )
+        except ConflictError:  # it may have got no more than another system message
+            await to_thread(branch.session.refresh)
+            if not left or message_at(branch, at) != last:
+                raise
+        else:
+            return replace(place, branch=fork, at=at)
+    raise AssertionError("the last try returns or raises")
 
 
-def _behave(branch: Branch, said: str | None, lasting: str | None) -> None:
-    """Have the branch's system message say this, of which so much is lasting, or have none."""
-    if not _behaves(branch, said or ""):
-        notes = None if lasting == said else {"lasting": lasting or ""}
-        system = system_message(said, notes) if said else None
-        branch.session.set_branch_system(branch, system)
+def _system(said: str | None) -> Message | None:
+    """A system message that says this; None for nothing."""
+    return system_message(said) if said else None
+
+
+def _new_system(sent: Sent) -> MaybeUnset[Message | None]:
+    """The system message that was sent, of which only a part may be lasting; Unset if none was."""
+    if sent.system is None:
+        return Unset
+    notes = None if sent.lasting == sent.system else {"lasting": sent.lasting or ""}
+    return system_message(sent.system, notes) if sent.system else None
 
 
 def _behaves(branch: Branch, said: str) -> bool:

@@ -8,7 +8,7 @@ any process, and two at once wait for each other.
 
 from __future__ import annotations
 
-from asyncio import Lock
+from asyncio import Lock, sleep, to_thread
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -18,12 +18,18 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sennit.server.endpoint import Call
-from sennit.server.openai_place import Named
+from sennit.server.openai_kept import KeptResponse
+from sennit.server.openai_place import Named, said_before
 from sennit.server.openai_shapes import Common, bad
 from sennit.server.openai_shelf import derived_id
+from sennit.server.openai_wire import Sent
+from sennit.server.owners import Caller
 from sennit.server.problems import Problem
+from sennit.sessions.runs import BranchRuns
+from sennit.turns.joining import is_under_way
 
 _OURS = ("session", "branch", "history", "memory")
+_LOOK = 0.1  # seconds between two looks at a run of another server
 _TRUTH = {"true": True, "false": False}
 _locks: WeakValueDictionary[tuple[int, UUID], Lock] = WeakValueDictionary()
 
@@ -82,6 +88,31 @@ class Once:
     digest: str
     """What it asks for: another request under the same key is a mistake."""
     lock: Lock
+    caller: Caller
+
+    def note(self, session: UUID) -> None:
+        """Remember where the request is taken in."""
+        self.caller.known.note_once(self.caller.client, self.uid, session, self.digest)
+
+    async def kept(self, sent: Sent, named: Named | None) -> KeptResponse | None:
+        """What was said and answered for it before; raises Problem 422 for another request.
+
+        While another server answers it, that is waited for.
+        """
+        if (known := self.caller.known.once(self.caller.client, self.uid)) is not None:
+            self.check(known[1])
+        over = False
+        while True:
+            branch = await said_before(self.caller, sent, named, self.uid)
+            if branch is None:
+                return None
+            kept = KeptResponse.at(branch, self.uid)
+            self.check(kept.first.metadata.get("request"))
+            if over or kept.answer.messages:
+                return kept
+            over = not await to_thread(is_under_way, BranchRuns(branch))
+            if not over:
+                await sleep(_LOOK)
 
     def check(self, noted: Any) -> None:
         """Raise Problem 422 if the key was used for another request."""
@@ -103,5 +134,6 @@ def once_of(call: Call) -> Once | None:
     uid = derived_id(call.caller.client, "once", call.http["path"], key)
     # Only one server's requests meet here; those of others meet in the store.
     lock = _locks.setdefault((id(call.server), uid), Lock())
-    digest = blake2b(msgspec.json.encode(call.body), digest_size=16).hexdigest()
-    return Once(uid, digest, lock)
+    where = [call.header(f"x-sennit-{name}") for name in _OURS]
+    asked = msgspec.json.encode([where, call.body] if any(where) else call.body)
+    return Once(uid, blake2b(asked, digest_size=16).hexdigest(), lock, call.caller)

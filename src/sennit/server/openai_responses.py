@@ -40,7 +40,7 @@ from sennit.server.openai_kept import (
 )
 from sennit.server.openai_output import Head, ResponseEvents, asked_for
 from sennit.server.openai_pages import ItemsQuery, page
-from sennit.server.openai_place import Named, Place, anchored, place_of, said_before
+from sennit.server.openai_place import Named, Place, anchored, place_of
 from sennit.server.openai_request import Once, named_by, once_of, remembers
 from sennit.server.openai_shapes import JsonObjectFormat, bad, checked, refuse_unsupported
 from sennit.server.openai_stream import EventStream, told
@@ -137,13 +137,15 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
         sent = replace(sent, system=sent.system or "")
     named = _named(call, ask, before)
     if once is not None:
-        found = await said_before(call.caller, sent, named, once.uid)
-        if found is not None:
-            return _again(KeptResponse(*found), once)
+        kept = await once.kept(sent, named)
+        if kept is not None:
+            return _again(kept)
     if before is not None:
         place = await place_after(call.caller, before, sent)
     else:
         place = await place_of(call.caller, sent, named, anew=True)
+    if once is not None:
+        once.note(place.session.id)
     return _new(ask, sent, place, once)
 
 
@@ -190,9 +192,8 @@ def _new(ask: ResponsesAsk, sent: Sent, place: Place, once: Once | None) -> _Beg
     return _Begun(head, anchored(place, uid, notes))
 
 
-def _again(kept: KeptResponse, once: Once) -> _Begun:
+def _again(kept: KeptResponse) -> _Begun:
     """A response that was asked for before; one that came to nothing is tried again."""
-    once.check(kept.first.metadata.get("request"))
     answer = kept.answer
     place = Place(kept.branch, (), kept.branch.tail.total)
     return _Begun(kept.head, place, answer if answer.messages else None)

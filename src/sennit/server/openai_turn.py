@@ -14,6 +14,7 @@ from typing import Any
 
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.models import ModelSchema
+from sennit.messages.unset import Unset
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad
 from sennit.server.problems import Problem, problem_of
@@ -117,7 +118,7 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     except ValidationError as error:
         raise bad(None, str(error)) from None
     memory = MemoryAsk(recalled=wanted.remembers, other_sessions=False)
-    request = replace(request, notes=run_notes(wanted.params, memory))
+    request = replace(request, notes=run_notes(wanted.params, memory), system=place.system)
     if wanted.form is None:
         return place, ConversationSession(request)
     if not await shapes_output(request.model):
@@ -132,8 +133,7 @@ async def _moved(place: Place) -> Place:
     """
     if place.again is not None:
         return await place.again()
-    system = place.branch.system
-    beside = await aside(place, None if system is None else system.id)
+    beside = await aside(place, place.branch.system_id if place.system is Unset else place.system)
     if beside.story is not None:
         beside.story.moves_to(beside.branch)
     return beside

@@ -29,7 +29,8 @@ class Server(uvicorn.Server):
     """A server whose app is told that it ends before anyone waits for it."""
 
     def __init__(self, app: Starlette, settings: ServerSettings) -> None:
-        patience = {"head_seconds": settings.limits.head_seconds}
+        limits = settings.limits
+        patience = {"head_seconds": limits.head_seconds, "send_seconds": limits.send_seconds}
         config = uvicorn.Config(
             app,
             host=settings.host,

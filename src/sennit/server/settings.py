@@ -76,7 +76,7 @@ class Limits:
     heartbeat: float = 15.0
     """Seconds of silence after which an event stream sends a comment."""
     send_seconds: float = 60.0
-    """Maximum time that a client may leave data unread before its connection is dropped."""
+    """Maximum time that a client may leave an answer unread before its connection is dropped."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

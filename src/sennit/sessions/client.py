@@ -30,7 +30,7 @@ from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
 from sennit.stores.keys import session_id
-from sennit.stores.records import Owner, SessionRecord, owner_name
+from sennit.stores.records import LONGEST_NAME, Owner, SessionRecord, owner_name, session_key
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry
@@ -262,6 +262,8 @@ class ClientCore(Generic[_S]):
             return session, None
         if not (key := text(session, "session key")):
             raise ValidationError("session key must not be empty.")
+        if len(key) > LONGEST_NAME:  # no session has it, and it is nothing to remember
+            return session_id(self._owner, key), key
         return _identified(self._owner, key)
 
 
@@ -283,6 +285,8 @@ def _identified(owner: Owner, key: str) -> tuple[UUID, str | None]:
 
 
 def _new(uid: UUID, key: str | None, metadata: Mapping[str, Any] | None) -> SessionRecord:
+    if key is not None:
+        session_key(key)
     now = clock.now_us()
     kept = plain_dict(metadata, "metadata") if metadata is not None else {}
     return SessionRecord(uid, key, "user", now, now, kept)

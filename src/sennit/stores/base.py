@@ -190,7 +190,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         ...
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """Count an owner's sessions, and bytes of metadata, messages, runs, events and files."""
+        """Count an owner's sessions, and the bytes of all they hold, names included."""
         ...
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:

@@ -177,11 +177,13 @@ class MemorySession:
         return sorted(found, key=lambda segment: segment.depth)
 
     def size(self) -> int:
-        """Count the bytes of its metadata, messages, runs and events."""
+        """Count the bytes of its key, names, metadata, messages, runs and events."""
         events = (event for told in self.log.events.values() for event in told)
         runs = (run for held in self.log.runs.values() for run in held.values())
         bodies = sum(len(one.body) for one in (*self.messages.values(), *runs, *events))
-        return len(dumps(self.session.metadata)) + bodies
+        names = [self.session.key or "", *(one.name for one in self._branches.values())]
+        names += (one.judge for one in self._labels.values())
+        return len(dumps(self.session.metadata)) + len("".join(names).encode()) + bodies
 
     def judged(self) -> list[LabelRecord]:
         """The labels, the oldest first."""

@@ -417,7 +417,7 @@ class PostgresStore(PostgresMemory, Closing):
         self._database.refuse_if_closed()
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """Count an owner's sessions, and bytes of metadata, messages, runs, events and files."""
+        """Count an owner's sessions, and the bytes of all they hold, names included."""
 
         def found(connection: Connection) -> tuple[int, int]:
             number = self._owner(connection, owner)

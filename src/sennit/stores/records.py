@@ -21,7 +21,10 @@ from sennit.messages.plain import text
 from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
 LONGEST_NAME = 2000
-"""How many bytes a branch's name may have: PostgreSQL can index no more than some 2,700."""
+"""How many bytes the name of a branch or a judge, or the key of a session may have.
+
+PostgreSQL can index no more than some 2,700.
+"""
 LONGEST_OWNER = 800
 """The same for the names of tenants, users and agents: all three share a row of an index."""
 
@@ -104,6 +107,16 @@ class BranchRecord:
 def branch_name(given: Any) -> str:
     """`given` as a name that a branch can have in every store; raises ValidationError."""
     return _checked_name(given, "A branch's name", LONGEST_NAME)
+
+
+def session_key(given: Any) -> str:
+    """`given` as a key that a session can have in every store; raises ValidationError."""
+    return _checked_name(given, "A session's key", LONGEST_NAME)
+
+
+def judge_name(given: Any) -> str:
+    """`given` as the name of a judge that every store takes; raises ValidationError."""
+    return _checked_name(given, "by", LONGEST_NAME)
 
 
 def owner_name(given: Any, what: str) -> str:

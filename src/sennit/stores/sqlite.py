@@ -574,7 +574,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         return False
 
     def stored(self, owner: Owner) -> tuple[int, int]:
-        """Count an owner's sessions, and bytes of metadata, messages, runs, events and files."""
+        """Count an owner's sessions, and the bytes of all they hold, names included."""
         with self._reading() as connection:
             number = self._owner(connection, owner)
             sessions, size = connection.execute(sql.STORED, {"owner": number}).fetchone()

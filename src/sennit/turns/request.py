@@ -13,6 +13,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.models import ModelSchema
 from sennit.messages.native import model_messages
+from sennit.messages.unset import MaybeUnset, Unset
 from sennit.services.asking import ask
 from sennit.services.model import Model, is_model
 from sennit.services.params import checked_params
@@ -53,6 +54,8 @@ class Request:
     """Those of the names that were given as registered names: the branch must be granted them."""
     notes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Plain data that its runs record, for whoever has to make the same request to resume one."""
+    system: MaybeUnset[Message | None] = Unset
+    """The system message the branch gets as a run begins, once no other run has it; None: none."""
 
     @classmethod
     def of(

@@ -51,8 +51,10 @@ FIND_SESSION: Final = """
 # Ordered by the hour first, for which there is an index: read from there, few are left to sort.
 STORED: Final = """
     SELECT (SELECT count(*) FROM sennit.sessions WHERE owner = %(owner)s),
-        (SELECT coalesce(sum(octet_length(metadata)), 0) FROM sennit.sessions
-         WHERE owner = %(owner)s)
+        (SELECT coalesce(sum(octet_length(metadata) + octet_length(coalesce(key, ''))), 0)
+         FROM sennit.sessions WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(octet_length(name)), 0) FROM sennit.branches WHERE owner = %(owner)s)
+        + (SELECT coalesce(sum(octet_length(judge)), 0) FROM sennit.labels WHERE owner = %(owner)s)
         + (SELECT coalesce(sum(length(body)), 0) FROM sennit.messages WHERE owner = %(owner)s)
         + (SELECT coalesce(sum(length(body)), 0) FROM sennit.runs WHERE owner = %(owner)s)
         + (SELECT coalesce(sum(length(body)), 0) FROM sennit.events WHERE owner = %(owner)s)

@@ -16,8 +16,10 @@ FIND_SESSION = """
     WHERE owner = ? AND id = ?"""
 STORED = """
     SELECT (SELECT count(*) FROM sessions WHERE owner = :owner),
-        (SELECT coalesce(sum(length(CAST(metadata AS BLOB))), 0) FROM sessions
-         WHERE owner = :owner)
+        (SELECT coalesce(sum(length(CAST(metadata || coalesce(key, '') AS BLOB))), 0)
+         FROM sessions WHERE owner = :owner)
+        + (SELECT coalesce(sum(length(CAST(name AS BLOB))), 0) FROM branches WHERE owner = :owner)
+        + (SELECT coalesce(sum(length(CAST(judge AS BLOB))), 0) FROM labels WHERE owner = :owner)
         + (SELECT coalesce(sum(length(body)), 0) FROM messages WHERE owner = :owner)
         + (SELECT coalesce(sum(length(body)), 0) FROM runs WHERE owner = :owner)
         + (SELECT coalesce(sum(length(body)), 0) FROM events WHERE owner = :owner)
