@@ -52,9 +52,10 @@ def unanswered(messages: Iterable[Message]) -> list[Message]:
         content = message.content
         if isinstance(content, ActionResponseContent):
             answered.add(content.request_id or "")
-        elif isinstance(content, ActionRequestContent):
-            if not answered & {content.call_id or "", str(message.id)}:
-                asked.append(message)
+        elif isinstance(content, ActionRequestContent) and answered.isdisjoint(
+            (content.call_id or "", str(message.id))
+        ):
+            asked.append(message)
     return asked[::-1]
 
 
