@@ -284,7 +284,14 @@ class ConversationSession:
     def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
         if isinstance(said, str | Message):
             return (self._instruction(said),)
-        return tuple(said or ())
+        messages = () if said is None else said
+        if not isinstance(messages, Sequence) or not all(
+            isinstance(one, Message) for one in messages
+        ):
+            raise InvalidTypeError(
+                f"What is said is a text, a Message or a list of Messages, got {shown(said)}."
+            )
+        return tuple(messages)
 
     def _instruction(self, said: str | Message) -> Message:
         if isinstance(said, Message):
