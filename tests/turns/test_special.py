@@ -156,6 +156,13 @@ def test_a_call_whose_result_is_not_kept_is_not_made_again(
     assert talk.said[-2:] == ["says Done.", "says Yes."]
 
 
+def test_a_result_whose_call_is_not_kept_is_not_kept_either() -> None:
+    talk = talked(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    results = InteractionFilter.allow("user", "tool")
+    special(talk, SpecialTurn(instruction="Add.", strategy=ALL, filter=results))
+    assert talk.said == [*TALKED, "user Add."]
+
+
 def test_a_special_turn_that_makes_no_calls_leaves_none_behind(session: Session) -> None:
     talk = Talk("Hi.", [ToolCall("add", {"a": 1, "b": 2})], "Yes.", session=session)
     talk.run()

@@ -16,6 +16,8 @@ from uuid import UUID
 from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
 from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
     SystemContent,
@@ -28,7 +30,7 @@ from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.outcome import Outcome
-from sennit.turns.pending import pending_among, unanswered
+from sennit.turns.pending import call_id_of, pending_among, unanswered
 from sennit.turns.request import Request
 from sennit.turns.returns import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
@@ -177,8 +179,16 @@ def _chosen(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
     A request by itself would count as a call that is yet to be made.
     """
     passing = [one for one in messages if turn.chosen.passes(one)]
+    calls = [one for one in passing if isinstance(one.content, ActionRequestContent)]
     cut = set(unanswered(reversed(passing)))
-    return [one for one in passing if one not in cut]
+    asked = {name for one in calls for name in (call_id_of(one), str(one.id))}
+    return [one for one in passing if one not in cut and _asked_for(one, asked)]
+
+
+def _asked_for(message: Message, calls: set[str]) -> bool:
+    """Whether a message is no result, or that of one of the calls."""
+    content = message.content
+    return not isinstance(content, ActionResponseContent) or content.request_id in calls
 
 
 def _replacing(
