@@ -297,8 +297,9 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     where: dict[str, Any] = {"seq": record.seq, "run_id": record.run}
     about = record.message
     if kind == "steer" and about is not None:
-        text, record = (*details, None)[:2]
-        return Steered(message_id=about, text=text, record=record, **where)
+        text, *more = details
+        where |= {"text": text, "record": more[0] if more else None}
+        return Steered(message_id=about, **where)
     if kind in _PIECES and about is not None:
         return _PIECES[kind](message_id=about, text=details[0], **where)
     if kind == "returned" and about is not None:
