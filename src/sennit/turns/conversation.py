@@ -285,9 +285,8 @@ class ConversationSession:
         if isinstance(said, str | Message):
             return (self._instruction(said),)
         messages = () if said is None else said
-        if not isinstance(messages, Sequence) or not all(
-            isinstance(one, Message) for one in messages
-        ):
+        listed = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not listed or not all(isinstance(one, Message) for one in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidTypeError(
                 f"What is said is a text, a Message or a list of Messages, got {shown(said)}."
             )
