@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from functools import partial
+from threading import Event
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from sennit import (
 )
 from sennit.testing import ScriptedModel
 from tests.conducting import Answer, said, session_with
+from tests.threads import in_threads
 
 
 class Question(BaseModel):
@@ -201,6 +204,28 @@ def test_what_queues_runs_in_order_and_so_many_at_a_time(concurrency: int) -> No
 def test_a_concurrency_that_makes_no_sense_is_refused(concurrency: Any) -> None:
     with pytest.raises(ValidationError, match="concurrency"):
         IPU(concurrency=concurrency)
+
+
+def test_what_queues_in_several_threads_runs_one_at_a_time() -> None:
+    session, ipu, begun, go_on = session_with(), IPU(), Event(), Event()
+    steps: list[str] = []
+
+    async def work(where: OperationContext, *, name: str) -> str:
+        steps.append(f"{name} begins")
+        begun.set()
+        await asyncio.to_thread(go_on.wait, 10)
+        steps.append(f"{name} ends")
+        return name
+
+    session.operations.register("work", work)
+
+    async def operation(name: str) -> Operation:
+        return await session.conduct(branch="main", operation="work", ipu=ipu, name=name)
+
+    operations = [asyncio.run(operation(name)) for name in "abc"]
+    queued = [partial(ipu.queue, one) for one in operations]
+    assert sorted(in_threads(queued, begun, go_on)) == ["a", "b", "c"]
+    assert [one.split()[0] for one in steps[::2]] == [one.split()[0] for one in steps[1::2]]
 
 
 def test_a_failure_does_not_hold_up_the_queue() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sennit import Element, ModelError, Operation, OperationContext, Session
 from sennit.testing import ScriptedModel
 from tests.conducting import said, session_with
 from tests.models import failure
+from tests.threads import in_threads
 
 
 async def prepared(session: Session, operation: str = "communicate", **params: Any) -> Operation:
@@ -43,6 +45,22 @@ def test_tasks_that_invoke_at_once_share_one_run() -> None:
     assert asyncio.run(work()) == ["Hello"] * 5
     model.assert_complete()
     assert len(session.messages) == 2
+
+
+def test_threads_that_invoke_at_once_share_one_run() -> None:
+    session, begun, go_on = session_with(), Event(), Event()
+    runs: list[int] = []
+
+    async def work(where: OperationContext) -> str:
+        runs.append(1)
+        begun.set()
+        await asyncio.to_thread(go_on.wait, 10)
+        return "Hello"
+
+    session.operations.register("work", work)
+    operation = asyncio.run(prepared(session, "work"))
+    assert in_threads([operation.invoke] * 3, begun, go_on) == ["Hello"] * 3
+    assert runs == [1]
 
 
 def test_a_failure_is_remembered() -> None:

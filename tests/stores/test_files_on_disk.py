@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,3 +138,42 @@ def test_a_restored_backup_is_not_overwritten_by_the_old_log(tmp_path: Path) -> 
         said = [one.content.words for one in restored.session("chat").default_branch.messages]
         assert said == ["kept"]
         assert restored.doctor() == []
+
+
+LOOK = """
+import sys, sennit
+with sennit.open(sys.argv[1], user="ann") as client:
+    print(len(client.session("chat").messages))
+"""
+
+
+def another_program_sees(path: Path) -> int:
+    """How many messages of a chat another program finds, which then closes the store."""
+    asked = [sys.executable, "-c", LOOK, str(path)]
+    return int(subprocess.run(asked, check=True, capture_output=True, text=True).stdout)
+
+
+def test_two_clients_of_a_program_lose_nothing_when_another_program_closes_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path, user="ann") as ann, sennit.open(path, user="ben") as ben:
+        for client, text in ((ann, "one"), (ben, "one"), (ann, "two")):
+            client.session("chat").add_message("user", text)
+            another_program_sees(path)
+        assert another_program_sees(path) == 2
+        assert ben.doctor() == []
+
+
+def test_nothing_is_acknowledged_into_a_log_that_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "sennit.db"
+    with sennit.open(path, user="ann") as client:
+        session = client.session("chat")
+        session.add_message("user", "one")
+        shutil.copy(path, tmp_path / "copy.db")  # ends SQLite's locks in this process
+        assert another_program_sees(path) == 1
+        with pytest.raises(StoreError, match="or its log, was deleted or replaced"):
+            session.add_message("user", "two")
+    with sennit.open(path, user="ann") as client:
+        client.session("chat").add_message("user", "three")
+    assert another_program_sees(path) == 2

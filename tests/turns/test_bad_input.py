@@ -177,6 +177,28 @@ def test_a_number_that_no_event_has_is_refused(after: Any) -> None:
         Talk().conversation().events(after=after)
 
 
+@pytest.mark.parametrize("said", [5, b"Go.", ["Go."], {"text": "Go."}, [None]])
+def test_what_nobody_can_say_is_refused_by_name(said: Any) -> None:
+    talk = Talk("Never said.")
+    conversation = talk.conversation()
+    with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
+        asyncio.run(conversation.say(said))
+    with pytest.raises(InvalidTypeError, match=r"a text, a Message or a list of Messages, got"):
+        conversation.stream(say=said)
+    assert (talk.said, conversation.history()) == (["user Go."], [])
+
+
+@pytest.mark.parametrize("options", [5, {"max_turns": 3}, StreamingOptions(), Budget(tokens=1)])
+def test_options_of_another_kind_are_refused_by_name(options: Any) -> None:
+    talk = Talk("Never said.")
+    for run in (talk.run, talk.stream):
+        with pytest.raises(InvalidTypeError, match=r"options must be SessionOptions, got"):
+            run(options)
+    with pytest.raises(InvalidTypeError, match=r"options must be StreamingOptions, got"):
+        talk.stream(None, SessionOptions())  # pyright: ignore[reportArgumentType]
+    assert talk.conversation().history() == []
+
+
 def test_joining_takes_no_options() -> None:
     conversation: Any = Talk().conversation()
     with pytest.raises(ValidationError, match="starts no run"):

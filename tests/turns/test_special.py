@@ -122,7 +122,87 @@ def test_a_filter_chooses_what_is_kept() -> None:
         filter=InteractionFilter.allow("user", "assistant", "tool").block("user", "tool"),
     )
     special(talk, turn)
-    assert talk.said == [*TALKED, "says Hm.", "call add", "says Three."]
+    assert talk.said == [*TALKED, "says Hm.", "says Three."]
+
+
+@pytest.mark.parametrize("strategy", [ALL, REPLACE])
+@pytest.mark.parametrize("replay", ["never", "safe", "ask"])
+def test_a_call_whose_result_is_not_kept_is_not_made_again(
+    session: Session, replay: Any, strategy: PersistenceStrategy
+) -> None:
+    made: list[int] = []
+
+    def fire(times: int) -> int:
+        """Fire."""
+        made.append(times)
+        return times
+
+    fires = ["Hm.", ToolCall("fire", {"times": 1})]
+    replies = (
+        ["Hi.", fires, "Done.", "Yes."] if strategy is ALL else [fires, "Hi.", "Done.", "Yes."]
+    )
+    talk = Talk(*replies, session=session, tools=[Tool(fire, replay=replay)])
+    talk.run()
+    no_results = InteractionFilter.block("tool")
+    assert special(
+        talk, SpecialTurn(instruction="Fire.", strategy=strategy, filter=no_results)
+    ).success
+    for branch in session.branches:  # where what was replaced stands, with the result
+        if branch is not talk.branch:
+            session.remove_branch(branch)
+    assert talk.run().stop_reason == "stable"
+    assert made == [1]
+    assert "call fire" not in talk.said
+    assert talk.said[-2:] == ["says Done.", "says Yes."]
+
+
+def test_a_result_whose_call_is_not_kept_is_not_kept_either() -> None:
+    talk = talked(["Hm.", ToolCall("add", {"a": 1, "b": 2})], "Three.")
+    results = InteractionFilter.allow("user", "tool")
+    special(talk, SpecialTurn(instruction="Add.", strategy=ALL, filter=results))
+    assert talk.said == [*TALKED, "user Add."]
+
+
+def test_a_special_turn_that_makes_no_calls_leaves_none_behind(session: Session) -> None:
+    talk = Talk("Hi.", [ToolCall("add", {"a": 1, "b": 2})], "Yes.", session=session)
+    talk.run()
+    by_hand = SessionOptions(process_tools=False)
+    special(talk, SpecialTurn(instruction="Add.", strategy=ALL, options=by_hand))
+    assert talk.run().metrics.tool_calls == 0
+    assert talk.said == ["user Go.", "says Hi.", "user Add.", "says Yes."]
+
+
+def test_a_call_that_waits_is_not_answered_by_one_of_a_special_turn_with_its_id(
+    session: Session,
+) -> None:
+    made: list[int] = []
+
+    def fire(times: int) -> int:
+        """Fire."""
+        made.append(times)
+        return times
+
+    def look(far: int) -> str:
+        """Look."""
+        return f"{far} miles"
+
+    first, second = ToolCall("fire", {"times": 1}, "call_0"), ToolCall("look", {"far": 9}, "call_0")
+    tools = [Tool(fire, needs_approval=True), Tool(look)]
+    talk = Talk([first], [second], "All quiet.", "Done.", "So it is.", session=session, tools=tools)
+    assert talk.run().stop_reason == "suspended"
+    assert special(talk, SpecialTurn(instruction="Look.", strategy=ALL)).success
+    conversation = talk.conversation()
+    fork = session.fork(talk.branch, name="fork", resources=True)
+    assert [call_id_of(one) for one in conversation.waiting()] == ["call_0"]
+    result = asyncio.run(conversation.approve("call_0"))
+    assert result is not None
+    assert (result.stop_reason, made) == ("stable", [1])
+    told = [one["content"] for one in talk.model.requests[-1].messages if one["role"] == "tool"]
+    assert told == ["1", "9 miles"]
+    elsewhere = session.conversation(fork, model="scripted", tools=talk.tools)
+    assert asyncio.run(elsewhere.run_to_stable_result()).stop_reason == "stable"
+    assert in_short(fork.messages[-2]) == "result 1"
+    assert made == [1]
 
 
 def test_what_is_overridden_is_not_as_in_the_conversation() -> None:

@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import sennit
-from sennit import Steered, Tool
+from sennit import InstructionContent, Message, Steered, Tool
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import SessionOptions
 from sennit.turns.returns import Return
@@ -147,3 +149,30 @@ def test_a_cancel_that_came_to_nothing_does_not_reach_the_next_run() -> None:
         return await conversation.run_to_stable_result()
 
     assert asyncio.run(work()).success
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["in memory", "stored"])
+def test_a_run_that_goes_on_takes_in_all_of_a_message_that_was_said_to_it(
+    tmp_path: Path, stored: bool
+) -> None:
+    picture = "https://example.com/knot.png"
+    content = InstructionContent(instruction="See.", context=["A bowline."], images=[picture])
+    said = Message(content, sender="ben", metadata={"from": "a phone"})
+
+    async def look() -> str:
+        """Look around, while somebody speaks and the program ends."""
+        conversation.steer_run(said)
+        conversation.suspend()
+        await asyncio.sleep(10)
+        return "seen"
+
+    with sennit.open(tmp_path / "a.db" if stored else ":memory:") as client:
+        session = client.session("a") if stored else None
+        talk = Talk([ToolCall("look", {})], "A fine knot.", tools=[look], session=session)
+        conversation = talk.conversation()
+        assert conversation.run().stop_reason == "suspended"
+        assert asyncio.run(conversation.resume()).success
+        taken = talk.branch.messages[-2]
+        assert (taken.id, taken.content, taken.sender) == (said.id, said.content, said.sender)
+        assert taken.metadata == {"from": "a phone"}
+        assert picture in str(talk.model.requests[-1].messages[-1])

@@ -18,10 +18,9 @@ from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.models import as_model, model_name
 from sennit.operations.output import problems_with
 from sennit.services.limits.numbers import count
+from sennit.services.limits.rate import RateLimit
 
 if TYPE_CHECKING:
-    from anyio import CapacityLimiter
-
     from sennit.messages.models import Model
     from sennit.operations.operation import Operation
     from sennit.sessions.session import SessionCore
@@ -54,10 +53,9 @@ class IPU:
     def __init__(self, validator: Validator | None = None, *, concurrency: int = 1) -> None:
         count(concurrency, "concurrency")
         self._validator = validator
-        self._concurrency = concurrency
         self._sessions: WeakValueDictionary[UUID, SessionCore] = WeakValueDictionary()
         self._specs: dict[str, _Spec] = {}
-        self._line: CapacityLimiter | None = None
+        self._line = RateLimit(concurrency=concurrency)
 
     @property
     def sessions(self) -> list[SessionCore]:
@@ -100,12 +98,8 @@ class IPU:
         return await operation.invoke(self)
 
     async def queue(self, operation: Operation) -> Any:
-        """Run an operation when its turn has come, in the order of asking."""
-        if self._line is None:
-            from anyio import CapacityLimiter  # takes long to import
-
-            self._line = CapacityLimiter(self._concurrency)
-        async with self._line:
+        """Run an operation when its turn has come, in the order of asking, in whichever thread."""
+        async with self._line.place():
             return await self.execute(operation)
 
     async def admit(self, operation: Operation) -> None:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sennit.containers.element import Element
 from sennit.errors import ValidationError
+from sennit.services.limits.rate import RateLimit
 
 if TYPE_CHECKING:
-    from anyio import Lock
-
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.registry import OperationSpec
@@ -27,10 +26,10 @@ class Operation(Element):
 
     result = await operation.invoke()
 
-    It runs once. Invoked again, or by several tasks at once, it gives the same result, or raises
-    the same error, without asking anyone again. If whoever runs it is cancelled, it is pending as
-    before and may be invoked again. The built-in ones have stored nothing then, except for operate
-    and react, whose steps stand on the branch as they happen.
+    It runs once. Invoked again, or by several tasks or threads at once, it gives the same result,
+    or raises the same error, without asking anyone again. If whoever runs it is cancelled, it is
+    pending as before and may be invoked again. The built-in ones have stored nothing then, except
+    for operate and react, whose steps stand on the branch as they happen.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Operation(Element):
         self._status: Status = "pending"
         self._result: Any = None
         self._error: Exception | None = None
-        self._running: Lock | None = None
+        self._line = RateLimit(concurrency=1)
 
     @property
     def name(self) -> str:
@@ -102,11 +101,7 @@ class Operation(Element):
 
     async def _take_turns(self) -> None:
         """Run it unless another task is faster; if that one is cancelled, the next one does."""
-        if self._running is None:
-            from anyio import Lock  # takes long to import
-
-            self._running = Lock()
-        async with self._running:
+        async with self._line.place():
             if self._status == "pending":
                 await self._run()
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
+
+_creating = Lock()
 
 
 def private_opener(path: str, flags: int) -> int:
@@ -19,9 +22,13 @@ def private_opener(path: str, flags: int) -> int:
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that only its owner may read and write; one that is there is left."""
-    if not path.exists():
-        os.close(private_opener(str(path), os.O_RDWR | os.O_CREAT))
+    """Create an empty file that only its owner may read and write; one that is there is left.
+
+    One thread after another: closing a file ends the locks that SQLite has on it in this process.
+    """
+    with _creating:
+        if not path.exists():
+            os.close(private_opener(str(path), os.O_RDWR | os.O_CREAT))
 
 
 def make_private_folder(path: Path) -> None:

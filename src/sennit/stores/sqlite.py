@@ -104,6 +104,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             refuse_foreign(self._path)
             create_private(self._path)  # what SQLite puts beside it gets the same rights
             self._file = identity(self._path)
+            self._written_log: tuple[int, int] | None = None
             self._writer = self._connect()
             self._rows = Rows(self._writer)
             try:
@@ -188,6 +189,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         """Begin a transaction that writes to the file that was opened, and to no other."""
         self._writer.execute("BEGIN IMMEDIATE")
         self._refuse_if_replaced()
+        self._refuse_if_log_replaced()
 
     def _refuse_if_replaced(self) -> None:
         try:
@@ -195,6 +197,20 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         except FileNotFoundError:
             same = False
         if not same:
+            raise replaced(self._path)
+
+    def _refuse_if_log_replaced(self) -> None:
+        """Raise StoreError if what is written now would be read by nobody.
+
+        Only the last user of a file deletes its log. A program that copies the file while it has
+        the store open ends the locks by which others see that it is in use.
+        """
+        try:
+            found = identity(self._log)
+        except FileNotFoundError:
+            found = None
+        self._written_log = self._written_log or found
+        if found != self._written_log:
             raise replaced(self._path)
 
     def _undo(self) -> None:

@@ -30,8 +30,6 @@ _BUSY_SECONDS = 30.0
 _RETURN_SECONDS = 1.0  # for which opening waits to have a file in WAL again
 _LOG_PAGES = 500  # 2 MB: copied into the file by some writer, while all others wait
 _ZEROS = memoryview(bytes(256 * 1024))  # as long to write as the new length of a file
-_HEADER_SIZE = 100
-_HEADER = struct.Struct(">I4xI")  # user_version and application_id, from byte 60
 _OURS = (SCHEMA_VERSION, sql.APPLICATION_ID)
 OF_DRIVER = (sqlite3.Error, OSError, UnicodeError, OverflowError)
 """What using a file may raise, also for a value that no column can hold."""
@@ -67,10 +65,10 @@ def identity(path: Path) -> tuple[int, int]:
 
 
 def replaced(path: Path) -> StoreError:
-    """The error for a file that was deleted or replaced while a program has it open."""
+    """The error for a file that was deleted or replaced while a program has it open, or its log."""
     return StoreError(
-        f"The file of the store {str(path)!r} was deleted or replaced while it was open; nothing "
-        f"was written. Close the store and open it again."
+        f"The file of the store {str(path)!r}, or its log, was deleted or replaced while it was "
+        f"open; nothing was written. Close the store and open it again."
     )
 
 
@@ -143,11 +141,10 @@ def refuse_foreign(path: Path) -> None:
     log of a killed program into the file.
     """
     try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER_SIZE)
+        size = os.stat(path).st_size
     except FileNotFoundError:
         return
-    if not header or (len(header) == _HEADER_SIZE and _HEADER.unpack_from(header, 60) == _OURS):
+    if not size or _header(path) == _OURS:
         return
     log = log_of(path)
     mode = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
@@ -157,6 +154,22 @@ def refuse_foreign(path: Path) -> None:
     ):
         connection.execute("BEGIN")
         _version(connection, path)
+
+
+def _header(path: Path) -> tuple[int, int] | None:
+    """Return the version and the program that the file names, whatever its log says; None if none.
+
+    SQLite reads it. Whoever opens and closes the file in any other way ends all locks that this
+    process has on it: another program then takes itself for the last user and deletes the log,
+    and all that is written to that later is lost.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            (program,) = connection.execute("PRAGMA application_id").fetchone()
+    except sqlite3.DatabaseError:  # no database, or in the middle of a change
+        return None
+    return version, program
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:

@@ -16,6 +16,8 @@ from uuid import UUID
 from sennit.errors import AccessError, NotFoundError
 from sennit.ids import new_id
 from sennit.messages.content import (
+    ActionRequestContent,
+    ActionResponseContent,
     AssistantResponseContent,
     InstructionContent,
     SystemContent,
@@ -28,7 +30,7 @@ from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
 from sennit.turns.outcome import Outcome
-from sennit.turns.pending import pending_among
+from sennit.turns.pending import call_id_of, pending_among, unanswered
 from sennit.turns.request import Request
 from sennit.turns.returns import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
@@ -161,7 +163,7 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> Out
     if not result.success or strategy is PersistenceStrategy.EPHEMERAL:
         return Outcome(result)
     if strategy is PersistenceStrategy.PERSIST_ALL:
-        return Outcome(result, tuple(filter(turn.chosen.passes, (*seen.new, *said))))
+        return Outcome(result, tuple(_chosen(turn, (*seen.new, *said))))
     if strategy is PersistenceStrategy.PERSIST_RESULT:
         passes = answer is not None and turn.chosen.passes(answer)
         return Outcome(result, (answer,) if answer is not None and passes else ())
@@ -171,11 +173,29 @@ def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> Out
     return _replacing(turn, seen, result, answer, branch)
 
 
+def _chosen(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
+    """The messages that its filter lets pass; of a call, request and result, or neither.
+
+    A request by itself would count as a call that is yet to be made.
+    """
+    passing = [one for one in messages if turn.chosen.passes(one)]
+    calls = [one for one in passing if isinstance(one.content, ActionRequestContent)]
+    cut = set(unanswered(reversed(passing)))
+    asked = {name for one in calls for name in (call_id_of(one), str(one.id))}
+    return [one for one in passing if one not in cut and _asked_for(one, asked)]
+
+
+def _asked_for(message: Message, calls: set[str]) -> bool:
+    """Whether a message is no result, or that of one of the calls."""
+    content = message.content
+    return not isinstance(content, ActionResponseContent) or content.request_id in calls
+
+
 def _replacing(
     turn: SpecialTurn, seen: _Seen, result: Return, answer: Message, branch: Branch
 ) -> Outcome:
     aside = new_id()
-    replaced = {one.id for one in seen.above if not turn.chosen.passes(one)}
+    replaced = {one.id for one in seen.above} - {one.id for one in _chosen(turn, seen.above)}
     count, through = len(replaced), seen.above[-1].id
     message = _noted(answer, {REPLACED: {"branch_id": str(aside), "count": count}})
     plan = Rewrite(through, _kept_upto(branch, through, replaced), (message,), aside)

@@ -156,7 +156,8 @@ def _result_on(branch: Branch, request: Message) -> Message | None:
     while start < len(branch):
         for message in branch.session.messages.pick(branch[start : start + size]):
             told = message.content
-            if isinstance(told, ActionResponseContent) and told.request_id in names:
+            its_own = isinstance(told, ActionResponseContent) and told.request_id in names
+            if its_own and SPECIAL not in message.metadata:
                 return message
             if passes_by(message):
                 return None

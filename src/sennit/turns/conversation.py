@@ -284,7 +284,13 @@ class ConversationSession:
     def _spoken(self, said: str | Message | Sequence[Message] | None) -> tuple[Message, ...]:
         if isinstance(said, str | Message):
             return (self._instruction(said),)
-        return tuple(said or ())
+        messages = () if said is None else said
+        listed = isinstance(messages, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not listed or not all(isinstance(one, Message) for one in messages):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidTypeError(
+                f"What is said is a text, a Message or a list of Messages, got {shown(said)}."
+            )
+        return tuple(messages)
 
     def _instruction(self, said: str | Message) -> Message:
         if isinstance(said, Message):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from sennit.errors import AccessError, ValidationError, shown
+from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.message import Message
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.current import Current, running_loop
@@ -94,6 +94,9 @@ class Driver:
         aim: Aim = NO_AIM,
     ) -> Return:
         """Run to the end; a run that makes no sense is refused, and has its end too."""
+        _check(options, SessionOptions)
+        if streaming is not None:
+            _check(streaming, StreamingOptions)
         await self._make_way(options.when_busy)
         watching: list[Publish] = [publish]
         run = Run(
@@ -181,6 +184,11 @@ class Driver:
             told = "Tool calls are pending; allow process_tools, or answer them first."
             return Notice("error", "pending_tools", told)
         return None
+
+
+def _check(options: Any, kind: type) -> None:
+    if not isinstance(options, kind):
+        raise InvalidTypeError(f"options must be {kind.__name__}, got {shown(options)}.")
 
 
 def _tell_joined(run: Run, events: list[AnyEvent]) -> None:

@@ -149,6 +149,11 @@ class Steered(_Piece):
     """A person has said something; the run takes it in before it asks the model again."""
 
     kind = "steer"
+    record: Mapping[str, Any] | None = None
+    """The message as stores keep it, if it is more than a text of the session's user."""
+
+    def details(self) -> tuple[Any, ...]:
+        return (self.text,) if self.record is None else (self.text, self.record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +296,10 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     kind, *details = loads(record.body)
     where: dict[str, Any] = {"seq": record.seq, "run_id": record.run}
     about = record.message
+    if kind == "steer" and about is not None:
+        text, *more = details
+        where |= {"text": text, "record": more[0] if more else None}
+        return Steered(message_id=about, **where)
     if kind in _PIECES and about is not None:
         return _PIECES[kind](message_id=about, text=details[0], **where)
     if kind == "returned" and about is not None:
@@ -317,7 +326,7 @@ def from_record(record: EventRecord, message: Callable[[UUID], Message]) -> AnyE
     return _BARE[kind](details, where)
 
 
-_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded, Steered)}
+_PIECES: Mapping[str, Any] = {one.kind: one for one in (TextAdded, ReasoningAdded)}
 _OF_MESSAGES: Mapping[str, Any] = {
     one.kind: one
     for one in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from uuid import UUID
 
 from sennit.containers.progression import Progression
@@ -16,6 +17,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.calls import passes_by
 from sennit.turns.recovery import unfinished
+from sennit.turns.returns import SPECIAL
 
 
 def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:
@@ -37,18 +39,23 @@ def pending(branch: Branch) -> list[Message]:
 
 
 def pending_among(messages: Iterable[Message]) -> list[Message]:
-    """The same of messages that come from the end."""
+    """The same of messages that come from the end; what special turns leave is none of them."""
+    turn = takewhile(lambda one: not passes_by(one), messages)
+    return unanswered(one for one in turn if SPECIAL not in one.metadata)
+
+
+def unanswered(messages: Iterable[Message]) -> list[Message]:
+    """The requests whose result is not among messages that come from the end, the oldest first."""
     asked: list[Message] = []
     answered: set[str] = set()
     for message in messages:
         content = message.content
         if isinstance(content, ActionResponseContent):
             answered.add(content.request_id or "")
-        elif isinstance(content, ActionRequestContent):
-            if not answered & {content.call_id or "", str(message.id)}:
-                asked.append(message)
-        elif passes_by(message):
-            break
+        elif isinstance(content, ActionRequestContent) and answered.isdisjoint(
+            (content.call_id or "", str(message.id))
+        ):
+            asked.append(message)
     return asked[::-1]
 
 

@@ -64,7 +64,7 @@ class Unfinished:
     drafts: dict[UUID, Drafted] = field(default_factory=dict[UUID, Drafted])
     calls: Calls = field(default_factory=Calls)
     """The tool calls it made, and the decisions about them."""
-    steered: dict[UUID, str] = field(default_factory=dict[UUID, str])
+    steered: dict[UUID, Steered] = field(default_factory=dict[UUID, Steered])
     """What people have said that it did not take in yet."""
     _worked_off: int = 0
 
@@ -93,7 +93,7 @@ class Unfinished:
             case ToolStarted():
                 self.tool_calls += 1
             case Steered():
-                self.steered[event.message_id] = event.text
+                self.steered[event.message_id] = event
             case ToolFinished():
                 self.said.append(event.message)
                 self._worked_off = self.passes + 1

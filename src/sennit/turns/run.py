@@ -196,10 +196,10 @@ class Run:
 
     def _take_steered(self, left: Unfinished) -> None:
         """What people said to the run that was cut off is for this one, before anything later."""
-        user = self.request.session.user
+        now = clock.now_us()
         said = [
-            Message(InstructionContent(instruction=text), id=uid, sender=user)
-            for uid, text in left.steered.items()
+            Message.from_record(uid, now, event.record or self._plain_record(event.text))
+            for uid, event in left.steered.items()
         ]
         if left.record.id != self.id:
             self._note_steered(said)
@@ -220,7 +220,13 @@ class Run:
 
     def _note_steered(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self.tell(Steered, message_id=message.id, text=message.content.words)
+            text, record = message.content.words, message.to_record()
+            more = None if record == self._plain_record(text) else record
+            self.tell(Steered, message_id=message.id, text=text, record=more)
+
+    def _plain_record(self, text: str) -> dict[str, Any]:
+        content = InstructionContent(instruction=text)
+        return Message(content, sender=self.request.session.user).to_record()
 
     def put(self, state: Literal["running", "suspended", "ended"]) -> None:
         """Note where the run stands, for whoever goes on with it."""
