@@ -97,6 +97,31 @@ def test_what_an_undone_commit_has_confirmed_rests_on_what_others_have_said(
     assert before == {one.uri: one.evidence for one in client.memory.all()}
 
 
+def test_what_others_have_said_too_stays_when_the_first_who_said_it_is_undone(
+    client: Client,
+) -> None:
+    first = said_on(client, SPRING, "one", "I live in Lisbon.", "I prefer tea to coffee.")
+    second = said_on(client, SPRING + DAY, "two", "I live in Lisbon.", "I prefer tea to coffee.")
+    before = memories(client)
+    client.undo_commit(first)
+    assert memories(client) == before
+    client.undo_commit(second)
+    assert memories(client) == {}
+
+
+def test_undoing_a_change_in_the_middle_leaves_the_last_one(client: Client) -> None:
+    said_on(client, SPRING, "one", "I live in Lisbon.")
+    second = said_on(client, SPRING + DAY, "two", "I moved to Berlin.")
+    third = said_on(client, SPRING + 2 * DAY, "three", "I moved to Paris.")
+    client.undo_commit(second)
+    assert client.fs.read(PROFILE).splitlines()[2:] == [
+        "- ~~I live in Lisbon.~~ (until 2026-03-03)",
+        "- I moved to Paris.",
+    ]
+    client.undo_commit(third)
+    assert client.fs.read(PROFILE).splitlines()[2:] == ["- I live in Lisbon."]
+
+
 def test_an_undone_commit_that_was_the_first_leaves_nothing(client: Client) -> None:
     only = said_on(client, SPRING, "one", *TALK)
     client.undo_commit(only)

@@ -54,8 +54,6 @@ class Fact(msgspec.Struct, frozen=True):
     sources: tuple[Source, ...] = ()
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
-    closed_by: UUID | None = None
-    """The commit that closed it."""
     replaced_by: str | None = None
     """The fact that took its place."""
     merged: bool = False
@@ -125,40 +123,44 @@ def new_fact_id() -> str:
     return f"fact-{new_id()}"
 
 
-def closed(
-    facts: Iterable[Fact], uid: str, at: int, commit: UUID | None, replaced_by: str
-) -> list[Fact]:
+def closed(facts: Iterable[Fact], uid: str, at: int, replaced_by: str) -> list[Fact]:
     """The facts after one of them has ended, as another has taken its place."""
     return [
-        msgspec.structs.replace(
-            fact,
-            valid_to=max(at, fact.valid_from),
-            closed_by=commit,
-            replaced_by=replaced_by,
-        )
+        msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), replaced_by=replaced_by)
         if fact.id == uid and fact.valid_to is None
         else fact
         for fact in facts
     ]
 
 
-def without_commit(facts: Iterable[Fact], commit: UUID, messages: Container[UUID]) -> list[Fact]:
+def without_commit(facts: Sequence[Fact], commit: UUID, messages: Container[UUID]) -> list[Fact]:
     """The facts as if a commit of these messages had not been made.
 
-    Its own are gone, those it closed hold again, and those it confirmed rest on what others said.
+    Its own are gone unless others have said so too, and what these had replaced holds again. Those
+    that are left rest on what others said.
     """
-    left = [_reopened(fact) if fact.closed_by == commit else fact for fact in facts]
-    return [_unconfirmed(fact, messages) for fact in left if fact.commit != commit]
-
-
-def _reopened(fact: Fact) -> Fact:
-    return msgspec.structs.replace(fact, valid_to=None, closed_by=None, replaced_by=None)
+    joined: dict[str, set[Source]] = {}
+    for fact in facts:
+        if fact.replaced_by is not None:
+            joined.setdefault(fact.replaced_by, set()).update(fact.sources)
+    kept: list[Fact] = []
+    gone: dict[str, Fact] = {}
+    for fact in facts:
+        own = fact.commit == commit
+        parts = joined.get(fact.id, set()) if own and fact.merged else set[Source]()
+        others = any(one.message not in messages and one not in parts for one in fact.sources)
+        if others or not (own or fact.sources):
+            kept.append(_unconfirmed(fact, messages))
+        else:
+            gone[fact.id] = fact
+    return [_outlived(fact, gone) for fact in kept]
 
 
 def _unconfirmed(fact: Fact, messages: Container[UUID]) -> Fact:
+    if fact.merged:  # whoever has said which part of it, all of them are there to go by
+        return fact
     sources = tuple(one for one in fact.sources if one.message not in messages)
-    # Where texts were joined, or nobody else is left, they are all there is to go by.
-    return fact if fact.merged or not sources else msgspec.structs.replace(fact, sources=sources)
+    return msgspec.structs.replace(fact, sources=sources)
 
 
 def without_sources(
@@ -171,7 +173,7 @@ def without_sources(
     Of a text that joins what several messages said, what `said_by` finds in those left stays.
     """
     kept: list[Fact] = []
-    gone: dict[str, str | None] = {}
+    gone: dict[str, Fact] = {}
     for fact in facts:
         left = tuple(source for source in fact.sources if not is_gone(source))
         joined = fact.merged and len(left) < len(fact.sources)
@@ -179,15 +181,17 @@ def without_sources(
         if text and (left or not fact.sources):
             kept.append(msgspec.structs.replace(fact, text=text, sources=left))
         else:
-            gone[fact.id] = fact.replaced_by
+            gone[fact.id] = fact
     return [_outlived(fact, gone) for fact in kept]
 
 
-def _outlived(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
+def _outlived(fact: Fact, gone: Mapping[str, Fact]) -> Fact:
     """Give a fact as it is when some are gone: it holds again if all that took its place are."""
-    if fact.replaced_by not in gone:
-        return fact
-    by = fact.replaced_by
+    last, by = fact, fact.replaced_by
     while by is not None and by in gone:
-        by = gone[by]
-    return msgspec.structs.replace(fact, replaced_by=by) if by else _reopened(fact)
+        last = gone[by]
+        by = last.replaced_by
+    if last is fact:
+        return fact
+    # Without what took its place it held until that ended, if it ever did.
+    return msgspec.structs.replace(fact, valid_to=last.valid_to if by else None, replaced_by=by)
