@@ -271,6 +271,50 @@ def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_sa
     pytest.fail("It takes more transactions than were tried.")
 
 
+@pytest.mark.parametrize("how", ["session", "message", "line"])
+def test_what_others_have_changed_is_quoted_nowhere_though_forgetting_it_was_cut_off(
+    tmp_path: Path, how: str
+) -> None:
+    """At whichever of its transactions: what is done again then leaves nothing."""
+    said = "I live in Xylophone." if how == "line" else "My favourite instrument is the xylophone."
+    changed = "I moved to Berlin." if how == "line" else "My favourite instrument is the drum now."
+
+    def forget(client: Client, uri: str) -> None:
+        secret = client.session("secret")
+        if how == "line":
+            client.forget(uri=uri)
+        elif how == "session":
+            client.forget(session="secret")
+        elif left := [one for one in secret.messages if "xylophone" in one.content.words]:
+            secret.remove_message(left[0])
+
+    for at in range(1, 80):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with faults.record(), sennit.open(folder / "chat.db") as client:
+            talk(client.session("secret"), said)
+            first = client.session("secret").commit()
+            talk(client.session("later"), changed)
+            second = client.session("later").commit()
+            uri = client.memory.committed(first["task_id"]).decisions[0]["uri"]
+            assert "ylophone" in str(client.memory.committed(second["task_id"]).decisions)
+            cut = faults.raising(CutOffError())
+            with suppress(CutOffError), faults.arm("sqlite.after: COMMIT", cut, at=at) as armed:
+                forget(client, uri)
+        with sennit.open(folder / "chat.db") as client:
+            with suppress(NotFoundError):
+                forget(client, uri)
+            for one in client.memory.commits(client.session("later")):
+                assert "ylophone" not in str(one)
+            if how == "message":
+                history = "viking://session/secret/history/archive_001"
+                assert "ylophone" not in client.fs.read(f"{history}/.overview.md")
+        if not armed.fired:
+            assert at > 2
+            return
+    pytest.fail("It takes more transactions than were tried.")
+
+
 def test_a_removed_memory_is_named_by_no_commit(client: Client) -> None:
     talk(client.session("one"), "I prefer xylophones to trumpets.")
     client.session("one").commit()

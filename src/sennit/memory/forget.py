@@ -88,6 +88,7 @@ def undo(realm: Realm, commit: UUID) -> Undone:
         return undone, [file for file, _ in written]
 
     unname(realm, _only_by(realm, commit), leaving=True)
+    unname(realm, [file for file, _ in _files(realm, realm.store.written_by(realm.user, commit))])
     undone, touched = again(take_back, "the same memories")
     unname(realm, touched)
     realm.store.scrub()
@@ -233,6 +234,8 @@ def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
         realm.store.change_files(_rebuilt(file, versions, holding, left))
         return file
 
+    if (file := realm.find(uri)) is not None:
+        unname(realm, [file])  # what quotes it goes first: who is cut off then can forget it again
     unname(realm, [again(erase, "the profile")])
     realm.store.scrub()
     return Forgotten(0, 1)
@@ -254,6 +257,7 @@ def forget_derived(
     def erase() -> list[FileRecord]:
         changes: list[FileChange] = []
         leaving: list[FileRecord] = []
+        staying: list[FileRecord] = []
         found = _files(realm, realm.store.derived(realm.user, session=session, message=message))
         for file, numbers in found:
             versions = realm.store.file_versions(file.owner, file.id)
@@ -261,12 +265,15 @@ def forget_derived(
                 known = profile.facts_in(file.latest.info)
                 facts = profile.without_sources(known, is_gone, partial(said_by, realm))
                 changes += _rebuilt(file, versions, numbers, facts)
+                staying.append(file)
             else:
                 erasing = list(_erased(realm, file, versions, numbers, is_gone))
                 changes += erasing
-                if len(numbers) == len(versions) and not isinstance(erasing[0], PutFile):
-                    leaving.append(file)
+                gone = len(numbers) == len(versions) and not isinstance(erasing[0], PutFile)
+                moves = isinstance(erasing[-1], MoveFile)
+                (leaving if gone or moves else staying).append(file)
         unname(realm, leaving, leaving=True)
+        unname(realm, staying)  # what quotes them
         if changes:
             realm.store.change_files(changes)
         return [file for file, _ in found]
