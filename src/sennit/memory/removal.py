@@ -24,6 +24,10 @@ from sennit.stores.files import FileRecord
 
 _T = TypeVar("_T")
 
+_QUOTING = ("warnings", "reasons")
+"""What went wrong, which may quote a message in the words of a provider."""
+_GONE = "It is not told any more, as a message was removed."
+
 
 def remove(
     realm: Realm,
@@ -67,6 +71,8 @@ def _tell_anew(realm: Realm, session: UUID, commit: UUID, gone: Container[UUID])
         record = found[1]
         body: dict[str, Any] = loads(record.body)
         body.pop("digest", None)  # what a model said of it
+        told: dict[str, Any] = body.get("result", {})
+        told |= {name: [_GONE] for name in _QUOTING if told.get(name)}
         if "overview" in body:
             body |= _summary(realm, session, record, gone)
         change = PutCommit(commit, record.state, dumps(body), record.version)
