@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from sennit import Client
+from sennit import Client, InvalidTypeError, ValidationError
 from tests.memory.remembering import (
     DAY,
     PROFILE,
@@ -66,8 +67,14 @@ def test_memories_are_listed_by_category(client: Client) -> None:
     client.session("chat").commit()
     assert {one.category for one in client.memory.all()} >= {"profile", "preferences"}
     assert {one.category for one in client.memory.all("profile")} == {"profile"}
-    with pytest.raises(ValueError, match="colours"):
+    with pytest.raises(ValidationError, match=r"one of \['profile'.*got 'colours'"):
         client.memory.all("colours")
+
+
+def test_what_is_no_memory_has_no_evidence(client: Client) -> None:
+    given: Any = "viking://user/memories/profile.md"
+    with pytest.raises(InvalidTypeError, match="takes memories"):
+        client.memory.evidence(given)
 
 
 def test_an_undone_commit_leaves_what_was_before(client: Client) -> None:
