@@ -206,6 +206,28 @@ def test_a_forgotten_memory_is_named_nowhere_by_those_who_have_used_it(place: Pl
         assert uses.commit()["status"] == "committed"
 
 
+@pytest.mark.parametrize("how", ["forget", "delete_session"])
+def test_the_key_of_a_session_goes_with_it_where_its_messages_were_recalled(
+    place: Place, how: str
+) -> None:
+    with sennit.open(place.address, user="ada") as client:
+        client.session("xylophones").add_message("user", "The rent is nine hundred a month.")
+        uses, turns = client.session("uses"), client.session("turns")
+        turns.add_message("user", "How much is the rent?")
+        model = ScriptedModel(["Too much."])
+        contexts = [MemoryContext(client.memory, other_sessions=True)]
+        turns.conversation(turns.default_branch, model=model, contexts=contexts).run()
+        assert "nine hundred" in str(model.requests[0].messages)
+        uses.add_message("user", "How much is the rent of nine hundred a month?")
+        assert "nine hundred" in uses.context(other_sessions=True).text
+        uses.commit()
+        if how == "forget":
+            client.forget(session="xylophones")
+        else:
+            client.delete_session("xylophones")
+        assert place.traces() == []
+
+
 @pytest.mark.parametrize("first", ["undone", "removed", "moved"])
 def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_it(
     place: Place, first: str
