@@ -411,6 +411,10 @@ def test_forgetting_whoever_repeats_a_part_leaves_the_whole(client: Client) -> N
         ("I work at Acme.", "I work at Acme as a nurse."),
         ("I like C.", "Well, I like C++, and my name is Ada."),
         ("I live in Lisbon.", "I moved to Berlin."),
+        ("I live in Lisbon because of the sun.", "I live in Lisbon."),
+        ("I live in Lisbon.", "I moved to Lisbon."),
+        ("My sister Grace lives in Oslo.", "My sister is called Grace."),
+        ("I no longer like coffee.", "I hate coffee."),
     ],
 )
 def test_forgetting_one_session_leaves_all_that_another_has_said(

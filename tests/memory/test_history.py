@@ -116,6 +116,15 @@ def test_what_others_have_said_too_stays_when_the_first_who_said_it_is_undone(
     assert memories(client) == {}
 
 
+def test_what_others_have_said_in_part_stays_when_the_whole_is_undone(client: Client) -> None:
+    first = said_on(client, SPRING, "one", "I live in Lisbon because of the sun.")
+    second = said_on(client, SPRING + DAY, "two", "I live in Lisbon.")
+    client.undo_commit(first)
+    assert client.fs.read(PROFILE).splitlines()[2:] == ["- I live in Lisbon."]
+    client.undo_commit(second)
+    assert memories(client) == {}
+
+
 def test_undoing_a_change_in_the_middle_leaves_the_last_one(client: Client) -> None:
     said_on(client, SPRING, "one", "I live in Lisbon.")
     second = said_on(client, SPRING + DAY, "two", "I moved to Berlin.")

@@ -235,7 +235,8 @@ class Drafts:
                 seen = tuple(dict.fromkeys((*old.sources, *sources)))
                 draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, sources=seen)
             case _:
-                pass
+                heard = tuple(dict.fromkeys((*old.parts, *sources)))
+                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, parts=heard)
         draft.did = "updated"
         self._note(decision, draft, f"{_PROFILE_URI}#{name}")
         return None

@@ -24,7 +24,7 @@ from sennit.memory.evidence import said_by
 from sennit.memory.naming import has_fact, unname
 from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact
-from sennit.memory.realm import PROFILE, Realm
+from sennit.memory.realm import PROFILE, Realm, is_merged
 from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
 from sennit.memory.values import abstract_of
@@ -114,7 +114,8 @@ def _undoing(
         uri = str(realm.uri(file))
         if _is_profile(file):
             known, said = profile.facts_in(file.latest.info), frozenset(record.entries)
-            facts = profile.without_commit(known, record.id, said)
+            spoken = partial(said_by, realm)
+            facts = profile.without_commit(known, record.id, said, spoken)
             changes += _rebuilt(file, versions, numbers, facts)
             (undone.restored if facts else undone.removed).append(uri)
         elif _is_built_on(versions, numbers):
@@ -291,7 +292,10 @@ def _erased(
     """Take versions of a memory away; what other messages have said in full, it says on."""
     last = file.latest
     left = [one for one in map(profile.Source.of, last.evidence) if not is_gone(one)]
-    text = said_by(realm, last.body.decode(), left) if last.number in numbers else ""
+    text = ""
+    if last.number in numbers:
+        parts = _remembered_nowhere_else(realm, file, versions, numbers, left)
+        text = said_by(realm, last.body.decode(), left, parts)
     if text:
         last = replace(
             last,
@@ -306,6 +310,28 @@ def _erased(
         versions = [*versions, last]
     yield RemoveVersions(file.owner, file.id, tuple(numbers))
     yield from _renamed(realm, file, versions, numbers)
+
+
+def _remembered_nowhere_else(
+    realm: Realm,
+    file: FileRecord,
+    versions: Sequence[VersionRecord],
+    numbers: set[int],
+    sources: Iterable[profile.Source],
+) -> list[profile.Source]:
+    """Those of these messages that nothing speaks for when versions of a memory are gone.
+
+    What they said is neither in an earlier version, nor in a memory that was merged into this one.
+    """
+    left = [one for one in versions if one.number not in numbers]
+    known = {one.message for version in left for one in version.evidence}
+
+    def is_merged_in(source: profile.Source) -> bool:
+        found = realm.store.derived(realm.user, session=source.session, message=source.message)
+        others = (one for one, _ in _files(realm, found) if one.id != file.id)
+        return any(map(is_merged, others))
+
+    return [one for one in sources if one.message not in known and not is_merged_in(one)]
 
 
 def _rebuilt(
