@@ -431,6 +431,15 @@ def test_forgetting_one_session_leaves_all_that_another_has_said(
         client.forget(user="ada")
 
 
+def test_a_sentence_that_was_replaced_stands_in_its_memory_again(client: Client) -> None:
+    said_on(client, SPRING, "one", "I like tea with honey.", "I like tea.")
+    before = memories(client)
+    said_on(client, SPRING + DAY, "two", "I hate tea.")
+    assert "I like tea." not in str(memories(client))
+    client.forget(session="two")
+    assert memories(client) == before
+
+
 def test_what_was_true_before_holds_again_when_all_that_took_its_place_is_forgotten(
     client: Client,
 ) -> None:

@@ -293,7 +293,9 @@ def _erased(
     last = file.latest
     left = [one for one in map(profile.Source.of, last.evidence) if not is_gone(one)]
     text = ""
-    if last.number in numbers:
+    rest = [one for one in versions if one.number not in numbers]
+    # An earlier version that rests on all who are left says what it said, as nobody changed it.
+    if last.number in numbers and not (rest and _rests_on(rest[-1], left)):
         parts = _remembered_nowhere_else(realm, file, versions, numbers, left)
         text = said_by(realm, last.body.decode(), left, parts)
     if text:
@@ -310,6 +312,10 @@ def _erased(
         versions = [*versions, last]
     yield RemoveVersions(file.owner, file.id, tuple(numbers))
     yield from _renamed(realm, file, versions, numbers)
+
+
+def _rests_on(version: VersionRecord, sources: Iterable[profile.Source]) -> bool:
+    return {one.message for one in sources} <= {one.message for one in version.evidence}
 
 
 def _remembered_nowhere_else(
