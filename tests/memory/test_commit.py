@@ -33,7 +33,7 @@ from sennit.stores.memory import MemoryStore
 from sennit.stores.postgres import PostgresStore
 from sennit.stores.records import Owner
 from sennit.stores.sqlite import SQLiteStore
-from tests.memory.remembering import TALK, client, memories, store, talk
+from tests.memory.remembering import PROFILE, TALK, client, memories, store, talk
 
 __all__ = ["client", "store"]
 pytest_plugins = ("tests.postgres",)
@@ -303,6 +303,20 @@ def test_what_was_learnt_in_one_session_is_known_in_the_next(client: Client) -> 
     assert "~~" in profile
     assert "Berlin" in profile
     assert result["counts"]["updated"] == 1
+
+
+def test_what_changes_twice_in_one_commit_holds_as_it_was_said_last(client: Client) -> None:
+    talk(client.session("one"), "I live in Lisbon.", "I'm vegan.")
+    client.session("one").commit()
+    talk(client.session("two"), "I moved to Berlin.", "I'm not vegan.", "I'm vegan.")
+    talk(client.session("two"), "I moved to Paris.", "My name is Ada.", "My name is Eve.")
+    client.session("two").commit()
+    lines = client.fs.read(PROFILE).splitlines()
+    assert {line for line in lines[2:] if "~~" not in line} == {
+        "- I moved to Paris.",
+        "- I'm vegan.",
+        "- My name is Eve.",
+    }
 
 
 def test_a_repeated_statement_is_no_new_memory_but_new_evidence(client: Client) -> None:

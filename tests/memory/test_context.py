@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +122,12 @@ def test_looking_alone_records_nothing(client: Client) -> None:
 def test_a_budget_that_is_none_is_refused(wrong: int) -> None:
     with pytest.raises(ValidationError):
         Client(MemoryStore(), user="ada").session("chat").context(budget_tokens=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, b"kiln", ["kiln"], "a\0b"])
+def test_a_query_that_is_no_text_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValidationError):
+        Client(MemoryStore(), user="ada").session("chat").context(query=wrong)
 
 
 def test_a_question_leans_on_what_was_said_before(client: Client) -> None:

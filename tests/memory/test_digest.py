@@ -308,6 +308,17 @@ def test_a_model_that_words_an_update_loses_no_other_sentence(new: str, action: 
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("I like tea with honey.", "I like tea.", "I like tea with honey. I like tea."),
+        ("I like tea.", "I like tea with honey.", "I like tea with honey."),
+    ],
+)
+def test_a_model_that_updates_what_still_holds_has_it_merged(old: str, new: str, text: str) -> None:
+    assert said(judged(told("UPDATE", new), old, new)) == [("MERGE", text)]
+
+
+@pytest.mark.parametrize(
     ("category", "old", "new"),
     [
         ("preferences", "I like green tea.", "I like green apples."),

@@ -224,7 +224,14 @@ def test_a_target_outside_is_refused(wrong: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"limit": 0}, {"limit": True}, {"category": "secrets"}, {"since": datetime(2025, 1, 1)}],
+    [
+        {"limit": 0},
+        {"limit": True},
+        {"category": "secrets"},
+        {"category": 5},
+        {"category": [{}]},
+        {"since": datetime(2025, 1, 1)},
+    ],
     ids=str,
 )
 def test_wrong_limits_kinds_and_times_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:

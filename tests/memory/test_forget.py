@@ -206,6 +206,28 @@ def test_a_forgotten_memory_is_named_nowhere_by_those_who_have_used_it(place: Pl
         assert uses.commit()["status"] == "committed"
 
 
+@pytest.mark.parametrize("how", ["forget", "delete_session"])
+def test_the_key_of_a_session_goes_with_it_where_its_messages_were_recalled(
+    place: Place, how: str
+) -> None:
+    with sennit.open(place.address, user="ada") as client:
+        client.session("xylophones").add_message("user", "The rent is nine hundred a month.")
+        uses, turns = client.session("uses"), client.session("turns")
+        turns.add_message("user", "How much is the rent?")
+        model = ScriptedModel(["Too much."])
+        contexts = [MemoryContext(client.memory, other_sessions=True)]
+        turns.conversation(turns.default_branch, model=model, contexts=contexts).run()
+        assert "nine hundred" in str(model.requests[0].messages)
+        uses.add_message("user", "How much is the rent of nine hundred a month?")
+        assert "nine hundred" in uses.context(other_sessions=True).text
+        uses.commit()
+        if how == "forget":
+            client.forget(session="xylophones")
+        else:
+            client.delete_session("xylophones")
+        assert place.traces() == []
+
+
 @pytest.mark.parametrize("first", ["undone", "removed", "moved"])
 def test_a_memory_that_lost_its_name_before_is_forgotten_by_those_who_have_used_it(
     place: Place, first: str
@@ -265,6 +287,50 @@ def test_a_memory_that_is_removed_by_a_program_that_dies_is_forgotten_all_the_sa
             with suppress(NotFoundError):
                 client.forget(session="secret")
             assert _files_with_it(folder) == []
+        if not armed.fired:
+            assert at > 2
+            return
+    pytest.fail("It takes more transactions than were tried.")
+
+
+@pytest.mark.parametrize("how", ["session", "message", "line"])
+def test_what_others_have_changed_is_quoted_nowhere_though_forgetting_it_was_cut_off(
+    tmp_path: Path, how: str
+) -> None:
+    """At whichever of its transactions: what is done again then leaves nothing."""
+    said = "I live in Xylophone." if how == "line" else "My favourite instrument is the xylophone."
+    changed = "I moved to Berlin." if how == "line" else "My favourite instrument is the drum now."
+
+    def forget(client: Client, uri: str) -> None:
+        secret = client.session("secret")
+        if how == "line":
+            client.forget(uri=uri)
+        elif how == "session":
+            client.forget(session="secret")
+        elif left := [one for one in secret.messages if "xylophone" in one.content.words]:
+            secret.remove_message(left[0])
+
+    for at in range(1, 80):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        with faults.record(), sennit.open(folder / "chat.db") as client:
+            talk(client.session("secret"), said)
+            first = client.session("secret").commit()
+            talk(client.session("later"), changed)
+            second = client.session("later").commit()
+            uri = client.memory.committed(first["task_id"]).decisions[0]["uri"]
+            assert "ylophone" in str(client.memory.committed(second["task_id"]).decisions)
+            cut = faults.raising(CutOffError())
+            with suppress(CutOffError), faults.arm("sqlite.after: COMMIT", cut, at=at) as armed:
+                forget(client, uri)
+        with sennit.open(folder / "chat.db") as client:
+            with suppress(NotFoundError):
+                forget(client, uri)
+            for one in client.memory.commits(client.session("later")):
+                assert "ylophone" not in str(one)
+            if how == "message":
+                history = "viking://session/secret/history/archive_001"
+                assert "ylophone" not in client.fs.read(f"{history}/.overview.md")
         if not armed.fired:
             assert at > 2
             return
@@ -345,6 +411,10 @@ def test_forgetting_whoever_repeats_a_part_leaves_the_whole(client: Client) -> N
         ("I work at Acme.", "I work at Acme as a nurse."),
         ("I like C.", "Well, I like C++, and my name is Ada."),
         ("I live in Lisbon.", "I moved to Berlin."),
+        ("I live in Lisbon because of the sun.", "I live in Lisbon."),
+        ("I live in Lisbon.", "I moved to Lisbon."),
+        ("My sister Grace lives in Oslo.", "My sister is called Grace."),
+        ("I no longer like coffee.", "I hate coffee."),
     ],
 )
 def test_forgetting_one_session_leaves_all_that_another_has_said(
@@ -359,6 +429,15 @@ def test_forgetting_one_session_leaves_all_that_another_has_said(
         client.forget(session=forgotten)
         assert sorted(memories(client).values()) == alone
         client.forget(user="ada")
+
+
+def test_a_sentence_that_was_replaced_stands_in_its_memory_again(client: Client) -> None:
+    said_on(client, SPRING, "one", "I like tea with honey.", "I like tea.")
+    before = memories(client)
+    said_on(client, SPRING + DAY, "two", "I hate tea.")
+    assert "I like tea." not in str(memories(client))
+    client.forget(session="two")
+    assert memories(client) == before
 
 
 def test_what_was_true_before_holds_again_when_all_that_took_its_place_is_forgotten(

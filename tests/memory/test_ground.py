@@ -52,6 +52,42 @@ def test_a_claim_that_says_the_opposite_is_replaced_by_what_was_said() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "claim"),
+    [
+        ("I visited Paris last year.", "The user lives in Paris."),
+        ("I dislike Paris.", "The user is based in Paris."),
+        ("I hate Berlin.", "The user's name is Berlin."),
+        ("I hate Berlin.", "The user prefers Berlin."),
+        ("I want to leave Acme.", "The user works at Acme."),
+        ("We decided to use Acme for the project.", "I work at Acme."),
+        ("My sister is called Grace.", "The user's name is Grace."),
+        ("My boss lives in Paris.", "The user lives in Paris."),
+        ("I quit smoking.", "The user is smoking."),
+        ("I prefer tea to coffee.", "The user prefers coffee."),
+    ],
+)
+def test_a_claim_that_says_something_else_of_the_same_words_is_replaced(
+    said: str, claim: str
+) -> None:
+    assert kept(("profile", claim, [1]), user(said)).text == said
+
+
+@pytest.mark.parametrize(
+    ("said", "claim"),
+    [
+        ("I'm Ana and I live in Lisbon.", "The user lives in Lisbon."),
+        ("I moved to Lisbon.", "The user lives in Lisbon."),
+        ("I live in Lisbon.", "The user is based in Lisbon."),
+        ("I prefer tea to coffee.", "The user prefers tea to coffee."),
+        ("My dog is called Rex.", "The user has a dog called Rex."),
+        ("My sister is called Grace.", "The user's sister is named Grace."),
+    ],
+)
+def test_a_claim_that_says_the_same_in_other_words_keeps_its_wording(said: str, claim: str) -> None:
+    assert kept(("profile", claim, [1]), user(said)).text == claim
+
+
+@pytest.mark.parametrize(
     "content",
     [
         "The user keeps bees near Tromsø.",  # from the examples of the prompt

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from typing import Any
 
 import pytest
 
-from sennit import Client
+from sennit import Client, InvalidTypeError, ValidationError
 from tests.memory.remembering import (
     DAY,
     PROFILE,
@@ -66,8 +67,14 @@ def test_memories_are_listed_by_category(client: Client) -> None:
     client.session("chat").commit()
     assert {one.category for one in client.memory.all()} >= {"profile", "preferences"}
     assert {one.category for one in client.memory.all("profile")} == {"profile"}
-    with pytest.raises(ValueError, match="colours"):
+    with pytest.raises(ValidationError, match=r"one of \['profile'.*got 'colours'"):
         client.memory.all("colours")
+
+
+def test_what_is_no_memory_has_no_evidence(client: Client) -> None:
+    given: Any = "viking://user/memories/profile.md"
+    with pytest.raises(InvalidTypeError, match="takes memories"):
+        client.memory.evidence(given)
 
 
 def test_an_undone_commit_leaves_what_was_before(client: Client) -> None:
@@ -95,6 +102,40 @@ def test_what_an_undone_commit_has_confirmed_rests_on_what_others_have_said(
     assert before != {one.uri: one.evidence for one in client.memory.all()}
     client.undo_commit(second)
     assert before == {one.uri: one.evidence for one in client.memory.all()}
+
+
+def test_what_others_have_said_too_stays_when_the_first_who_said_it_is_undone(
+    client: Client,
+) -> None:
+    first = said_on(client, SPRING, "one", "I live in Lisbon.", "I prefer tea to coffee.")
+    second = said_on(client, SPRING + DAY, "two", "I live in Lisbon.", "I prefer tea to coffee.")
+    before = memories(client)
+    client.undo_commit(first)
+    assert memories(client) == before
+    client.undo_commit(second)
+    assert memories(client) == {}
+
+
+def test_what_others_have_said_in_part_stays_when_the_whole_is_undone(client: Client) -> None:
+    first = said_on(client, SPRING, "one", "I live in Lisbon because of the sun.")
+    second = said_on(client, SPRING + DAY, "two", "I live in Lisbon.")
+    client.undo_commit(first)
+    assert client.fs.read(PROFILE).splitlines()[2:] == ["- I live in Lisbon."]
+    client.undo_commit(second)
+    assert memories(client) == {}
+
+
+def test_undoing_a_change_in_the_middle_leaves_the_last_one(client: Client) -> None:
+    said_on(client, SPRING, "one", "I live in Lisbon.")
+    second = said_on(client, SPRING + DAY, "two", "I moved to Berlin.")
+    third = said_on(client, SPRING + 2 * DAY, "three", "I moved to Paris.")
+    client.undo_commit(second)
+    assert client.fs.read(PROFILE).splitlines()[2:] == [
+        "- ~~I live in Lisbon.~~ (until 2026-03-03)",
+        "- I moved to Paris.",
+    ]
+    client.undo_commit(third)
+    assert client.fs.read(PROFILE).splitlines()[2:] == ["- I live in Lisbon."]
 
 
 def test_an_undone_commit_that_was_the_first_leaves_nothing(client: Client) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sennit
-from sennit import Client, Message, NotFoundError, Session
+from sennit import Client, Message, ModelError, NotFoundError, Session
 from sennit.stores.base import Store
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import client, memories, store, talk
@@ -108,6 +108,27 @@ def test_what_a_model_has_said_of_a_removed_message_is_not_believed(client: Clie
     client.memory.use(model=None)
     client.finish_commits()
     assert memories(client) == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ModelError("No xylophones here.", kind="failed"), "committed"),
+        (RuntimeError("No xylophones here."), "failed"),
+    ],
+)
+def test_what_a_model_complained_of_goes_with_a_removed_message(
+    client: Client, error: Exception, status: str
+) -> None:
+    client.memory.use(model=ScriptedModel([error] * 3))
+    session = client.session("chat")
+    talk(session, "I prefer xylophones to trumpets.", "I live in Lisbon.")
+    result = session.commit()
+    assert (result["status"], "xylophones" in str(result)) == (status, True)
+    session.remove_message(that_said(session, "xylophones"))
+    told = client.get_task(result.task_id or "")
+    assert told["warnings"] or told["reasons"]
+    assert "xylophones" not in str(told)
 
 
 def test_of_a_removed_message_no_trace_is_left_in_the_file(tmp_path: Path) -> None:

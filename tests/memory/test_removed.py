@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,26 @@ def test_removed_messages_are_erased_when_their_time_is_over(client: Client) -> 
     assert [one.content.words for one in fresh.messages] == ["Hello."]
     assert len(fresh.default_branch) == 1
     assert client.purge() == 0
+
+
+@pytest.mark.parametrize("how", ["purge", "remove_message"])
+def test_whoever_erases_an_old_system_message_knows_the_new_one_of_somebody_else(
+    client: Client, how: str
+) -> None:
+    session = client.session("chat")
+    session.add_message("user", "Hello.")
+    session.set_branch_system("main", "Speak Latin.")
+    other = Client(client._store, user="ada").session("chat")
+    other.set_branch_system("main", "Speak Greek.")
+    old = session.get_branch("main").system_id
+    assert old is not None
+    if how == "purge":
+        assert client.purge(datetime.now(UTC) + timedelta(days=1)) == 1
+    else:
+        session.remove_message(old)
+    session.refresh()
+    for branch in (session.get_branch("main"), session.fork("main", system=True)):
+        assert [session.messages[one].content.words for one in branch] == ["Speak Greek.", "Hello."]
 
 
 def test_events_about_removed_messages_go_with_them(client: Client) -> None:

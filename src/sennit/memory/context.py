@@ -37,6 +37,7 @@ from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.fold import read
 from sennit.messages.message import Message
+from sennit.messages.plain import text as plain_text
 from sennit.services.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current
@@ -117,7 +118,7 @@ def context(
     """What the next prompt on a branch should hold; see `Session.context`."""
     budget = _checked(budget_tokens)
     current = memory.current(session, branch)
-    asked = _newest(current) if query is None else query
+    asked = _newest(current) if query is None else plain_text(query, "query")
     target = session.get_branch(DEFAULT_BRANCH, None) if branch is None else branch
     summaries = [] if target is None else _summaries(memory, session.get_branch(target))
     held = frozenset[UUID]() if target is None else _NotToBeRecalled(session.get_branch(target))
@@ -214,8 +215,15 @@ def _relevant(wanted: _Wanted, query: str) -> list[ContextPiece]:
         if match.score >= least and match.category != Category.PROFILE and not repeats:
             seen.update(match.evidence)
             source = match.evidence[0] if match.category == MESSAGE else None
-            pieces.append(replace(_piece("memory", _told(match), match.uri), source=source))
+            uri = match.uri if source is None else _by_id(match.uri, source)
+            pieces.append(replace(_piece("memory", _told(match), uri), source=source))
     return pieces
+
+
+def _by_id(uri: str, source: Source) -> str:
+    """The address of a message by the id of its session; a key says more than may outlive it."""
+    place = Uri.parse(uri)
+    return str(Uri(place.scope, (str(source.session), *place.names[1:])))
 
 
 def _told(match: Match) -> str:

@@ -84,7 +84,7 @@ class Drafts:
         self._files: dict[str, FileRecord | None] = {}
         self._drafts: dict[str, _Draft] = {}
         self._replaced: list[PutFile] = []  # versions that did not outlive the batch
-        self._ids: dict[str, str] = {}  # what candidates of this batch have become
+        self._ids: dict[str, str] = {}  # what candidates and facts have become in this batch
         self.written: list[Written] = []
         self.refused: list[str] = []
 
@@ -126,16 +126,22 @@ class Drafts:
         if decision.action is Action.CREATE:
             self._create(decision)
             return None
-        uid = self._ids.get(target or "", target or "")
+        uid = self._became(target or "")
         if candidate.category is Category.PROFILE:
             return self._change_fact(decision, uid)
         draft = self._draft(candidate.category, uid)
         if draft is None:
             return "the memory it would change is gone"
         for other in decision.absorbed:
-            self._absorb(self._ids.get(other, other), draft, uid, decision)
+            self._absorb(self._became(other), draft, uid, decision)
         self._change(draft, decision)
         return None
+
+    def _became(self, named: str) -> str:
+        """The address that a candidate has, or the fact that has taken a fact's place, by now."""
+        while named in self._ids:
+            named = self._ids[named]
+        return named
 
     def _absorb(self, other: str, into: _Draft, uri: str, decision: Decision) -> None:
         """Merge a further memory into a draft; its history stays, and forgetting either undoes it.
@@ -207,7 +213,8 @@ class Drafts:
             case Action.UPDATE:
                 new = self._fact(decision)
                 at = _us(decision.closed_at) or new.valid_from
-                draft.facts = [*profile.closed(draft.facts, name, at, self._commit, new.id), new]
+                draft.facts = profile.closed(draft.facts, name, at, new.id)
+                self._replace([old], new)
                 name = new.id
             case Action.MERGE:
                 joined = [old, *self._absorbed_facts(decision, draft.facts)]
@@ -221,22 +228,26 @@ class Drafts:
                 )
                 # The merged one holds for all the time the old ones did: they never count alone.
                 for one in joined:
-                    draft.facts = profile.closed(
-                        draft.facts, one.id, one.valid_from, self._commit, merged.id
-                    )
-                draft.facts = [*draft.facts, merged]
+                    draft.facts = profile.closed(draft.facts, one.id, one.valid_from, merged.id)
+                self._replace(joined, merged)
                 name = merged.id
             case _ if _says_all(decision.candidate, old.text):
                 seen = tuple(dict.fromkeys((*old.sources, *sources)))
                 draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, sources=seen)
             case _:
-                pass
+                heard = tuple(dict.fromkeys((*old.parts, *sources)))
+                draft.facts[draft.facts.index(old)] = msgspec.structs.replace(old, parts=heard)
         draft.did = "updated"
         self._note(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
 
+    def _replace(self, old: Iterable[Fact], new: Fact) -> None:
+        """Add a fact; decisions that follow and name one that it replaces mean it."""
+        self._profile().facts.append(new)
+        self._ids |= {f"{_PROFILE_URI}#{one.id}": f"{_PROFILE_URI}#{new.id}" for one in old}
+
     def _absorbed_facts(self, decision: Decision, facts: Sequence[Fact]) -> list[Fact]:
-        ids = (self._ids.get(one, one) for one in decision.absorbed)
+        ids = map(self._became, decision.absorbed)
         names = {uid.removeprefix(f"{_PROFILE_URI}#") for uid in ids}
         return [fact for fact in facts if fact.id in names and fact.valid_to is None]
 

@@ -15,11 +15,13 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.memory import profile
+from sennit.memory.compare import Verdict, compare, covers
 from sennit.memory.extract import extract_by_rules
 from sennit.memory.phrases import expanded
 from sennit.memory.reading import read, sentences
 from sennit.memory.realm import Realm
 from sennit.memory.terms import tokens
+from sennit.memory.values import Candidate, Known
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
@@ -70,22 +72,46 @@ def said_in(realm: Realm, sources: Iterable[Named]) -> dict[Named, Said]:
     return {one: found[key] for one in wanted if (key := (one.session, one.message)) in found}
 
 
-def said_by(realm: Realm, text: str, sources: Iterable[profile.Source]) -> str:
-    """Give the sentences of a text that the messages named say in full, word for word."""
+def said_by(
+    realm: Realm,
+    text: str,
+    sources: Sequence[profile.Source],
+    parts: Sequence[profile.Source] = (),
+) -> str:
+    """Give the sentences of a text that the messages named say in full, word for word.
+
+    Those of `parts` say less than a sentence of it, or the same in other words: theirs are given.
+    """
+    said = _own(realm, (*sources, *parts))
+    spoken = {_plain(one) for message in said for one in sentences(message.text)}
+    spoken |= {_plain(one.text) for message in said for one in _stated(message.text)}
+    kept = " ".join(one for one in sentences(text) if _plain(one) in spoken)
+    for one in (one for message in _own(realm, parts) for one in _stated(message.text)):
+        if _repeats(text, one) and not (kept and _repeats(kept, one)):
+            kept = f"{kept} {one.text}".strip()
+    return kept
+
+
+def _own(realm: Realm, sources: Iterable[profile.Source]) -> list[Said]:
+    """What messages of the user's own say."""
     mine = (realm.user.tenant, realm.user.name)
-    own = [one for one in sources if (one.tenant, one.user) == mine]
-    spoken = {
-        tuple(tokens(expanded(sentence)))
-        for said in said_in(realm, own).values()
-        for sentence in _statements(said.text)
-    }
-    return " ".join(one for one in sentences(text) if tuple(tokens(expanded(one))) in spoken)
+    own = (one for one in sources if (one.tenant, one.user) == mine)
+    return list(said_in(realm, own).values())
 
 
-def _statements(text: str) -> Iterator[str]:
-    yield from sentences(text)
-    found = extract_by_rules(read([Message(InstructionContent(instruction=text))]))
-    yield from (one.text for one in found.candidates)
+def _plain(sentence: str) -> tuple[str, ...]:
+    return tuple(tokens(expanded(sentence)))
+
+
+def _stated(text: str) -> Sequence[Candidate]:
+    return extract_by_rules(read([Message(InstructionContent(instruction=text))])).candidates
+
+
+def _repeats(text: str, said: Candidate) -> bool:
+    """Whether a text says all that was said: then that was remembered as a part of it."""
+    known = Known(id="", category=said.category, text=text)
+    covered = any(covers(one, said.text) for one in sentences(text))
+    return covered or compare(known, said).verdict is Verdict.SAME
 
 
 def _session(realm: Realm, session: UUID, wanted: Sequence[UUID]) -> Iterator[Said]:

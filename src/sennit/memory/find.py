@@ -131,8 +131,10 @@ def where(
 def _categories(category: str | Iterable[str] | None) -> tuple[str, ...]:
     if category is None:
         return ()
+    if not isinstance(category, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidTypeError(f"category is a name or a list of names, got {shown(category)}.")
     given = [category] if isinstance(category, str) else list(category)
-    unknown = [one for one in given if one not in _CATEGORIES]
+    unknown = [one for one in given if one not in list(_CATEGORIES)]
     if unknown:
         raise ValidationError(
             f"A category is one of {sorted(_CATEGORIES)}, got {shown(unknown[0])}."

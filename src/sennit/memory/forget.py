@@ -24,7 +24,7 @@ from sennit.memory.evidence import said_by
 from sennit.memory.naming import has_fact, unname
 from sennit.memory.phrases import telling
 from sennit.memory.profile import Fact
-from sennit.memory.realm import PROFILE, Realm
+from sennit.memory.realm import PROFILE, Realm, is_merged
 from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
 from sennit.memory.values import abstract_of
@@ -88,6 +88,7 @@ def undo(realm: Realm, commit: UUID) -> Undone:
         return undone, [file for file, _ in written]
 
     unname(realm, _only_by(realm, commit), leaving=True)
+    unname(realm, [file for file, _ in _files(realm, realm.store.written_by(realm.user, commit))])
     undone, touched = again(take_back, "the same memories")
     unname(realm, touched)
     realm.store.scrub()
@@ -113,7 +114,8 @@ def _undoing(
         uri = str(realm.uri(file))
         if _is_profile(file):
             known, said = profile.facts_in(file.latest.info), frozenset(record.entries)
-            facts = profile.without_commit(known, record.id, said)
+            spoken = partial(said_by, realm)
+            facts = profile.without_commit(known, record.id, said, spoken)
             changes += _rebuilt(file, versions, numbers, facts)
             (undone.restored if facts else undone.removed).append(uri)
         elif _is_built_on(versions, numbers):
@@ -233,6 +235,8 @@ def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
         realm.store.change_files(_rebuilt(file, versions, holding, left))
         return file
 
+    if (file := realm.find(uri)) is not None:
+        unname(realm, [file])  # what quotes it goes first: who is cut off then can forget it again
     unname(realm, [again(erase, "the profile")])
     realm.store.scrub()
     return Forgotten(0, 1)
@@ -254,6 +258,7 @@ def forget_derived(
     def erase() -> list[FileRecord]:
         changes: list[FileChange] = []
         leaving: list[FileRecord] = []
+        staying: list[FileRecord] = []
         found = _files(realm, realm.store.derived(realm.user, session=session, message=message))
         for file, numbers in found:
             versions = realm.store.file_versions(file.owner, file.id)
@@ -261,12 +266,15 @@ def forget_derived(
                 known = profile.facts_in(file.latest.info)
                 facts = profile.without_sources(known, is_gone, partial(said_by, realm))
                 changes += _rebuilt(file, versions, numbers, facts)
+                staying.append(file)
             else:
                 erasing = list(_erased(realm, file, versions, numbers, is_gone))
                 changes += erasing
-                if len(numbers) == len(versions) and not isinstance(erasing[0], PutFile):
-                    leaving.append(file)
+                gone = len(numbers) == len(versions) and not isinstance(erasing[0], PutFile)
+                moves = isinstance(erasing[-1], MoveFile)
+                (leaving if gone or moves else staying).append(file)
         unname(realm, leaving, leaving=True)
+        unname(realm, staying)  # what quotes them
         if changes:
             realm.store.change_files(changes)
         return [file for file, _ in found]
@@ -284,7 +292,12 @@ def _erased(
     """Take versions of a memory away; what other messages have said in full, it says on."""
     last = file.latest
     left = [one for one in map(profile.Source.of, last.evidence) if not is_gone(one)]
-    text = said_by(realm, last.body.decode(), left) if last.number in numbers else ""
+    text = ""
+    rest = [one for one in versions if one.number not in numbers]
+    # An earlier version that rests on all who are left says what it said, as nobody changed it.
+    if last.number in numbers and not (rest and _rests_on(rest[-1], left)):
+        parts = _remembered_nowhere_else(realm, file, versions, numbers, left)
+        text = said_by(realm, last.body.decode(), left, parts)
     if text:
         last = replace(
             last,
@@ -299,6 +312,32 @@ def _erased(
         versions = [*versions, last]
     yield RemoveVersions(file.owner, file.id, tuple(numbers))
     yield from _renamed(realm, file, versions, numbers)
+
+
+def _rests_on(version: VersionRecord, sources: Iterable[profile.Source]) -> bool:
+    return {one.message for one in sources} <= {one.message for one in version.evidence}
+
+
+def _remembered_nowhere_else(
+    realm: Realm,
+    file: FileRecord,
+    versions: Sequence[VersionRecord],
+    numbers: set[int],
+    sources: Iterable[profile.Source],
+) -> list[profile.Source]:
+    """Those of these messages that nothing speaks for when versions of a memory are gone.
+
+    What they said is neither in an earlier version, nor in a memory that was merged into this one.
+    """
+    left = [one for one in versions if one.number not in numbers]
+    known = {one.message for version in left for one in version.evidence}
+
+    def is_merged_in(source: profile.Source) -> bool:
+        found = realm.store.derived(realm.user, session=source.session, message=source.message)
+        others = (one for one, _ in _files(realm, found) if one.id != file.id)
+        return any(map(is_merged, others))
+
+    return [one for one in sources if one.message not in known and not is_merged_in(one)]
 
 
 def _rebuilt(

@@ -18,10 +18,19 @@ from typing import Any, cast
 from sennit.memory.compare import Verdict, told_apart
 from sennit.memory.dates import period
 from sennit.memory.extract import candidate_of, is_foreign
-from sennit.memory.phrases import expanded, is_order, is_unfit, stated_sentences, telling, tidy
-from sennit.memory.reading import ToolUse, Utterance
+from sennit.memory.facts import Fact
+from sennit.memory.phrases import (
+    clauses,
+    expanded,
+    is_order,
+    is_unfit,
+    stated_sentences,
+    telling,
+    tidy,
+)
+from sennit.memory.reading import ToolUse, Utterance, sentences
 from sennit.memory.rules import fact_of, is_instruction
-from sennit.memory.terms import FRAME, NEGATIONS, slug, terms, words
+from sennit.memory.terms import FRAME, NEGATIONS, slug, stem, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
 from sennit.stores.words import STOP_WORDS
@@ -166,6 +175,8 @@ class Ground:
 
 
 _SPEAKER = frozenset({"i", "we"})
+_REPORTING = frozenset(map(stem, ("user", "person", "has", "is", "said", "mentioned", "stated")))
+"""Words that a claim about the user is put in, whatever it says."""
 _CATEGORIES = frozenset(map(str, Category))
 _AGENTS = frozenset(str(one) for one in Category if one.owner == "agent")
 
@@ -190,6 +201,8 @@ def _same_sense(claim: str, said: str) -> bool:
     """Whether a claim does not turn what was said into its opposite, or say it of someone else."""
     if not _is_english(said) or _negated(claim) != _negated(said):
         return False
+    if not _states_the_same(claim, said):
+        return False
     verdict = told_apart(said, claim)
     same_fact = fact_of(said) is not None and verdict in (Verdict.SAME, Verdict.MORE)
     same_person = same_fact or _is_of_user(said) or not _is_of_user(claim)
@@ -197,6 +210,30 @@ def _same_sense(claim: str, said: str) -> bool:
         return False
     order = iter(terms(expanded(said)))
     return all(one in order for one in terms(expanded(claim)) if one not in FRAME)
+
+
+def _states_the_same(claim: str, said: str) -> bool:
+    """Whether a claim says of its words what was said of them.
+
+    "I visited Paris" has every content word of "The user lives in Paris", and does not say so. What
+    rules know to be a fact must be the same fact; else the claim must be put in words that were
+    said.
+    """
+    told, put_in = fact_of(claim), frozenset(terms(expanded(claim)))
+    parts = [part for one in sentences(said) for part in (one, *clauses(one))]
+    facts = [fact for one in parts if (fact := fact_of(one)) is not None]
+    if told is not None and facts:
+        return any(_is_same_fact(told, one) for one in facts)
+    framed = not facts or any(one.frame & put_in for one in facts)
+    return framed and (put_in & FRAME) - _REPORTING <= frozenset(terms(expanded(said)))
+
+
+def _is_same_fact(told: Fact, said: Fact) -> bool:
+    if (told.slot, told.relation) != (said.slot, said.relation):
+        return False
+    if told.slot == "prefer":  # what is preferred, and to what
+        return told.value == said.value
+    return told.value <= said.value | said.about
 
 
 def _clauses(text: str) -> list[str]:

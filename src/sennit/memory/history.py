@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
-from sennit.errors import NotFoundError
+from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.memory import profile
 from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm, is_merged
@@ -102,7 +102,13 @@ class Memories:
 
     def evidence(self, memories: Iterable[Remembered]) -> dict[Source, Said]:
         """What was said in the messages that memories came from, as far as it is still kept."""
-        return said_in(self._realm, (one for memory in memories for one in memory.evidence))
+        given = list[Any](memories if isinstance(memories, Iterable) else [memories])  # pyright: ignore[reportUnnecessaryIsInstance]
+        for one in given:
+            if not isinstance(one, Remembered):
+                raise InvalidTypeError(
+                    f"evidence() takes memories, as all() and get() give them, got {shown(one)}."
+                )
+        return said_in(self._realm, (one for memory in given for one in memory.evidence))
 
     aall = async_twin(all)
     aget = async_twin(get)
@@ -120,6 +126,10 @@ class Memories:
         return file
 
     def _files(self, category: str | None) -> Iterator[FileRecord]:
+        if category is not None and category not in list(Category):
+            raise ValidationError(
+                f"A category is one of {[str(one) for one in Category]}, got {shown(category)}."
+            )
         wanted = None if category is None else Category(category)
         for owner in self._realm.remembering:
             for file in self._store.list_files(owner, MEMORIES):

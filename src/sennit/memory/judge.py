@@ -139,7 +139,7 @@ def _decision(
     told_by_rules = compare(known, candidate)
     if action is Action.SKIP and told_by_rules.verdict is not Verdict.SAME:
         action = Action.MERGE
-    if action is Action.UPDATE and _is_beside(told_by_rules, candidate):
+    if action is Action.UPDATE and _leaves_it_true(told_by_rules, candidate):
         action = Action.MERGE
     decision = Decision(
         action=action,
@@ -186,8 +186,10 @@ def _updated(known: Known, candidate: Candidate, said: str) -> str:
     return with_sentence(known.text, ended, candidate.text)
 
 
-def _is_beside(told: Comparison, candidate: Candidate) -> bool:
-    """Whether rules know two facts to be of different kinds, so that both hold."""
+def _leaves_it_true(told: Comparison, candidate: Candidate) -> bool:
+    """Whether rules know that both hold: one says more, or they are facts of different kinds."""
+    if told.verdict is Verdict.MORE:
+        return True
     if told.verdict is not Verdict.BESIDE:
         return False
     one, other = fact_of(told.sentence), fact_of(candidate.text)

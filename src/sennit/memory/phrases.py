@@ -261,7 +261,12 @@ def stated_sentences(utterance: Utterance) -> Iterator[str]:
 def own_statements(utterance: Utterance) -> Iterator[str]:
     """The same, clause by clause."""
     for sentence in stated_sentences(utterance):
-        yield from (clause for clause in _CLAUSES.split(sentence) if clause.strip())
+        yield from clauses(sentence)
+
+
+def clauses(sentence: str) -> list[str]:
+    """The parts of a sentence that may each say something of their own."""
+    return [clause for clause in _CLAUSES.split(sentence) if clause.strip()]
 
 
 def _is_statement(sentence: str, plain: str) -> bool:

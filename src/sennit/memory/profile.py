@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
@@ -54,12 +54,16 @@ class Fact(msgspec.Struct, frozen=True):
     sources: tuple[Source, ...] = ()
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
-    closed_by: UUID | None = None
-    """The commit that closed it."""
     replaced_by: str | None = None
     """The fact that took its place."""
     merged: bool = False
     """Whether its text joins what several messages said."""
+    parts: tuple[Source, ...] = ()
+    """Messages that said a part of it, or the same in other words, and are no witness for it."""
+
+
+SaidBy: TypeAlias = Callable[[str, Sequence[Source], Sequence[Source]], str]
+"""Gives what messages say of a text, and those that said a part of it, in their own words."""
 
 
 def facts_in(info: dict[str, Any]) -> list[Fact]:
@@ -125,69 +129,89 @@ def new_fact_id() -> str:
     return f"fact-{new_id()}"
 
 
-def closed(
-    facts: Iterable[Fact], uid: str, at: int, commit: UUID | None, replaced_by: str
-) -> list[Fact]:
+def closed(facts: Iterable[Fact], uid: str, at: int, replaced_by: str) -> list[Fact]:
     """The facts after one of them has ended, as another has taken its place."""
     return [
-        msgspec.structs.replace(
-            fact,
-            valid_to=max(at, fact.valid_from),
-            closed_by=commit,
-            replaced_by=replaced_by,
-        )
+        msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), replaced_by=replaced_by)
         if fact.id == uid and fact.valid_to is None
         else fact
         for fact in facts
     ]
 
 
-def without_commit(facts: Iterable[Fact], commit: UUID, messages: Container[UUID]) -> list[Fact]:
+def without_commit(
+    facts: Sequence[Fact], commit: UUID, messages: Container[UUID], said_by: SaidBy
+) -> list[Fact]:
     """The facts as if a commit of these messages had not been made.
 
-    Its own are gone, those it closed hold again, and those it confirmed rest on what others said.
+    Its own are gone unless others have said so too, or a part of it, and what these had replaced
+    holds again. Those that are left rest on what others said.
     """
-    left = [_reopened(fact) if fact.closed_by == commit else fact for fact in facts]
-    return [_unconfirmed(fact, messages) for fact in left if fact.commit != commit]
-
-
-def _reopened(fact: Fact) -> Fact:
-    return msgspec.structs.replace(fact, valid_to=None, closed_by=None, replaced_by=None)
-
-
-def _unconfirmed(fact: Fact, messages: Container[UUID]) -> Fact:
-    sources = tuple(one for one in fact.sources if one.message not in messages)
-    # Where texts were joined, or nobody else is left, they are all there is to go by.
-    return fact if fact.merged or not sources else msgspec.structs.replace(fact, sources=sources)
-
-
-def without_sources(
-    facts: Iterable[Fact],
-    is_gone: Callable[[Source], bool],
-    said_by: Callable[[str, Sequence[Source]], str],
-) -> list[Fact]:
-    """The facts that say nothing of forgotten messages; what others have said too stays.
-
-    Of a text that joins what several messages said, what `said_by` finds in those left stays.
-    """
-    kept: list[Fact] = []
-    gone: dict[str, str | None] = {}
+    joined: dict[str, set[Source]] = {}
     for fact in facts:
-        left = tuple(source for source in fact.sources if not is_gone(source))
-        joined = fact.merged and len(left) < len(fact.sources)
-        text = said_by(fact.text, left) if joined else fact.text
-        if text and (left or not fact.sources):
-            kept.append(msgspec.structs.replace(fact, text=text, sources=left))
+        if fact.replaced_by is not None:
+            joined.setdefault(fact.replaced_by, set()).update(fact.sources)
+    kept: list[Fact] = []
+    gone: dict[str, Fact] = {}
+    for fact in facts:
+        own = fact.commit == commit
+        parts = joined.get(fact.id, set()) if own and fact.merged else set[Source]()
+        others = any(one.message not in messages and one not in parts for one in fact.sources)
+        parts_left = tuple(one for one in fact.parts if one.message not in messages)
+        if others or not (own or fact.sources):
+            kept.append(_unconfirmed(fact, parts_left, messages))
+        elif text := said_by(fact.text, (), parts_left):
+            kept.append(_in_part(fact, text, parts_left))
         else:
-            gone[fact.id] = fact.replaced_by
+            gone[fact.id] = fact
     return [_outlived(fact, gone) for fact in kept]
 
 
-def _outlived(fact: Fact, gone: Mapping[str, str | None]) -> Fact:
+def _unconfirmed(fact: Fact, parts: tuple[Source, ...], messages: Container[UUID]) -> Fact:
+    sources = fact.sources
+    if not fact.merged:  # else whoever has said which part of it, all of them are there to go by
+        sources = tuple(one for one in sources if one.message not in messages)
+    return msgspec.structs.replace(fact, sources=sources, parts=parts)
+
+
+def _in_part(fact: Fact, text: str, sources: tuple[Source, ...]) -> Fact:
+    """Give a fact that says only what these messages say of it."""
+    several = len(sources) > 1
+    return msgspec.structs.replace(
+        fact, text=text, sources=sources, parts=(), merged=several, commit=None
+    )
+
+
+def without_sources(
+    facts: Iterable[Fact], is_gone: Callable[[Source], bool], said_by: SaidBy
+) -> list[Fact]:
+    """The facts that say nothing of forgotten messages; what others have said too stays.
+
+    Of a text that joins what several messages said, or of which others have said a part, what
+    `said_by` finds in those left stays.
+    """
+    kept: list[Fact] = []
+    gone: dict[str, Fact] = {}
+    for fact in facts:
+        left = tuple(source for source in fact.sources if not is_gone(source))
+        parts = tuple(source for source in fact.parts if not is_gone(source))
+        joined = fact.merged and len(left) < len(fact.sources)
+        if not joined and (left or not fact.sources):
+            kept.append(msgspec.structs.replace(fact, sources=left, parts=parts))
+        elif text := said_by(fact.text, left, parts):
+            kept.append(_in_part(fact, text, (*left, *parts)))
+        else:
+            gone[fact.id] = fact
+    return [_outlived(fact, gone) for fact in kept]
+
+
+def _outlived(fact: Fact, gone: Mapping[str, Fact]) -> Fact:
     """Give a fact as it is when some are gone: it holds again if all that took its place are."""
-    if fact.replaced_by not in gone:
-        return fact
-    by = fact.replaced_by
+    last, by = fact, fact.replaced_by
     while by is not None and by in gone:
-        by = gone[by]
-    return msgspec.structs.replace(fact, replaced_by=by) if by else _reopened(fact)
+        last = gone[by]
+        by = last.replaced_by
+    if last is fact:
+        return fact
+    # Without what took its place it held until that ended, if it ever did.
+    return msgspec.structs.replace(fact, valid_to=last.valid_to if by else None, replaced_by=by)

@@ -390,14 +390,17 @@ class Branch(Progression):
         first = 1 if self._system is not None else 0
         self._rewrite([*self[:first], *self[first:][::-1]], first)
 
-    def _lose(self, uid: UUID, held: set[int]) -> None:
-        """Be without a message that was erased from the segments `held`, or was the system's."""
+    def _lose(self, uid: UUID, held: set[int]) -> bool:
+        """Be without a message that was erased from the segments `held`, or was the system's.
+
+        Gives whether it was here.
+        """
         if not self._is_system(uid) and self._tail.id.int not in held:
-            return
+            return False
         if self._is_system(uid):
             self._system = None
-        self.version += 1
         self._changed()
+        return True
 
     def _is_system(self, uid: UUID) -> bool:
         return self._system is not None and self._system.int == uid.int

@@ -349,9 +349,12 @@ class SessionCore(Braid):
             found = self._found(messages)
             if found and self._keeper is not None:
                 self._keeper.write([RemoveMessages(tuple(one.id for one in found))])
-            for one in found:
-                self._lose(one)
-            if len(found) > 1:  # whose branches may have got a version for all of them
+            systems = {branch: branch.system_id for branch in self._branches}
+            for branch in [branch for one in found for branch in self._lose(one)]:
+                if branch.system_id == systems[branch]:
+                    branch.version += 1  # else the store may have none for what was replaced there
+            # Branches may have got a version for all of them, too.
+            if len(found) > 1 or any(one.system_id != was for one, was in systems.items()):
                 self.refresh()
             return found
 
@@ -361,20 +364,23 @@ class SessionCore(Braid):
         return list(dict.fromkeys(map(self._messages.get, chain.from_iterable(several))))
 
     def lose(self, messages: Iterable[UUID]) -> None:
-        """Be without messages that were erased in the store."""
+        """Be without messages that were erased in the store, where they stood on no branch.
+
+        A branch that has one here was changed by somebody else, and its version there says so.
+        """
         with self.lock:
             for uid in messages:
                 if uid in self._messages:
                     self._lose(self._messages.get(uid))
 
-    def _lose(self, message: Message) -> None:
-        """Be without a message that was erased."""
+    def _lose(self, message: Message) -> list[Branch]:
+        """Be without a message that was erased; gives the branches that had it."""
         held = erase(message.id, (branch._tail for branch in self._branches))
-        for branch in self._branches:
-            branch._lose(message.id, held)
+        changed = [branch for branch in self._branches if branch._lose(message.id, held)]
         self._messages._discard(message)
         self._log.forget_message(message.id)
         self._labels = {key: one for key, one in self._labels.items() if key[0] != message.id}
+        return changed
 
     def describe(self, metadata: Mapping[str, Any]) -> None:
         """Give the session other metadata, in place of all it has."""
