@@ -110,6 +110,8 @@ class Segment(Progression):
         while segment is not None and start < stop:
             pieces.append(segment[max(start - segment.offset, 0) : stop - segment.offset])
             segment, stop = segment.base, segment.offset
+        if len(pieces) == 1:  # as nearly always
+            return pieces[0]
         return [uid for piece in reversed(pieces) for uid in piece]
 
     def position(self, uid: UUID) -> int | None:
