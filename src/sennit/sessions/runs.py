@@ -82,8 +82,8 @@ class BranchRuns:
     def place(self) -> Hashable:
         """The key of the branch in this process: other owners and stores may have a copy of it."""
         keeper = self._keeper
-        within = None if keeper is None else (keeper.store.identity, keeper.owner)
-        return within, self._session.id, self.branch.id
+        within = None if keeper is None else (keeper.store.identity, keeper.owner.key)
+        return within, self._session.id.int, self.branch.id.int  # which hash faster than UUIDs
 
     @property
     def durable(self) -> bool:

@@ -192,7 +192,7 @@ def _check(options: Any, kind: type) -> None:
 
 
 def _tell_joined(run: Run, events: list[AnyEvent]) -> None:
-    tell_joined(run.runs.place, run.holder, events)
+    tell_joined(run.runs, run.holder, events)
 
 
 def _tell(watching: list[Publish], events: list[AnyEvent]) -> None:

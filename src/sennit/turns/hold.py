@@ -59,7 +59,7 @@ class Held:
 
 def new_holder(*, brief: bool = False) -> str:
     """Name the next holder of a branch: this process, and one of its runs or brief changes."""
-    return f"{process.identity()}/{new_id()}{_BRIEF if brief else ''}"
+    return f"{process.identity()}/{new_id().hex}{_BRIEF if brief else ''}"
 
 
 def first_lease() -> LeaseTerms:

@@ -61,11 +61,12 @@ class _Ear:
 
 
 @contextmanager
-def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Generator[None]:
+def running_here(runs: BranchRuns, holder: str, stop: Callable[[], None]) -> Generator[None]:
     """While a run holds a branch, those who have joined it need not look at the store.
 
     `stop` is called, in any thread, if another run is to have the branch.
     """
+    place = runs.place
     _running[holder], _holders[place] = stop, holder
     try:
         yield
@@ -73,7 +74,7 @@ def running_here(place: Hashable, holder: str, stop: Callable[[], None]) -> Gene
         del _running[holder]
         if _holders.get(place) == holder:  # not that of a run which has taken the branch away
             del _holders[place]
-        tell_joined(place, holder, [])
+        tell_joined(runs, holder, [])
 
 
 def way_of(runs: BranchRuns, when_busy: WhenBusy) -> MakeWay | None:
@@ -91,12 +92,12 @@ def way_of(runs: BranchRuns, when_busy: WhenBusy) -> MakeWay | None:
     return {"error": None, "wait": wait, "interrupt": interrupt}[when_busy]
 
 
-def tell_joined(place: Hashable, holder: str, events: list[AnyEvent]) -> None:
+def tell_joined(runs: BranchRuns, holder: str, events: list[AnyEvent]) -> None:
     """Pass on what has happened on a branch; the end of a run that was refused has no number."""
     refused = bool(events) and not events[0].seq
-    if place in _ears and not refused:
+    if _ears and not refused:
         with _lock:
-            ears = list(_ears.get(place, ()))
+            ears = list(_ears.get(runs.place, ()))
         for ear in ears:
             ear.tell(holder, events)
 

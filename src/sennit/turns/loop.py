@@ -99,7 +99,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         async with held(run.runs, run.holder, make_way) as found:
             if run.options.summarize_at is not None or run.request.contexts:
                 run.window = await window_of(run.request.model)
-            with running_here(run.runs.place, found.lease.holder, run.stop):
+            with running_here(run.runs, found.lease.holder, run.stop):
                 if (why := _misfit(run, found, resume)) is not None:
                     return run.refuse("invalid", why)
                 await _set_system(run)

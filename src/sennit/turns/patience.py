@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError, current_task, ensure_future, shield
+from asyncio import CancelledError, Future, current_task, ensure_future
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -15,14 +15,24 @@ async def undisturbed(work: Awaitable[_T]) -> _T:
     disturbed: CancelledError | None = None
     while not task.done():
         try:
-            await shield(task)
+            await _over(task)
         except CancelledError as error:
             disturbed = error
-        except Exception:
-            break
     if disturbed is not None and not task.cancelled():
         raise disturbed
     return task.result()
+
+
+def _over(task: Future[_T]) -> Future[None]:
+    """Done as soon as a task is; cancelling it does nothing to the task."""
+    over: Future[None] = task.get_loop().create_future()
+
+    def tell(_: Future[_T]) -> None:
+        if not over.done():
+            over.set_result(None)
+
+    task.add_done_callback(tell)
+    return over
 
 
 def is_leaving() -> bool:

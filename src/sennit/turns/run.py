@@ -113,6 +113,7 @@ class Run:
         self._resumed = False
         self._passed = 0  # passes of an earlier program
         self._judged = judge_replies(request.policies)
+        self._chosen = _chosen(options)
         self._after = 0
         self._coalescer = None if streaming is None else Coalescer(streaming, self._show)
 
@@ -232,8 +233,8 @@ class Run:
         """Note where the run stands, for whoever goes on with it."""
         body: dict[str, Any] = {**self.request.notes}
         body |= {"model": self.request.model_name, "after": self._after}
-        if chosen := _chosen(self.options):
-            body["options"] = chosen
+        if self._chosen:
+            body["options"] = self._chosen
         if self.request.tools:
             body["tools"] = list(self.request.tools)
         if state == "running":
@@ -505,7 +506,7 @@ def nobody_stops() -> None:
 _DEFAULTS = asdict(SessionOptions())
 
 
-@lru_cache(64)  # most runs have the same, and each notes them twice
+@lru_cache(64)  # most runs have the same
 def _chosen(options: SessionOptions) -> dict[str, Any]:
     """Those options that are not as they are by default, for whoever goes on with the run."""
     chosen = asdict(options)
