@@ -17,7 +17,9 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from sennit.messages.content import (
     ActionRequestContent,
@@ -51,14 +53,13 @@ class _Call:
     """Whether no message that comes later can give it another result."""
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """What the assistant said in one go; anything else is a turn of its own."""
 
     first: int
     """Which of the messages it begins with."""
-    said: list[MessageContent] = field(default_factory=list[MessageContent])
-    calls: list[_Call] = field(default_factory=list[_Call])
+    said: list[MessageContent] = []
+    calls: list[_Call] = []
     speaks: bool = False
     """Whether it is the assistant's."""
     open: bool = False

@@ -11,8 +11,10 @@ from asyncio import to_thread
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from sennit.api.client import Client
 from sennit.api.session import Session

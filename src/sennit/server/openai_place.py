@@ -16,10 +16,13 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
 
 from sennit.api.client import Client
 from sennit.api.session import Session
@@ -47,8 +50,7 @@ _FEW = 64  # messages that are read on the event loop
 _TRIES = 10  # to fork a branch that others change meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where to go on, and with what."""
 
     branch: Branch

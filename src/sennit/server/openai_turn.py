@@ -9,8 +9,10 @@ said until then is kept.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.models import ModelSchema
@@ -25,7 +27,7 @@ from sennit.services.tools import Tool
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions
-from sennit.turns.request import Request
+from sennit.turns.request import RequestDraft
 from sennit.turns.returns import Return
 
 ONE_ANSWER = SessionOptions(process_tools=False, max_turns=1, summarize_at=None)
@@ -45,14 +47,13 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
 _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Who is to answer, and how."""
 
     model: Model
     tools: tuple[Tool, ...] = ()
     form: ModelSchema | None = None
-    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     remembers: bool = False
     """Whether the model is told what is remembered."""
 
@@ -108,8 +109,8 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
 
         contexts = [MemoryContext(place.session.memory)]
     try:
-        request = Request.of(
-            place.branch,
+        draft = RequestDraft.of(
+            place.session.services,
             model=wanted.model,
             tools=wanted.tools,
             contexts=contexts,
@@ -118,7 +119,9 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     except ValidationError as error:
         raise bad(None, str(error)) from None
     memory = MemoryAsk(recalled=wanted.remembers, other_sessions=False)
-    request = replace(request, notes=run_notes(wanted.params, memory), system=place.system)
+    request = draft.on(place.branch, run_notes(wanted.params, memory))
+    if place.system is not Unset:
+        request = replace(request, system=place.system)
     if wanted.form is None:
         return place, ConversationSession(request)
     if not await shapes_output(request.model):

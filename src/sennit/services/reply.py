@@ -47,6 +47,10 @@ class Usage:
         return {name: value for name, value in told if value}
 
 
+NO_USAGE = Usage()
+"""Neither tokens nor money."""
+
+
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     """More of the answer."""

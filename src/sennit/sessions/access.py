@@ -15,6 +15,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+import msgspec
+
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.models import is_model, model_name
 from sennit.messages.plain import text
@@ -116,8 +118,7 @@ NO_GRANTS = Grants()
 _NONE: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """The names that something needs granted.
 
     Those that were passed as objects are granted by being passed, unless the branch is fenced.

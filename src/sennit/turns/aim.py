@@ -7,9 +7,10 @@ looks at the answer before it counts, or makes a single call and asks no model a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from sennit.messages.message import Message
 
@@ -17,8 +18,7 @@ Check: TypeAlias = Callable[[str, str | None], str | None]
 """From an answer, and why the model stopped, to what it is told of it; None if it may stand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
     """What to do in a run."""
 
     say: tuple[Message, ...] = ()

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from asyncio import to_thread
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from uuid import UUID
+
+import msgspec
 
 from sennit.ids import new_id
 from sennit.messages.codec import loads
@@ -35,23 +37,22 @@ from sennit.turns.events import (
 from sennit.turns.returns import SPECIAL
 
 
-@dataclass(slots=True)
-class Calls:
+class Calls(msgspec.Struct):
     """The state of tool calls, by the id of the request."""
 
-    called: set[UUID] = field(default_factory=set[UUID])
+    called: set[UUID] = set()
     """Calls whose whole record was read, from the moment the model asked for them."""
-    started: set[UUID] = field(default_factory=set[UUID])
+    started: set[UUID] = set()
     """Calls that were started at least once on this branch."""
-    starts: dict[UUID, int] = field(default_factory=dict[UUID, int])
+    starts: dict[UUID, int] = {}
     """How often calls were started, on any branch."""
-    results: dict[UUID, Message] = field(default_factory=dict[UUID, Message])
+    results: dict[UUID, Message] = {}
     """Results that stand on another branch."""
-    returned: dict[UUID, ToolReturned] = field(default_factory=dict[UUID, ToolReturned])
+    returned: dict[UUID, ToolReturned] = {}
     """Results that are known and may not be on the branch yet."""
-    asked: dict[UUID, int] = field(default_factory=dict[UUID, int])
+    asked: dict[UUID, int] = {}
     """Calls a person was asked about since their last start, and how many starts they had then."""
-    decided: dict[UUID, ApprovalGiven] = field(default_factory=dict[UUID, ApprovalGiven])
+    decided: dict[UUID, ApprovalGiven] = {}
     """Decisions made since the last start of the call."""
 
     def take(self, event: AnyEvent) -> None:

@@ -12,9 +12,10 @@ a hundred levels deep, one id for two calls): it is mended here, or told as a pr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 from uuid import UUID
+
+import msgspec
 
 from sennit.errors import CodecError, ValidationError, shown
 from sennit.ids import new_id
@@ -65,21 +66,19 @@ class Teller(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(msgspec.Struct):
     """Something that is being said."""
 
-    id: UUID = field(default_factory=new_id)
-    text: list[str] = field(default_factory=list[str])
-    thought: list[str] = field(default_factory=list[str])
+    id: UUID = msgspec.field(default_factory=new_id)
+    text: list[str] = []
+    thought: list[str] = []
 
 
-@dataclass(slots=True)
-class _CallItem:
-    id: UUID = field(default_factory=new_id)
+class _CallItem(msgspec.Struct):
+    id: UUID = msgspec.field(default_factory=new_id)
     call_id: str = ""
     name: str = ""
-    arguments: list[str] = field(default_factory=list[str])
+    arguments: list[str] = []
 
 
 class Draft:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from asyncio import Event as Bell
 from asyncio import Task, create_task, to_thread
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from sennit import failpoints, telemetry
 from sennit.errors import ConflictError
@@ -29,15 +30,14 @@ from sennit.turns.returns import Notice
 Publish = Callable[[list[AnyEvent]], None]
 
 
-@dataclass(slots=True)
-class _Batch:
+class _Batch(msgspec.Struct):
     """What is written in one step."""
 
     rewrite: Rewrite | None = None
-    messages: list[Message] = field(default_factory=list[Message])
-    events: list[AnyEvent] = field(default_factory=list[AnyEvent])
-    starts: list[CallStart] = field(default_factory=list[CallStart])
-    records: dict[UUID, PutRun] = field(default_factory=dict[UUID, PutRun])
+    messages: list[Message] = []
+    events: list[AnyEvent] = []
+    starts: list[CallStart] = []
+    records: dict[UUID, PutRun] = {}
 
     @property
     def changes_branch(self) -> bool:

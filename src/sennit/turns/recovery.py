@@ -14,7 +14,7 @@ from uuid import UUID
 from sennit.errors import NotFoundError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.services.reply import Usage
+from sennit.services.reply import NO_USAGE, Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.calls import Calls
@@ -56,7 +56,7 @@ class Unfinished:
     passes: int = 0
     """How often calls were worked off to the last."""
     tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     finish: str | None = None
     """Why the model last stopped."""
     said: list[Message] = field(default_factory=list[Message])

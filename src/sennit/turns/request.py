@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.content import (
     MessageRole,
@@ -192,8 +194,7 @@ class Request:
         return pending(self.branch)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestDraft:
+class RequestDraft(msgspec.Struct, frozen=True):
     """A request, checked but for the branch; the fields are those of Request."""
 
     model: Model
@@ -233,7 +234,7 @@ class RequestDraft:
         """The names that the branch must be granted."""
         return _needs(self)
 
-    def on(self, branch: Branch) -> Request:
+    def on(self, branch: Branch, notes: Mapping[str, Any] | None = None) -> Request:
         """The request on a branch; raises AccessError unless it may use the model and all tools."""
         request = Request(
             branch,
@@ -244,6 +245,7 @@ class RequestDraft:
             self.policies,
             self.contexts,
             registered=self.registered,
+            notes={} if notes is None else notes,
         )
         request.check()
         return request

@@ -9,7 +9,7 @@ from uuid import UUID
 from sennit.errors import RunError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
-from sennit.services.reply import Usage
+from sennit.services.reply import NO_USAGE, Usage
 
 StopReason: TypeAlias = Literal[
     "stable",  # the model has answered and waits for nothing
@@ -48,7 +48,7 @@ NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interr
 class Metrics:
     """What a run used."""
 
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     turns: int = 0
     """Provider turns."""
     tool_calls: int = 0
@@ -80,9 +80,9 @@ class Return:
 
     stop_reason: StopReason | None = None
     """Why it ended; None for a piece of a stream."""
-    body: Body = field(default_factory=Body)
+    body: Body = Body()
     messages: tuple[Notice, ...] = ()
-    metrics: Metrics = field(default_factory=Metrics)
+    metrics: Metrics = Metrics()
     run_id: UUID | None = None
     seq: int = 0
     """The number of the event it was made from."""

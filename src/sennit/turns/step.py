@@ -7,7 +7,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.services.reply import Usage
+from sennit.services.reply import NO_USAGE, Usage
 from sennit.turns.options import Budget, SessionOptions
 from sennit.turns.returns import Notice, StopReason
 
@@ -53,7 +53,7 @@ class Progress:
     passes: int = 0
     """How often pending calls were worked off."""
     tool_calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     pending: list[Message] = field(default_factory=list[Message])
     """Requests on the branch without a result, the oldest first."""
     answered: bool = False
