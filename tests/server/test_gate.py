@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import stat
@@ -18,8 +19,9 @@ from msgspec import structs
 
 import sennit
 from sennit import StoreError, ValidationError
-from sennit.server.app import endpoints
+from sennit.server.app import create_app, endpoints
 from sennit.server.endpoint import Endpoint
+from sennit.server.framework import ASGIApp, HttpScope, Receive, Send
 from sennit.server.serving import listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.tokens import (
@@ -30,6 +32,7 @@ from sennit.server.tokens import (
     revoke_token,
     write_tokens,
 )
+from sennit.testing import ScriptedModel
 from tests.serving import Gate, Running, Talker, Told, all_events, events_in, serving
 
 GUARDED = [one for one in endpoints() if one.scope is not None]
@@ -417,3 +420,29 @@ def test_two_headers_that_say_where_a_request_comes_from_are_refused(
         answer = http.get("/api/me", headers=[*tenants.alice.headers.items(), *headers])
         assert answer.status_code == 400
         assert f"one {name} header" in answer.json()["error"]["message"]
+
+
+def test_middleware_that_a_program_adds_to_the_app_sees_every_request() -> None:
+    paths: list[str] = []
+
+    class Counting:
+        def __init__(self, app: ASGIApp) -> None:
+            self._app = app
+
+        async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+            paths.append(scope.get("path", scope["type"]))
+            await self._app(scope, receive, send)
+
+    async def ask() -> list[int]:
+        app = create_app(ServerSettings(url=":memory:", models=(ScriptedModel([]),)))
+        app.add_middleware(Counting)
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.state.server.running(),
+            httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+        ):
+            answers = [await client.get(path) for path in ("/api/health", "/nothing")]
+        return [one.status_code for one in answers]
+
+    assert asyncio.run(ask()) == [200, 404]
+    assert paths == ["/api/health", "/nothing"]

@@ -79,6 +79,16 @@ async def _watching(gate: Gate, limits: Limits) -> AsyncGenerator[None]:
         task.cancel()
 
 
+class _App(Starlette):
+    """The app without Starlette's own middleware: the dispatcher and uvicorn answer errors."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        app: ASGIApp = self.router
+        for kind, given, named in reversed(self.user_middleware):
+            app = kind(app, *given, **named)
+        return app
+
+
 def create_app(settings: ServerSettings) -> Starlette:
     """The server as an ASGI app; its `state.server` is what all requests share."""
     server = ServerState(settings)
@@ -93,7 +103,8 @@ def create_app(settings: ServerSettings) -> Starlette:
     table = endpoints()
     public = [*studio_files.PUBLIC, *(one.path for one in table if one.scope is None)]
     gate = Gate(server, Dispatcher(server, table, mounts), public=public)
-    app = Starlette(lifespan=lifespan)
+    app = _App(lifespan=lifespan)
     app.router.default = gate  # no route of Starlette's own, which would answer before the gate
+    app.router.redirect_slashes = False
     app.state.server = server
     return app

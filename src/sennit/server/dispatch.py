@@ -123,16 +123,16 @@ class Dispatcher:
         if endpoint.scope is not None:
             caller.require(endpoint.scope)
         query = None if endpoint.query is None else read_query(_query(scope), endpoint.query)
+        headers = dict(reversed(list(scope["headers"])))
         body = None
         if endpoint.body is not None:
-            headers = dict(scope["headers"])
             data = await read_body(headers, receive, self._server.limits_of(caller))
             if data:
                 _check_type(headers)
             if endpoint.adds:
                 await self._server.quotas.check(caller, len(data))
             body = await self._decoded(data, endpoint, endpoint.body, caller)
-        call = Call(self._server, caller, path, query, body, scope, receive)
+        call = Call(self._server, caller, path, query, body, scope, receive, headers)
         if endpoint.scope == "run":  # waits for models, and must not keep others from reading
             given = await endpoint.handle(call)
         elif endpoint.method == "GET":  # changes nothing, so nobody misses it

@@ -61,6 +61,8 @@ class Call:
     """The body, as the endpoint's `body` says."""
     http: HttpScope
     receive: Receive
+    headers: dict[bytes, bytes]
+    """The headers by their names in small letters; of several the first."""
 
     @property
     def limits(self) -> Limits:
@@ -91,11 +93,8 @@ class Call:
 
     def header(self, name: str) -> str | None:
         """A header, if it was sent."""
-        wanted = name.lower().encode()
-        for key, value in self.http["headers"]:
-            if key == wanted:
-                return value.decode("latin-1")
-        return None
+        value = self.headers.get(name.lower().encode())
+        return None if value is None else value.decode("latin-1")
 
 
 Handler: TypeAlias = Callable[[Call], Awaitable[Any]]

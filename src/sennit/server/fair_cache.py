@@ -29,9 +29,10 @@ class FairCache(Generic[_K, _V]):
     def put(self, tenant: str, key: _K, value: _V) -> None:
         """Keep something as the tenant's newest."""
         held = self._held.setdefault(tenant, OrderedDict())
-        self._size += key not in held
+        before = len(held)
         held[key] = value
         held.move_to_end(key)
+        self._size += len(held) - before
         if self._size > self._most:
             mine = len(held) * len(self._held) > self._most
             loser = tenant if mine else max(self._held, key=lambda one: len(self._held[one]))

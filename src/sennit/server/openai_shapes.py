@@ -7,7 +7,9 @@ are not named here are left alone, since clients send back whole answers as they
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -302,11 +304,20 @@ _MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
 
 def refuse_unsupported(ask: Common) -> None:
     """Raise Problem 400 for a parameter that asks for what is not done here."""
-    for name, harmless in _HARMLESS.items():
-        value = getattr(ask, name, None)
-        if value is not None and value not in harmless:
-            raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
+    names, values_of = _refused(type(ask))
+    values = values_of(ask)
+    if values.count(None) < len(values):
+        for name, value in zip(names, values, strict=True):
+            if value is not None and value not in _HARMLESS[name]:
+                raise bad(name, f"{name!r} is not supported here; leave it out.", "unsupported")
     check_notes(ask.metadata or {})
+
+
+@cache
+def _refused(kind: type[Common]) -> tuple[list[str], Callable[[Common], tuple[Any, ...]]]:
+    """Those of the parameters above that a request of this kind has, and what reads them."""
+    names = [name for name in _HARMLESS if name in kind.__struct_fields__]
+    return names, attrgetter(*names)
 
 
 def check_notes(notes: Mapping[str, str]) -> None:

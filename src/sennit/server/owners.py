@@ -97,11 +97,15 @@ class Owners:
         self._clients = clients
         self._held, self._lock = FairCache[UUID, Session](_MOST_OPEN), Lock()
         self._known = Known()
+        self._local: Caller | None = None
 
     def local(self) -> Caller:
         """Whoever sits at this machine: the owner that the command line has too."""
-        client = self._clients.of()
-        return Caller(client, _EVERYTHING, "local", self._open(client), self._known)
+        if self._local is None:
+            client = self._clients.of()
+            opened = self._open(client)
+            self._local = Caller(client, _EVERYTHING, "local", opened, self._known)
+        return self._local
 
     def holder(self, token: Token) -> Caller:
         """Whoever holds a token."""
