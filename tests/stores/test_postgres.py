@@ -45,8 +45,10 @@ from sennit.stores.records import (
     Change,
     EventRecord,
     Head,
+    LabelRecord,
     MessageRecord,
     Owner,
+    PutLabels,
     PutRun,
     RunRecord,
     SegmentRecord,
@@ -801,8 +803,9 @@ def test_a_name_that_is_too_long_for_an_index_is_not_taken_for_a_lost_server(emp
     with sennit.open(emptied) as client:
         session = client.session("chat")
         session.add_message("user", "hi")
+        label = LabelRecord(session.default_branch[0], long, 0.5, session.created_us)
         with pytest.raises(ValidationError, match="cannot keep such a value"):
-            session.label(session.default_branch[0], 0.5, by=long)
+            client._store.write(client._owner, session.id, [PutLabels((label,))])
         assert session.labels() == []
 
 

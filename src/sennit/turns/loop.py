@@ -11,11 +11,9 @@ A provider's failure is an end, not an exception. A cancel is passed on once all
 
 from __future__ import annotations
 
-from asyncio import CancelledError, sleep, to_thread
+from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
-from sennit.messages.message import Message
-from sennit.messages.unset import Unset
 from sennit.services import asking
 from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
@@ -102,7 +100,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
             with running_here(run.runs, found.lease.holder, run.stop):
                 if (why := _misfit(run, found, resume)) is not None:
                     return run.refuse("invalid", why)
-                await _set_system(run)
+                await run.request.set_system()
                 run.begin(found)
                 return await carry_out(run)
     except ConflictError as error:
@@ -123,21 +121,6 @@ def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
     # Another program may have committed meanwhile.
     told = None if resume or not run.runs.durable else run.nothing_to_answer()
     return None if told is None else Notice("error", "empty", told)
-
-
-async def _set_system(run: Run) -> None:
-    """Give the branch the system message that the request names, unless its own says the same."""
-    wanted, branch = run.request.system, run.request.branch
-    if wanted is Unset or _words(wanted) == _words(branch.system):
-        return
-    if run.runs.durable:
-        await undisturbed(to_thread(branch.session.set_branch_system, branch, wanted))
-    else:
-        branch.session.set_branch_system(branch, wanted)
-
-
-def _words(system: Message | None) -> str:
-    return "" if system is None else system.content.words
 
 
 async def carry_out(run: Run) -> Return:

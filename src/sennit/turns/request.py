@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +26,7 @@ from sennit.services.tools import Tool
 from sennit.sessions.access import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
+from sennit.turns.patience import undisturbed
 from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Return
@@ -133,6 +135,16 @@ class Request:
             output=self.output,
             params=self.params,
         )
+
+    async def set_system(self) -> None:
+        """Give the branch the system message that is named here, unless its own says the same."""
+        wanted, session = self.system, self.branch.session
+        if wanted is Unset or _words(wanted) == _words(self.branch.system):
+            return
+        if session.keeper is not None:
+            await undisturbed(to_thread(session.set_branch_system, self.branch, wanted))
+        else:
+            session.set_branch_system(self.branch, wanted)
 
     async def exec(self) -> Return:
         """One provider call, and nothing else: no tool is called and nothing is stored.
@@ -288,3 +300,7 @@ def _messages(reply: Reply, sender: str) -> list[Message]:
     for delta in reply.deltas():
         draft.feed(delta)
     return collector.messages
+
+
+def _words(system: Message | None) -> str:
+    return "" if system is None else system.content.words
