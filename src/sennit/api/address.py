@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sennit import settings
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.paths import local_path, make_private_folder
 from sennit.stores.addresses import is_database
-from sennit.stores.paths import local_path, make_private_folder
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store

@@ -19,13 +19,13 @@ from sennit.api.late import LateMemory
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.paths import local_path
 from sennit.sessions.client import ClientCore
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group import GroupWriter
-from sennit.stores.paths import local_path
 from sennit.stores.records import Owner, SessionRecord
 from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 

@@ -33,7 +33,7 @@ from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
 from sennit.cli.words import LINE, call_in_full, call_text, clean
 from sennit.errors import SennitError
-from sennit.stores.paths import create_private, make_private_folder
+from sennit.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent
 
 _NO_TOOL = (

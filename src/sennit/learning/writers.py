@@ -14,11 +14,11 @@ from typing import IO, Any, Protocol, Self
 
 import msgspec
 
+from sennit.atomic_file import whole
 from sennit.errors import MissingExtraError, ValidationError
 from sennit.learning.formats import Format, Row
 from sennit.messages.codec import dumps
-from sennit.stores.paths import create_private
-from sennit.stores.whole import whole
+from sennit.paths import create_private
 
 _BATCH = 1000
 _encoded = msgspec.json.Encoder().encode  # `dumps` is for what a store keeps, and bounds it

@@ -28,9 +28,9 @@ from sennit.memory.stored_tree import StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
 from sennit.messages.plain import text
+from sennit.paths import local_path
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin
-from sennit.stores.paths import local_path
 
 _AT_ONCE = 100  # entries that are read in one go for async callers
 _ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"

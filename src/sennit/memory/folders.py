@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sennit import clock
+from sennit.atomic_file import whole
 from sennit.errors import ArchiveError, CodecError, ValidationError, shown
 from sennit.memory.again import again
 from sennit.memory.entry import Entry
@@ -27,9 +28,8 @@ from sennit.memory.history import Remembered, iso
 from sennit.memory.stored_tree import MAX_TEXT, StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
+from sennit.paths import make_private_folder, private_opener
 from sennit.stores.files import PutFile
-from sennit.stores.paths import make_private_folder, private_opener
-from sennit.stores.whole import whole
 
 _FENCE = "---"
 _MAX_FILES = 100_000

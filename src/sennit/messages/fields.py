@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
+from sennit.messages.image_url import check_image_url
 from sennit.messages.models import as_model, is_model
 from sennit.messages.plain import plain_dict, plain_list, text
 from sennit.messages.unset import Unset
-from sennit.security import check_image_url
 
 Check: TypeAlias = Callable[[Any, str], Any]
 

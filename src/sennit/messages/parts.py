@@ -31,10 +31,10 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
+from sennit.messages.image_url import check_image_url
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.plain import plain, plain_dict, text
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.security import check_image_url
 
 GroupRole: TypeAlias = Literal["user", "assistant", "system"]
 

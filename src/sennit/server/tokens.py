@@ -27,7 +27,7 @@ except ImportError:  # there is none on Windows
 
 from sennit import clock, settings
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
-from sennit.stores.paths import make_private_folder
+from sennit.paths import make_private_folder
 from sennit.stores.records import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]

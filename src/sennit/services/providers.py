@@ -30,7 +30,7 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
-from sennit.security import http_host
+from sennit.messages.image_url import http_host
 from sennit.services.params import checked_params
 from sennit.services.reply import Delta, Reply
 from sennit.services.request import ModelRequest

@@ -28,10 +28,10 @@ from uuid import UUID
 import msgspec
 
 from sennit import clock
+from sennit.atomic_file import whole
 from sennit.errors import ArchiveError, SennitError, shown
 from sennit.messages.codec import MAX_BYTES, dumps, loads
-from sennit.stores.paths import create_private, make_private_folder, private_opener
-from sennit.stores.whole import whole
+from sennit.paths import create_private, make_private_folder, private_opener
 
 FORMAT = "sennit-archive"
 VERSION = 1

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sennit.atomic_file import whole
 from sennit.errors import StoreError
 from sennit.stores.base import Store, damaged_message, of_one_piece
 from sennit.stores.checksums import DAMAGED
@@ -29,7 +30,6 @@ from sennit.stores.sqlite_commits import CommitTable
 from sennit.stores.sqlite_detached import DetachedTable
 from sennit.stores.sqlite_files import FileWriter
 from sennit.stores.sqlite_runs import JournalWriter
-from sennit.stores.whole import whole
 
 Sessions: TypeAlias = Iterable[Whole]
 Files: TypeAlias = Iterable[KeptFile]

@@ -20,6 +20,7 @@ from uuid import UUID
 from weakref import finalize
 
 from sennit import clock
+from sennit.atomic_file import whole
 from sennit.closing import Closing
 from sennit.errors import (
     NotFoundError,
@@ -27,11 +28,11 @@ from sennit.errors import (
     StoreError,
     ValidationError,
 )
+from sennit.paths import create_private
 from sennit.stores import forks, leases, sqlite_traces, sqlite_words, words
 from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
 from sennit.stores.columns import text_of
 from sennit.stores.hits import Asked
-from sennit.stores.paths import create_private
 from sennit.stores.records import (
     Change,
     EventRecord,
@@ -69,7 +70,6 @@ from sennit.stores.sqlite_rows import Rows
 from sennit.stores.sqlite_runs import JournalReader, last_runs, lease_from, lease_row, starts
 from sennit.stores.sqlite_session import SessionWriter
 from sennit.stores.sqlite_snapshot import SessionReader, session_from, session_row
-from sennit.stores.whole import whole
 
 _log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
+from sennit.finish_uncancelled import is_leaving, undisturbed
 from sennit.services import asking
 from sennit.services.request import ModelRequest
 from sennit.turns.context import prompt, window_of
@@ -22,7 +23,6 @@ from sennit.turns.events import TurnStarted
 from sennit.turns.failing import failed
 from sennit.turns.hold import Held, held
 from sennit.turns.joining import running_here, way_of
-from sennit.turns.patience import is_leaving, undisturbed
 from sennit.turns.policies import pass_reply
 from sennit.turns.returns import MOVED, NOTHING, Notice, Return
 from sennit.turns.room import greet, make_room

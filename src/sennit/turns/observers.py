@@ -13,6 +13,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import RunError
+from sennit.finish_uncancelled import is_leaving
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -32,7 +33,6 @@ from sennit.turns.events import (
     ToolCalled,
     ToolFinished,
 )
-from sennit.turns.patience import is_leaving
 
 if TYPE_CHECKING:
     from sennit.turns.request import Request

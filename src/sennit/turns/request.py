@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from sennit.errors import ExistsError, InvalidTypeError, shown
+from sennit.finish_uncancelled import undisturbed
 from sennit.messages.content import (
     MessageRole,
 )
@@ -26,7 +27,6 @@ from sennit.services.tools import Tool
 from sennit.sessions.access import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
-from sennit.turns.patience import undisturbed
 from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.returns import SPECIAL, Body, Metrics, Return

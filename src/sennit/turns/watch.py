@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from sennit.finish_uncancelled import undisturbed
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
 from sennit.turns.observers import piece
-from sennit.turns.patience import undisturbed
 from sennit.turns.returns import Body, Return
 
 _T = TypeVar("_T")

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
+from sennit.finish_uncancelled import undisturbed
 from sennit.learning.dspy.locks import CallLock, LockMode
 from sennit.learning.dspy.log import TurnLog
 from sennit.learning.dspy.nodes import Node, Nodes
@@ -21,7 +22,6 @@ from sennit.learning.dspy.saved import Saved, read_file, write_file
 from sennit.learning.dspy.telling import Telling
 from sennit.learning.dspy.turn import Turn
 from sennit.sessions.client import ClientCore
-from sennit.turns.patience import undisturbed
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

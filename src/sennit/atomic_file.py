@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sennit.errors import ExistsError, StoreError
 from sennit.ids import new_id
-from sennit.stores.paths import make_private_folder
+from sennit.paths import make_private_folder
 
 _KEPT = 40  # characters of a name
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import sennit
 from sennit import SennitError
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.security import check_image_url
+from sennit.messages.image_url import check_image_url
 from tests.strategies import urls
 
 
