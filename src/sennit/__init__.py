@@ -52,15 +52,15 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.opaque import OpaqueContent
+from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.sessions.branch import Branch
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.messages.native import to_model_messages
     from sennit.messages.parts import ContextPart, ImagePart, MessageGroup, TextPart, ToolPart
-    from sennit.messages.prepare import prepare_messages_for_chat
+    from sennit.messages.prompt.plain_chat import prepare_messages_for_chat
+    from sennit.messages.prompt.tool_chat import to_model_messages
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
@@ -208,11 +208,11 @@ __all__ = [
 # Not everyone needs these, and they take long to import: loaded when they are asked for.
 _LATE = {
     "Client": "api.client",
-    "to_model_messages": "messages.native",
+    "to_model_messages": "messages.prompt.tool_chat",
     **dict.fromkeys(
         ("ContextPart", "ImagePart", "MessageGroup", "TextPart", "ToolPart"), "messages.parts"
     ),
-    "prepare_messages_for_chat": "messages.prepare",
+    "prepare_messages_for_chat": "messages.prompt.plain_chat",
     "OperationContext": "operations.context",
     "IPU": "operations.ipu",
     "Operation": "operations.operation",

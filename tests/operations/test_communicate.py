@@ -25,7 +25,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.errors import ModelErrorKind
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.services.reply import Reasoning, Reply, Text, Usage
 from sennit.services.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from sennit import OutputError
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output import fitted, problems_with
 from tests.json_values import json_values
 

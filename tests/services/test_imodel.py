@@ -25,8 +25,8 @@ from sennit import (
     clock,
     iModel,
 )
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout
 from sennit.services.model import Model, is_model
 from sennit.services.params import PARAMS

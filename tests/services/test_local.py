@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from sennit.errors import InvalidTypeError, MissingExtraError, ModelError, ValidationError
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services import local, local_engine, weights
 from sennit.services.local import LocalModel
 from sennit.services.local_engine import Job, Letter

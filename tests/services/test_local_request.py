@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sennit.errors import InvalidTypeError, ModelError, ValidationError
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.local_request import body_of, timeout_of
 from sennit.services.params import PARAMS
 from sennit.services.request import ModelRequest

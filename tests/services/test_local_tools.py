@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.local_tools import FormReader, call_text, tools_schema
 from sennit.services.reply import Assembly, Finished, FinishReason, Reply
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.params import PARAMS, checked_params
 from sennit.services.providers import ProviderModel, connect
 from sennit.services.request import ModelRequest

@@ -28,8 +28,8 @@ from sennit import (
     ToolError,
     ValidationError,
 )
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.reply import Delta, Reply, Text
 from sennit.services.request import ModelRequest, model_request
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from sennit import ModelError, clock, iModel
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.reply import Reply, Text, Usage
 from sennit.services.request import ModelRequest
 from sennit.services.usage import Estimator, Meter, UsageRecord, estimate_tokens

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sennit import ModelError
-from sennit.messages.native import to_model_messages
+from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.reply import Call, CallDelta, Finished, Reply, Text, TextDelta
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions

@@ -23,9 +23,9 @@ from sennit.messages.content import (
     MessageContent,
     MessageRole,
 )
+from sennit.messages.json_values import plain, readable
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.native import to_model_messages
-from sennit.messages.plain import plain, readable
+from sennit.messages.prompt.tool_chat import to_model_messages
 
 _T = TypeVar("_T")
 _MARK = "foreign"

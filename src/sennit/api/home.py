@@ -13,8 +13,8 @@ from uuid import UUID
 from sennit.api.address import store_at
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import MessageRole
+from sennit.messages.json_values import plain_dict
 from sennit.messages.message import SenderRecipient
-from sennit.messages.plain import plain_dict
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
 from sennit.stores.group import GroupWriter

@@ -19,10 +19,10 @@ from sennit.learning.examples import Filter
 from sennit.learning.exchanges import leaves, of_predictor
 from sennit.learning.formats import Chat, Conversation, LeftOut, Row, tools_in
 from sennit.learning.labels import Label, average, labels_from
-from sennit.messages.bodies import kept_chat
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.messages.native import as_told, asked_message
+from sennit.messages.prompt.stored_rows import kept_chat
+from sennit.messages.prompt.tool_chat import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools import Tool
 from sennit.sessions.keeper import segments_from

@@ -17,7 +17,7 @@ from sennit.learning.exchanges import Exchange, leaves, of_programs, on_branch, 
 from sennit.learning.labels import Label, average, finite, label_many, labels_of
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
-from sennit.messages.native import to_model_messages
+from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import BranchRef, SessionCore
 

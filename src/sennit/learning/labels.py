@@ -17,7 +17,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.containers.element import Ref, uid_of
 from sennit.errors import ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
 from sennit.stores.records import LabelRecord, judge_name

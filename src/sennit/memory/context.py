@@ -35,9 +35,9 @@ from sennit.memory.used import recalled
 from sennit.memory.values import Category
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
-from sennit.messages.fold import read
+from sennit.messages.json_values import text as plain_text
 from sennit.messages.message import Message
-from sennit.messages.plain import text as plain_text
+from sennit.messages.prompt.incremental import read
 from sennit.services.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current

@@ -31,7 +31,7 @@ from sennit.memory.transcript import Transcript, budget, transcript
 from sennit.memory.values import Candidate, Decision, Digest, Extraction, Method, Summary
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output import fitted
 from sennit.operations.structured import ask
 from sennit.services.model import Model

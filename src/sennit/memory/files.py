@@ -27,7 +27,7 @@ from sennit.memory.session_tree import SessionTree
 from sennit.memory.stored_tree import StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.paths import local_path
 from sennit.sessions.session import SessionCore
 from sennit.sessions.twins import async_twin

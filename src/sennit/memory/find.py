@@ -23,7 +23,7 @@ from sennit.memory.realm import Realm
 from sennit.memory.result import archive_name
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
 from sennit.memory.values import ABSTRACT_LETTERS, Category, abstract_of
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.stores import words
 from sennit.stores.files import FileRecord
 from sennit.stores.histories import MAIN

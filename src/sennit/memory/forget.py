@@ -29,7 +29,7 @@ from sennit.memory.terms import slug
 from sennit.memory.uri import Uri
 from sennit.memory.values import abstract_of
 from sennit.messages.codec import dumps, loads
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.stores.commits import CommitRecord, PutCommit, no_commit
 from sennit.stores.files import (
     CountUses,

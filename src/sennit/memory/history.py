@@ -18,7 +18,7 @@ from sennit.memory.evidence import Said, said_in
 from sennit.memory.realm import MEMORIES, Realm, is_merged
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.sessions.twins import async_twin
 from sennit.stores.files import FileRecord, VersionRecord, in_order
 

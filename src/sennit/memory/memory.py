@@ -42,9 +42,9 @@ from sennit.memory.values import Digest
 from sennit.memory.vectors import Vectors
 from sennit.memory.worker import Worker
 from sennit.messages.content import MessageRole
+from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.messages.plain import text
 from sennit.services.model import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper

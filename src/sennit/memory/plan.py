@@ -20,7 +20,7 @@ from sennit.memory.prompts import PLAN_SCHEMA, Prompts
 from sennit.memory.realm import Realm
 from sennit.memory.values import Category
 from sennit.memory.vectors import Vectors
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output import fitted
 from sennit.operations.structured import ask
 from sennit.services.model import Model

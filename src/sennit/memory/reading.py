@@ -27,7 +27,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.opaque import OpaqueContent
+from sennit.messages.opaque_content import OpaqueContent
 from sennit.messages.unset import Unset
 
 Speaker: TypeAlias = Literal["user", "assistant"]

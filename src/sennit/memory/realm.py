@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit.errors import AccessError, ValidationError
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.stores.base import Store
 from sennit.stores.files import FileRecord
 from sennit.stores.keys import session_id

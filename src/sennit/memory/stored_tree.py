@@ -20,7 +20,7 @@ from sennit.memory.naming import rename
 from sennit.memory.realm import Realm, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category, abstract_of
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.stores.files import (
     Evidence,
     FileChange,

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 from sennit.errors import ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 
 Scope: TypeAlias = Literal["session", "user", "agent", "resources"]
 

@@ -19,9 +19,9 @@ from sennit.memory.history import Source
 from sennit.memory.realm import Realm
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
+from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
-from sennit.messages.plain import plain_dict
 from sennit.sessions.branch import Branch
 from sennit.stores.commits import UseRecord
 from sennit.stores.files import CountUses

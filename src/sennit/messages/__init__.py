@@ -1,1 +1,1 @@
-"""What is said: contents, messages, parts, and how they read."""
+"""Messages: contents, parts, encoding and rendering."""

@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast
 
 from sennit import clock
 from sennit.errors import ValidationError
-from sennit.messages import fields, render
-from sennit.messages.base import (
+from sennit.messages import render, validators
+from sennit.messages.content_base import (
     CONTENT_KINDS,
     MessageContent,
     MessageRole,
     Rendered,
     register,
 )
-from sennit.messages.fields import Check
-from sennit.messages.models import ModelSchema, is_model, model_name, model_schema
-from sennit.messages.plain import plain, text
+from sennit.messages.json_values import plain, text
+from sennit.messages.output_schema import ModelSchema, is_model, model_name, model_schema
 from sennit.messages.unset import MaybeUnset, Unset
+from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 __all__ = [
     "CONTENT_KINDS",
@@ -63,9 +63,9 @@ class SystemContent(MessageContent):
     kind: ClassVar[str] = "system"
     _words: ClassVar[str | None] = "system_message"
     checks: ClassVar[dict[str, Check]] = {
-        "system_message": fields.words,
-        "system_datetime": fields.moment,
-        "datetime_factory": fields.factory,
+        "system_message": validators.words,
+        "system_datetime": validators.moment,
+        "datetime_factory": validators.factory,
     }
 
     system_message: MaybeUnset[str] = Unset
@@ -140,12 +140,12 @@ class InstructionContent(MessageContent):
     kind: ClassVar[str] = "instruction"
     _words: ClassVar[str | None] = "instruction"
     checks: ClassVar[dict[str, Check]] = {
-        "instruction": fields.words,
-        "context": fields.items,
-        "tool_schemas": fields.tool_schemas,
-        "response_model": fields.response_model,
-        "images": fields.images,
-        "image_detail": fields.image_detail,
+        "instruction": validators.words,
+        "context": validators.items,
+        "tool_schemas": validators.tool_schemas,
+        "response_model": validators.response_model,
+        "images": validators.images,
+        "image_detail": validators.image_detail,
     }
 
     instruction: MaybeUnset[str] = Unset
@@ -243,8 +243,8 @@ class AssistantResponseContent(MessageContent):
     kind: ClassVar[str] = "assistant_response"
     _words: ClassVar[str | None] = "assistant_response"
     checks: ClassVar[dict[str, Check]] = {
-        "assistant_response": fields.words,
-        "reasoning": fields.words,
+        "assistant_response": validators.words,
+        "reasoning": validators.words,
     }
 
     assistant_response: MaybeUnset[str] = Unset
@@ -278,9 +278,9 @@ class ActionRequestContent(MessageContent):
     kind: ClassVar[str] = "action_request"
     _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
-        "function": fields.words,
-        "arguments": fields.arguments,
-        "call_id": fields.words,
+        "function": validators.words,
+        "arguments": validators.arguments,
+        "call_id": validators.words,
     }
 
     function: MaybeUnset[str] = Unset
@@ -313,9 +313,9 @@ class ActionResponseContent(MessageContent):
     kind: ClassVar[str] = "action_response"
     _spoken: ClassVar[bool] = False
     checks: ClassVar[dict[str, Check]] = {
-        "request_id": fields.words,
+        "request_id": validators.words,
         "result": plain,
-        "error": fields.words,
+        "error": validators.words,
     }
 
     request_id: MaybeUnset[str] = Unset

@@ -20,9 +20,9 @@ from sennit.errors import CodecError, InvalidTypeError, SennitError, StoreError,
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import CONTENT_KINDS, MessageContent, MessageRole, Rendered
-from sennit.messages.kinds import BUILT_IN
-from sennit.messages.opaque import content_of, stored_type
-from sennit.messages.plain import plain_dict, text
+from sennit.messages.content_registry import BUILT_IN
+from sennit.messages.json_values import plain_dict, text
+from sennit.messages.opaque_content import content_of, stored_type
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -32,8 +32,8 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.image_url import check_image_url
+from sennit.messages.json_values import plain, plain_dict, text
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.plain import plain, plain_dict, text
 from sennit.messages.unset import MaybeUnset, Unset
 
 GroupRole: TypeAlias = Literal["user", "assistant", "system"]

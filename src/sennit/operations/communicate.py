@@ -12,8 +12,8 @@ from typing import Any
 from sennit.errors import ModelError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message, SenderRecipient
-from sennit.messages.models import as_model
-from sennit.messages.native import model_messages
+from sennit.messages.output_schema import as_model
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
-from sennit.messages.models import as_model, model_name
+from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry

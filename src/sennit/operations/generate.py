@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sennit.messages.native import model_messages
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.operations.context import OperationContext
 from sennit.services.asking import ask
 from sennit.services.model import Model, shapes_output

@@ -15,13 +15,13 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from sennit.errors import NotFoundError, OutputError, ValidationError
-from sennit.messages.models import as_model, model_name
+from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.output import problems_with
 from sennit.services.limits.numbers import count
 from sennit.services.limits.rate import RateLimit
 
 if TYPE_CHECKING:
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
     from sennit.operations.operation import Operation
     from sennit.sessions.session import SessionCore
 

@@ -16,15 +16,15 @@ from urllib.parse import unquote
 
 from sennit.errors import OutputError, shown
 from sennit.messages.codec import dumps, loads
-from sennit.messages.models import ModelSchema, model_name, model_schema
+from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.render import FORMAT_WORDS
-from sennit.messages.schema import example
+from sennit.messages.typescript import example
 from sennit.operations.tolerant import values_in
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 _log = logging.getLogger(__name__)
 _SHOWN = 8

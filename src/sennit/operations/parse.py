@@ -6,7 +6,7 @@ from typing import Any
 
 from sennit.errors import InvalidTypeError, OutputError, shown
 from sennit.messages.content import InstructionContent
-from sennit.messages.models import as_model
+from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
 from sennit.operations.output import fitted
 from sennit.operations.structured import REPAIRS, ask_for, checked_repairs

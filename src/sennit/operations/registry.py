@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.operations.communicate import communicate
 from sennit.operations.generate import generate
 from sennit.operations.operate import operate

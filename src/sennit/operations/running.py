@@ -19,7 +19,7 @@ from sennit.errors import (
     SennitError,
 )
 from sennit.messages.content import ActionRequestContent, InstructionContent
-from sennit.messages.models import ModelSchema, as_model, model_name, model_schema
+from sennit.messages.output_schema import ModelSchema, as_model, model_name, model_schema
 from sennit.messages.unset import Unset
 from sennit.operations.output import fitted
 from sennit.operations.structured import objection, problems_told, said_nothing, unfit
@@ -31,7 +31,7 @@ from sennit.turns.returns import Return
 
 if TYPE_CHECKING:
     from sennit.messages.message import Message
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 _LIMITS = {one.name for one in fields(SessionOptions)} - {"process_tools", "on_cancel"}
 _REFUSED: Mapping[str, type[SennitError]] = {"access": AccessError, "busy": ConflictError}

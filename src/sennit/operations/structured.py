@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import ModelError, OutputError, ValidationError, shown
-from sennit.messages.models import ModelSchema, model_name, model_schema
-from sennit.messages.schema import typescript
+from sennit.messages.output_schema import ModelSchema, model_name, model_schema
+from sennit.messages.typescript import typescript
 from sennit.operations.output import fitted
 from sennit.services import asking
 from sennit.services.model import Model as AnyModel
@@ -17,7 +17,7 @@ from sennit.services.reply import Reply, Usage
 from sennit.services.request import ModelRequest
 
 if TYPE_CHECKING:
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 REPAIRS = 2
 """How often a model is told what was wrong and asked again, unless told otherwise."""

@@ -26,9 +26,9 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
-from sennit.messages.fold import read
 from sennit.messages.message import Message
-from sennit.messages.native import tool_text
+from sennit.messages.prompt.incremental import read
+from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.openai_wire import arguments_of
 from sennit.sessions.branch import Branch
 

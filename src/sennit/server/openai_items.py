@@ -18,7 +18,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.native import tool_text
+from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.openai_shapes import (
     EFFORTS,
     Common,

@@ -11,7 +11,7 @@ from typing import Any
 from sennit import clock
 from sennit.api.session import Session
 from sennit.ids import new_id
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.server.disconnects import while_there
 from sennit.server.endpoint import Call, Endpoint, Shape, ok
 from sennit.server.framework import Response

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
 from sennit.server.openai_place import Place, aside, asked_in_form
 from sennit.server.openai_shapes import bad

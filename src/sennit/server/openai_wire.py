@@ -24,8 +24,8 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.messages.unset import Unset
 from sennit.server.openai_shapes import (
     AssistantMessage,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_args, get
 
 from sennit.errors import InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps
-from sennit.messages.plain import plain, plain_dict
-from sennit.messages.schema import ToolSchema
+from sennit.messages.json_values import plain, plain_dict
+from sennit.messages.typescript import ToolSchema
 from sennit.services.target import Target, ToolContext
 from sennit.services.threads import in_thread
 

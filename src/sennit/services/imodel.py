@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from sennit.closing import AsyncClosing
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.messages.models import ModelSchema
+from sennit.messages.output_schema import ModelSchema
 from sennit.services.connection import connection
 from sennit.services.hooks import After, Before, Hooked
 from sennit.services.limits import Breaker, RateLimit, Retry, Timeout

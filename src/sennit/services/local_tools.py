@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from sennit.ids import new_id
-from sennit.messages.models import ModelSchema
-from sennit.messages.schema import ToolSchema, typescript
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.typescript import ToolSchema, typescript
 from sennit.services.reply import CallDelta, FinishReason, TextDelta
 
 Said: TypeAlias = TextDelta | CallDelta

@@ -18,8 +18,8 @@ from typing import Any, Self, TypeVar, Unpack, cast
 
 from sennit.errors import ExistsError, InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.image_url import http_host
-from sennit.messages.plain import text
-from sennit.messages.schema import ToolSchema
+from sennit.messages.json_values import text
+from sennit.messages.typescript import ToolSchema
 from sennit.services.mcp_connection import Address, Connection, Listing
 from sennit.services.mcp_wire import schema_of
 from sennit.services.registry import ServiceRegistry

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from sennit.errors import ToolError, ValidationError
 from sennit.messages.codec import dumps
-from sennit.messages.plain import plain_dict
-from sennit.messages.schema import ToolSchema
+from sennit.messages.json_values import plain_dict
+from sennit.messages.typescript import ToolSchema
 
 MAX_TOOLS = 500
 _MAX_NAME = 64

@@ -14,7 +14,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.services.target import Target
 from sennit.services.tools import Tool
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, cast
 from sennit.errors import InvalidTypeError, NothingToAskError, ValidationError, shown
 from sennit.messages.content import InstructionContent, MessageContent
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema, as_model, is_model, model_name, model_schema
-from sennit.messages.native import to_model_messages
-from sennit.messages.schema import ToolSchema, tool_schema
+from sennit.messages.output_schema import ModelSchema, as_model, is_model, model_name, model_schema
+from sennit.messages.prompt.tool_chat import to_model_messages
+from sennit.messages.typescript import ToolSchema, tool_schema
 from sennit.services.params import checked_params
 from sennit.services.tools import Tool
 

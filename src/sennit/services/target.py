@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit.ids import new_id
-from sennit.messages.schema import ToolSchema
+from sennit.messages.typescript import ToolSchema
 
 
 def _new_call_id() -> str:

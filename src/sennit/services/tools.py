@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, ca
 from sennit import telemetry
 from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps, loads
-from sennit.messages.plain import plain, plain_dict, readable, text
-from sennit.messages.schema import ToolSchema
+from sennit.messages.json_values import plain, plain_dict, readable, text
+from sennit.messages.typescript import ToolSchema
 from sennit.services.function import FunctionTarget
 from sennit.services.target import Target, ToolContext
 

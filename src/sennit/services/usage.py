@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, cast
 
 from sennit import clock
-from sennit.messages.schema import ToolSchema
+from sennit.messages.typescript import ToolSchema
 from sennit.services.layer import Layer, Watched
 from sennit.services.model import Model
 from sennit.services.reply import Delta, Finished, Reply, Usage

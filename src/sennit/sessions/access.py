@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import msgspec
 
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
-from sennit.messages.models import is_model, model_name
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
+from sennit.messages.output_schema import is_model, model_name
 
 if TYPE_CHECKING:
-    from sennit.messages.models import Model
+    from sennit.messages.output_schema import Model
 
 ALL = "*"
 """Stands for every registered service, or every output schema."""

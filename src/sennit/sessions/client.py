@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 
 from sennit import clock
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
+from sennit.messages.json_values import plain_dict, text
 from sennit.messages.message import Message
-from sennit.messages.plain import plain_dict, text
 from sennit.sessions.access import Capabilities, Resources
 from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch, LeaseTerms

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from sennit.errors import InvalidTypeError
-from sennit.messages.models import as_model, model_name
+from sennit.messages.output_schema import as_model, model_name
 from sennit.services.target import ToolContext
 from sennit.services.tools import Tool
 from sennit.sessions.access import Needs

@@ -33,8 +33,8 @@ from sennit.errors import (
     shown,
 )
 from sennit.messages.content import SystemContent
+from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.messages.plain import plain_dict
 from sennit.sessions.access import (
     NEVER_GIVEN,
 )
@@ -278,7 +278,7 @@ class SessionCore(Braid):
             role: Any = said
             return split(role, parts, sender=self._sender(said))
         if isinstance(said, Mapping) and parts is None:
-            from sennit.messages.chat import chat_role, from_chat  # late: few speak in dicts
+            from sennit.messages.openai_chat import chat_role, from_chat  # late: few speak in dicts
 
             chat = cast("Mapping[str, Any]", said)
             return from_chat(chat, sender=self._sender(chat_role(chat)))

@@ -15,7 +15,7 @@ import msgspec
 
 from sennit.errors import ExistsError, ValidationError
 from sennit.messages.codec import dumps, loads
-from sennit.messages.plain import plain_dict, text
+from sennit.messages.json_values import plain_dict, text
 from sennit.stores.archive import Count, Moment
 from sennit.stores.commits import (
     AddCommit,

@@ -25,8 +25,8 @@ from sennit import clock
 from sennit.errors import ArchiveError, CodecError, SennitError, ValidationError, shown
 from sennit.messages.codec import dumps, loads, reader
 from sennit.messages.content import SystemContent
+from sennit.messages.json_values import plain_dict, text
 from sennit.messages.message import Message, party
-from sennit.messages.plain import plain_dict, text
 from sennit.stores import commit_lines
 from sennit.stores.archive import MAX_LINE, Count, Moment
 from sennit.stores.base import damaged_message

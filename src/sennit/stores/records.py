@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from sennit.errors import ValidationError, shown
-from sennit.messages.plain import text
+from sennit.messages.json_values import text
 from sennit.stores.commits import AddCommit, AddUses, CommitsRecord, PutCommit
 
 LONGEST_NAME = 2000

@@ -7,8 +7,8 @@ from any program, days later, and is there before anything acts on it.
 from __future__ import annotations
 
 from sennit.errors import NotFoundError, shown
+from sennit.messages.json_values import text
 from sennit.messages.message import Message
-from sennit.messages.plain import text
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import AddEvents

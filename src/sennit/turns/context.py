@@ -22,9 +22,9 @@ from sennit.messages.content import (
     InstructionContent,
     MessageContent,
 )
-from sennit.messages.fold import read
 from sennit.messages.message import Message
-from sennit.messages.native import unread_messages
+from sennit.messages.prompt.incremental import read
+from sennit.messages.prompt.tool_chat import unread_messages
 from sennit.services.model import Model
 from sennit.services.request import ModelRequest
 from sennit.services.usage import letters_in, letters_of_tools, tokens_in

@@ -21,9 +21,9 @@ from sennit.errors import CodecError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.messages.codec import loads
 from sennit.messages.content import ActionRequestContent, AssistantResponseContent
+from sennit.messages.json_values import plain_dict, readable
 from sennit.messages.message import Message
-from sennit.messages.plain import plain_dict, readable
-from sennit.messages.repair import is_sound_id
+from sennit.messages.prompt.repair import is_sound_id
 from sennit.messages.unset import Unset
 from sennit.services.reply import (
     Call,

@@ -15,8 +15,8 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
-from sennit.messages.models import ModelSchema
-from sennit.messages.native import model_messages
+from sennit.messages.output_schema import ModelSchema
+from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.services.asking import ask
 from sennit.services.model import Model, is_model

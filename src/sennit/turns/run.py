@@ -22,7 +22,7 @@ from sennit.messages.content import (
     InstructionContent,
 )
 from sennit.messages.message import Message
-from sennit.messages.native import call_ids
+from sennit.messages.prompt.tool_chat import call_ids
 from sennit.messages.unset import Unset
 from sennit.services.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints
 
-from sennit.messages.schema import ToolSchema, example, tool_schema, typescript
+from sennit.messages.typescript import ToolSchema, example, tool_schema, typescript
 
 T = TypeVar("T")
 

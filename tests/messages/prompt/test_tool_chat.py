@@ -27,9 +27,9 @@ from sennit import (
     TextPart,
     to_model_messages,
 )
-from sennit.messages import native
-from sennit.messages.native import tool_text
-from sennit.messages.repair import INTERRUPTED, repair
+from sennit.messages.prompt import tool_chat
+from sennit.messages.prompt.repair import INTERRUPTED, repair
+from sennit.messages.prompt.tool_chat import tool_text
 from tests.strategies import Analysis, Search, histories, lines_in, messages, strings_in
 
 
@@ -106,13 +106,13 @@ def test_reading_a_long_branch_again_looks_only_at_what_was_added(
             session.add_message(Message(content), branches=main)
     assert len(to_model_messages(session.messages, main)) == 400
     looked: list[int] = []
-    whole = native.repaired_turns
+    whole = tool_chat.repaired_turns
 
     def counting(messages: Any, used: Any) -> Any:
         looked.append(len(messages))
         return whole(messages, used)
 
-    monkeypatch.setattr(native, "repaired_turns", counting)
+    monkeypatch.setattr(tool_chat, "repaired_turns", counting)
     session.add_message(Message(InstructionContent(instruction="one more")), branches=main)
     assert len(to_model_messages(session.messages, main)) == 401
     assert looked == [2]

@@ -14,7 +14,7 @@ from pydantic import BaseModel, create_model
 
 from sennit import InstructionContent, SennitError
 from sennit.errors import InvalidTypeError
-from sennit.messages.models import ModelSchema, as_model, is_model, model_name, model_schema
+from sennit.messages.output_schema import ModelSchema, as_model, is_model, model_name, model_schema
 from tests.strategies import Analysis, Tree
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sennit.errors import CodecError, ValidationError, shown
-from sennit.messages.base import MessageContent, MessageRole
-from sennit.messages.fields import Check
-from sennit.messages.kinds import BUILT_IN, CONTENT_KINDS, freeze
-from sennit.messages.plain import plain_dict, text
+from sennit.messages.content_base import MessageContent, MessageRole
+from sennit.messages.content_registry import BUILT_IN, CONTENT_KINDS, freeze
+from sennit.messages.json_values import plain_dict, text
+from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

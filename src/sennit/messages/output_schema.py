@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from sennit.errors import InvalidTypeError, shown
-from sennit.messages.plain import plain_dict, text
+from sennit.messages.json_values import plain_dict, text
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

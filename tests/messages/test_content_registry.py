@@ -36,7 +36,7 @@ from sennit import (
     to_model_messages,
 )
 from sennit.learning.export import ExportOptions
-from sennit.messages.kinds import CONTENT_KINDS
+from sennit.messages.content_registry import CONTENT_KINDS
 from sennit.testing import ScriptedModel
 from tests import strategies as some
 from tests.serving import serving

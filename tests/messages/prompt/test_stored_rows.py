@@ -18,8 +18,8 @@ from sennit import (
     SystemContent,
     to_model_messages,
 )
-from sennit.messages import bodies
-from sennit.messages.bodies import kept_chat
+from sennit.messages.prompt import stored_rows
+from sennit.messages.prompt.stored_rows import kept_chat
 from sennit.sessions.keeper import message_record
 from sennit.stores.records import MessageRecord
 from tests.strategies import Analysis, histories
@@ -71,7 +71,7 @@ def test_sound_rounds_are_told_without_a_message_being_made(between: list[list[A
     records = kept(*contents)
     expected = to_model_messages([Message.kept(one.id, one.created, one.body) for one in records])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bodies, "model_messages", None)
+        patch.setattr(stored_rows, "model_messages", None)
         assert kept_chat(records) == expected
 
 

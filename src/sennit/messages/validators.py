@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages.image_url import check_image_url
-from sennit.messages.models import as_model, is_model
-from sennit.messages.plain import plain_dict, plain_list, text
+from sennit.messages.json_values import plain_dict, plain_list, text
+from sennit.messages.output_schema import as_model, is_model
 from sennit.messages.unset import Unset
 
 Check: TypeAlias = Callable[[Any, str], Any]

@@ -18,7 +18,9 @@ from sennit.errors import CodecError
 from sennit.messages.codec import loads, reader
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
-from sennit.messages.native import (
+from sennit.messages.prompt.plain_chat import as_history
+from sennit.messages.prompt.repair import is_sound_id
+from sennit.messages.prompt.tool_chat import (
     asked_message,
     call_of,
     model_messages,
@@ -26,8 +28,6 @@ from sennit.messages.native import (
     speaking,
     tool_message,
 )
-from sennit.messages.prepare import as_history
-from sennit.messages.repair import is_sound_id
 from sennit.messages.unset import Unset
 
 _UNSET: Any = Unset

@@ -15,12 +15,12 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sennit.errors import ExistsError, InvalidTypeError, ValidationError, shown
-from sennit.messages.plain import plain
+from sennit.messages.json_values import plain
 from sennit.messages.unset import Unset
 
 if TYPE_CHECKING:
-    from sennit.messages.base import MessageContent
-    from sennit.messages.fields import Check
+    from sennit.messages.content_base import MessageContent
+    from sennit.messages.validators import Check
 
 CONTENT_KINDS: dict[str, type[MessageContent]] = {}
 """All kinds of content, by name."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from sennit import SennitError
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.messages.plain import MAX_DEPTH, plain, plain_dict, plain_list, text
+from sennit.messages.json_values import MAX_DEPTH, plain, plain_dict, plain_list, text
 from tests.strategies import json_values, same, texts
 
 UID = UUID("0190a5c2-7e4b-7c1d-8f2a-3b4c5d6e7f80")

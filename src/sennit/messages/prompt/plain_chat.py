@@ -31,9 +31,9 @@ from sennit.messages.content import (
     Rendered,
     SystemContent,
 )
-from sennit.messages.fold import read
-from sennit.messages.kinds import BUILT_IN
+from sennit.messages.content_registry import BUILT_IN
 from sennit.messages.message import Message
+from sennit.messages.prompt.incremental import read
 from sennit.messages.render import context_item, text_with_results
 from sennit.messages.unset import Unset
 

@@ -26,9 +26,9 @@ from sennit.messages.content import (
     MessageContent,
     SystemContent,
 )
-from sennit.messages.fold import read, unread
 from sennit.messages.message import Message
-from sennit.messages.prepare import (
+from sennit.messages.prompt.incremental import read, unread
+from sennit.messages.prompt.plain_chat import (
     Messages,
     NewInstruction,
     Order,
@@ -36,7 +36,7 @@ from sennit.messages.prepare import (
     chosen,
     instruction_of,
 )
-from sennit.messages.repair import Turn, repaired_turns
+from sennit.messages.prompt.repair import Turn, repaired_turns
 from sennit.messages.unset import MaybeUnset, Unset
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")

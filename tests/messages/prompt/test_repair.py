@@ -17,7 +17,7 @@ from sennit import (
     MessageContent,
     SystemContent,
 )
-from sennit.messages.repair import INTERRUPTED, repair
+from sennit.messages.prompt.repair import INTERRUPTED, repair
 from tests.strategies import histories, sound_histories
 
 

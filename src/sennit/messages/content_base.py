@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, ca
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages.codec import dumps
-from sennit.messages.fields import Check
-from sennit.messages.kinds import (
+from sennit.messages.content_registry import (
     BUILT_IN,
     CONTENT_KINDS,
     complete,
@@ -28,6 +27,7 @@ from sennit.messages.kinds import (
 )
 from sennit.messages.render import blocks_text, fields_text
 from sennit.messages.unset import Unset
+from sennit.messages.validators import Check
 
 if TYPE_CHECKING:
     from typing import Self
