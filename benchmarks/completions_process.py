@@ -17,8 +17,8 @@ from sennit.server.openai_chat import completion
 from sennit.server.openai_wire import Answer, answer_message
 from sennit.server.serving import listen, serve
 from sennit.server.settings import ServerSettings
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 
 class Instant:

@@ -9,9 +9,9 @@ from contextlib import AbstractAsyncContextManager
 
 from benchmarks.harness import Result, Work, compare
 from sennit import AssistantResponseContent, InstructionContent, Message, Session
-from sennit.services.model import Model
-from sennit.services.reply import Delta, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Delta, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
 CALLS = 20

@@ -25,8 +25,8 @@ from benchmarks.load import Took, request, under_load
 from sennit.server.app import create_app
 from sennit.server.serving import Server, listen
 from sennit.server.settings import Limits, ServerSettings
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 CLIENTS = 50
 EACH = 20

@@ -14,8 +14,8 @@ import sennit
 from benchmarks.harness import Result, Work, compare
 from benchmarks.stores import size_of
 from sennit import Session
-from sennit.services.reply import Call, Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Call, Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.turns.options import SessionOptions, StreamingOptions
 
 DELTAS = 5_000

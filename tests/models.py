@@ -9,9 +9,9 @@ from typing import Any
 
 from sennit import ModelError
 from sennit.errors import ModelErrorKind
-from sennit.services.model import Model
-from sennit.services.reply import Assembly, Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Assembly, Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
 
 
 def request(text: str = "Hello", **params: Any) -> ModelRequest:

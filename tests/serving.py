@@ -22,9 +22,9 @@ from sennit.server.app import create_app
 from sennit.server.serving import Server, listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
-from sennit.services.reply import Delta, Finished, Reply, Text, TextDelta, Usage
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Tool
+from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.tool import Tool
 from sennit.testing import ScriptedModel
 
 

@@ -99,7 +99,7 @@ PYTHON = {
     "local": "asyncio.run(sennit.iModel('local').invoke('Hi'))",
     "postgres": f"sennit.open('{DATABASE}')",
     "embed": "from sennit.memory.minilm import MiniLM; MiniLM().embed(['Hi'])",
-    "mcp": "from sennit.services.mcp import MCPServer; asyncio.run(MCPServer('true').connect())",
+    "mcp": "from sennit.services.tools.mcp import MCPServer; asyncio.run(MCPServer('true').connect())",
     "server": "from sennit.server.app import create_app",
     "dspy": "import sennit.learning.dspy",
     "export": "export('x.parquet')",

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 import sennit
 from sennit import ModelError, telemetry
-from sennit.services.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import Reasoning, Reply, Text, Usage
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import result_of, session_with
 from tests.talking import Talk, add

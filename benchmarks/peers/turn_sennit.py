@@ -10,8 +10,8 @@ import sennit
 from benchmarks.peers.turning import ANSWER, ARGUMENTS, FOUND, QUESTION, Turner, serve
 from sennit import Client, Session
 from sennit.messages.codec import dumps
-from sennit.services.reply import Call, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Call, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 
 
 class Instant:

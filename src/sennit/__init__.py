@@ -65,10 +65,10 @@ if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
-    from sennit.services.imodel import iModel
+    from sennit.services.models.imodel import iModel
     from sennit.services.registry import ServiceRegistry
-    from sennit.services.target import ToolContext
-    from sennit.services.tools import Tool
+    from sennit.services.tools.backend import ToolContext
+    from sennit.services.tools.tool import Tool
     from sennit.turns.context import ContextItem, ContextNeed, ContextProvider
     from sennit.turns.conversation import ConversationSession
     from sennit.turns.events import (
@@ -217,10 +217,10 @@ _LATE = {
     "IPU": "operations.ipu",
     "Operation": "operations.operation",
     "OperationRegistry": "operations.registry",
-    "iModel": "services.imodel",
+    "iModel": "services.models.imodel",
     "ServiceRegistry": "services.registry",
-    "ToolContext": "services.target",
-    "Tool": "services.tools",
+    "ToolContext": "services.tools.backend",
+    "Tool": "services.tools.tool",
     "ConversationSession": "turns.conversation",
     "ApprovalGiven": "turns.events",
     "ApprovalNeeded": "turns.events",

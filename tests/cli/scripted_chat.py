@@ -25,8 +25,8 @@ import sennit
 from sennit import Tool
 from sennit.cli.chat import start
 from sennit.cli.talk import Partner
-from sennit.services.reply import Delta, Reply
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Delta, Reply
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall, faults
 
 

@@ -9,8 +9,8 @@ import pytest
 from sennit import ModelError
 from sennit.cli.commands import COMMANDS, Prompt, Quit
 from sennit.cli.talk import Partner, Talk
-from sennit.services.imodel import iModel
-from sennit.services.reply import Reasoning
+from sennit.services.models.imodel import iModel
+from sennit.services.models.reply import Reasoning
 from sennit.testing import ToolCall
 from tests.cli.talks import Desk
 from tests.services import wire_server

@@ -19,7 +19,7 @@ from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli import piped
 from sennit.cli.talk import Partner, Talk
 from sennit.cli.tools import servers_named
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 
 

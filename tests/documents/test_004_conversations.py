@@ -40,8 +40,8 @@ from sennit import (
     SystemContent,
     ValidationError,
 )
-from sennit.services.reply import Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, Text
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.talking import in_short
 

@@ -18,7 +18,7 @@ from sennit.memory.prompts import PROMPTS
 from sennit.memory.ranker import TextRanker
 from sennit.memory.terms import terms
 from sennit.memory.values import Action, Category, Digest, Known
-from sennit.services.usage import estimate_tokens
+from sennit.services.models.usage import estimate_tokens
 from sennit.testing import ScriptedModel
 from tests.json_values import json_values
 from tests.memory.saying import assistant, known, user

@@ -14,8 +14,8 @@ import pytest
 import sennit
 from sennit import Client, Session
 from sennit.memory.prompts import PROMPTS
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.usage import estimate_tokens
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.usage import estimate_tokens
 from sennit.stores.base import Store
 from sennit.stores.memory import MemoryStore
 from sennit.testing import ScriptedModel

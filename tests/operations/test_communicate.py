@@ -26,8 +26,8 @@ from sennit import (
 )
 from sennit.errors import ModelErrorKind
 from sennit.messages.output_schema import ModelSchema
-from sennit.services.reply import Reasoning, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, said, session_with
 from tests.models import failure

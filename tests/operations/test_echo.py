@@ -17,7 +17,7 @@ from sennit.messages.output_schema import ModelSchema, model_schema
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import example
 from sennit.operations.output import fitted
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 
 

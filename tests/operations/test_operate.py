@@ -23,8 +23,8 @@ from sennit import (
     Tool,
     ValidationError,
 )
-from sennit.services.reply import Call, Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Call, Reply, Text
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from tests.conducting import Answer, invoked, result_of, session_with
 from tests.models import failure

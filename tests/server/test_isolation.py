@@ -21,7 +21,7 @@ from sennit.server.endpoint import Endpoint
 from sennit.server.mcp_tools import OFFERS
 from sennit.server.settings import Limits
 from sennit.server.tokens import SCOPES, USUAL_SCOPES, add_token, new_token
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from tests.postgres_server import Server
 from tests.server.test_gate import GUARDED, ask, name_of, of_each_kind
 from tests.server.test_mcp import over_http

@@ -11,8 +11,8 @@ from openai import BadRequestError, NotFoundError
 from pydantic import BaseModel
 
 from sennit import ModelError, clock
-from sennit.services.reply import Reasoning, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from tests.openai_client import Chat, client, served
 from tests.serving import Talker, serving

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sennit.errors import ModelError
-from sennit.services.model import Model
-from sennit.services.reply import Assembly, Delta, Reply
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Assembly, Delta, Reply
+from sennit.services.models.request import ModelRequest
 
 HI: Sequence[Mapping[str, Any]] = ({"role": "user", "content": "hi"},)
 

@@ -10,8 +10,8 @@ import pytest
 
 START = """
 import asyncio, os, sys
-from sennit.services.local import LocalModel
-from sennit.services.request import ModelRequest
+from sennit.services.local.model import LocalModel
+from sennit.services.models.request import ModelRequest
 
 model = LocalModel()
 asked = ModelRequest(messages=[{"role": "user", "content": "Hi"}], params={"max_tokens": 2})

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from sennit.errors import ModelError
-from sennit.services.providers import ProviderModel
-from sennit.services.reply import (
+from sennit.services.models.providers.model import ProviderModel
+from sennit.services.models.reply import (
     Call,
     CallDelta,
     Reasoning,

@@ -10,8 +10,9 @@ import pytest
 from pydantic_ai.usage import RequestUsage
 
 from sennit.errors import ModelError
-from sennit.services.providers import ProviderModel, connect
-from sennit.services.reply import (
+from sennit.services.models.providers.model import ProviderModel, connect
+from sennit.services.models.providers.translate import price
+from sennit.services.models.reply import (
     Call,
     CallDelta,
     Finished,
@@ -22,7 +23,6 @@ from sennit.services.reply import (
     TextDelta,
     Usage,
 )
-from sennit.services.translate import price
 from tests.services.asking import asked, failing, folded, streamed
 from tests.services.conftest import KEY
 from tests.services.wire_server import (

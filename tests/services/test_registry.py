@@ -30,8 +30,8 @@ from sennit import (
 )
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
-from sennit.services.reply import Delta, Reply, Text
-from sennit.services.request import ModelRequest, model_request
+from sennit.services.models.reply import Delta, Reply, Text
+from sennit.services.models.request import ModelRequest, model_request
 
 _T = TypeVar("_T")
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import InvalidTypeError, ModelError, ValidationError, clock
-from sennit.services.model import Model, is_model
-from sennit.services.reply import (
+from sennit.services.models.protocol import Model, is_model
+from sennit.services.models.reply import (
     Call,
     CallDelta,
     Delta,
@@ -24,7 +24,7 @@ from sennit.services.reply import (
     TextDelta,
     Usage,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall, run_instantly
 from tests.models import answered, failure, heard, request, streamed
 

@@ -18,9 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 from sennit import Client, PersistenceStrategy, SpecialTurn, Tool
-from sennit.services.reply import Call, Reasoning, Reply, Text, Usage
-from sennit.services.request import ModelRequest
-from sennit.services.target import ToolContext
+from sennit.services.models.reply import Call, Reasoning, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.backend import ToolContext
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.testing.scripted import Scripted
 from sennit.turns.conversation import ConversationSession

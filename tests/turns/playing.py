@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hypothesis import strategies as st
 
 from sennit import ModelError, Tool
-from sennit.services.reply import (
+from sennit.services.models.reply import (
     Assembly,
     CallDelta,
     Delta,
@@ -26,7 +26,7 @@ from sennit.services.reply import (
     TextDelta,
     Usage,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import run_instantly
 from sennit.turns.events import AnyEvent
 from sennit.turns.observers import ConversationObserver

@@ -19,7 +19,7 @@ from sennit import (
     Tool,
     ValidationError,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.returns import Return

@@ -12,7 +12,7 @@ import pytest
 
 import sennit
 from sennit import Session, SessionOptions, ValidationError
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import WhenBusy

@@ -21,8 +21,8 @@ from sennit import (
     summarize,
 )
 from sennit.errors import InvalidTypeError, ValidationError
-from sennit.services.reply import Call, Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Call, Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns import context
 from sennit.turns.context import tokens_of

@@ -9,7 +9,7 @@ import pytest
 
 from sennit import ModelError
 from sennit.messages.prompt.tool_chat import to_model_messages
-from sennit.services.reply import Call, CallDelta, Finished, Reply, Text, TextDelta
+from sennit.services.models.reply import Call, CallDelta, Finished, Reply, Text, TextDelta
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
 from tests.talking import PLAIN, Talk, ending

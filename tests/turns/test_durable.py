@@ -12,7 +12,7 @@ import pytest
 
 import sennit
 from sennit import Client, Session, Tool, process
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession

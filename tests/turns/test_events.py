@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import ModelError, NotFoundError
-from sennit.services.reply import Usage
+from sennit.services.models.reply import Usage
 from sennit.stores.records import EventRecord
 from sennit.testing import ToolCall
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted, from_record, to_record

@@ -9,7 +9,7 @@ import pytest
 
 import sennit
 from sennit import Tool
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import EventRecord
 from sennit.testing import ScriptedModel, ToolCall

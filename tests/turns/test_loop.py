@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sennit import MessageRole, ModelError, RunError, clock
-from sennit.services.reply import Call, FinishReason, Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import Call, FinishReason, Reasoning, Reply, Text, Usage
 from sennit.testing import ToolCall
 from sennit.turns import loop
 from sennit.turns.events import (

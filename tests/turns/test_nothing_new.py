@@ -19,7 +19,7 @@ from sennit import (
     SystemContent,
     ValidationError,
 )
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded

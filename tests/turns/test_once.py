@@ -26,8 +26,8 @@ from sennit import (
     SessionOptions,
     Tool,
 )
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Replay
+from sennit.services.models.request import ModelRequest
+from sennit.services.tools.tool import Replay
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.pending import call_id_of

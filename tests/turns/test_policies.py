@@ -18,8 +18,8 @@ from sennit import (
     TextAdded,
 )
 from sennit.errors import InvalidTypeError
-from sennit.services.reply import Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, Text
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.returns import Return

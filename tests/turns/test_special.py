@@ -28,8 +28,8 @@ from sennit import (
 )
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
-from sennit.services.reply import Reply, Text
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, Text
+from sennit.services.models.request import ModelRequest
 from sennit.stores.postgres import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.pending import call_id_of

@@ -13,8 +13,8 @@ import pytest
 
 import sennit
 from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn, summarize
-from sennit.services.reply import Reply, Text, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply, Text, Usage
+from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
 from sennit.turns.returns import Return
 from tests.talking import in_short, kinds

@@ -17,7 +17,7 @@ import pytest
 import sennit
 from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.prompt.tool_chat import to_model_messages
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import Lease
 from sennit.testing import ScriptedModel, ToolCall

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.services.reply import Reasoning
+from sennit.services.models.reply import Reasoning
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
 from sennit.turns.returns import Return

@@ -43,7 +43,7 @@ from sennit.adapters.place import Place
 from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
-from sennit.services.translate import layer_messages
+from sennit.services.models.providers.translate import layer_messages
 from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.twins import async_twin
 

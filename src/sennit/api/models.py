@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sennit.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from sennit.services.weights import Weights
+    from sennit.services.local.weights import Weights
 
 
 def models_pull(
@@ -20,15 +20,15 @@ def models_pull(
     progress: Callable[[int, int | None], object] | None = None,
     folder: str | Path | None = None,
 ) -> Path:
-    """Download a local model's weights; see `sennit.services.weights.pull`."""
-    from sennit.services.weights import pull  # loads what speaks to the network
+    """Download a local model's weights; see `sennit.services.local.weights.pull`."""
+    from sennit.services.local.weights import pull  # loads what speaks to the network
 
     return pull(model, sha256=sha256, progress=progress, folder=folder)
 
 
 def models_list() -> list[Weights]:
     """The local models that are here, and those that can be pulled by name."""
-    from sennit.services.weights import listed
+    from sennit.services.local.weights import listed
 
     return listed()
 
@@ -41,7 +41,7 @@ def check_model(model: str = "local") -> Path | None:
     """
     kind, _, name = model.partition(":")
     if kind == "local":
-        from sennit.services.local import check
+        from sennit.services.local.model import check
 
         return check(name or None)
     if find_spec("pydantic_ai") is None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
     from sennit.operations.registry import OperationRegistry
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
     from sennit.services.registry import ServiceRegistry
     from sennit.sessions.branch import Branch
     from sennit.sessions.diff import BranchDiff

@@ -11,7 +11,7 @@ from sennit.errors import ValidationError
 
 if TYPE_CHECKING:
     from sennit.memory.result import CommitResult
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
     from sennit.stores.queue import Serving
 
 

@@ -27,7 +27,7 @@ from sennit.cli.talk import Partner, Talk
 from sennit.cli.tools import servers_named, tools_named
 from sennit.cli.words import counted
 from sennit.errors import NotFoundError, ValidationError
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 TINY = (
     "The local model (SmolLM2-135M) runs on this machine, without a key. It is tiny: it gets facts "

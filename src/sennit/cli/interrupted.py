@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sennit.cli.words import call_text
 from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.calls import Calls

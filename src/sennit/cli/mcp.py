@@ -11,7 +11,7 @@ from sennit.api.models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.opening import StoreOption
 from sennit.errors import MissingExtraError
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 
 def mcp(

@@ -28,7 +28,7 @@ from sennit.cli.opening import (
 from sennit.cli.sessions import BranchOption, SessionArgument, print_json
 from sennit.cli.words import clean, counted, nearest, one_line
 from sennit.errors import NotFoundError, ValidationError
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 if TYPE_CHECKING:
     from sennit.api.client import Client

@@ -13,7 +13,7 @@ from sennit.api.models import check_model
 from sennit.cli.chat import BETTER, TINY
 from sennit.cli.opening import StoreOption
 from sennit.cli.tools import servers_named, tools_named
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 
 
 def _at_home(path: Path | None) -> Path | None:

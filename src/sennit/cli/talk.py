@@ -21,8 +21,8 @@ from sennit.memory.context import MemoryContext
 from sennit.memory.result import CommitResult
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, MessageRole
-from sennit.services.model import Model
-from sennit.services.tools import Tool
+from sennit.services.models.protocol import Model
+from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import (
@@ -36,7 +36,7 @@ from sennit.turns.events import (
 from sennit.turns.returns import Return
 
 if TYPE_CHECKING:
-    from sennit.services.mcp import MCPServer
+    from sennit.services.tools.mcp import MCPServer
 
 
 Show: TypeAlias = Callable[[AnyEvent], object]

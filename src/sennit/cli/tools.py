@@ -15,10 +15,10 @@ from sennit.cli.builtin import BUILT_IN
 from sennit.cli.functions import function_named, module_named
 from sennit.cli.words import nearest
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from sennit.services.mcp import MCPServer
+    from sennit.services.tools.mcp import MCPServer
 
 
 def tools_named(places: Iterable[str], ask: bool | None = None) -> tuple[Tool, ...]:
@@ -39,7 +39,7 @@ def servers_named(places: Iterable[str], ask: bool | None = None) -> tuple[MCPSe
     """MCP servers, not yet connected; what strangers wrote asks first unless told otherwise."""
     if not (commands := list(places)):
         return ()
-    from sennit.services.mcp import MCPServer
+    from sennit.services.tools.mcp import MCPServer
 
     return tuple(MCPServer(one, needs_approval=ask is not False) for one in commands)
 

@@ -20,7 +20,7 @@ from sennit.api.work import work
 from sennit.cli.memory import ModelOption
 from sennit.cli.opening import JsonOption, StoreOption
 from sennit.cli.words import clean, counted
-from sennit.services.imodel import iModel
+from sennit.services.models.imodel import iModel
 from sennit.stores.queue import Serving
 
 if TYPE_CHECKING:

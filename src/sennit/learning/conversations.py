@@ -24,7 +24,7 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.stored_rows import kept_chat
 from sennit.messages.prompt.tool_chat import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 from sennit.sessions.keeper import segments_from
 from sennit.sessions.segments import Segment
 from sennit.stores.records import LabelRecord, MessageRecord, Snapshot

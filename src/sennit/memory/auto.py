@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.services.limits.numbers import count, not_negative, positive
-from sennit.services.usage import tokens_in
+from sennit.services.models.limits.validators import count, not_negative, positive
+from sennit.services.models.usage import tokens_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.json_values import text as plain_text
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
-from sennit.services.usage import tokens_in
+from sennit.services.models.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore

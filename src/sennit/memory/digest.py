@@ -34,9 +34,9 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output import fitted
 from sennit.operations.structured import ask
-from sennit.services.model import Model
-from sennit.services.reply import Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.reply import Usage
+from sennit.services.models.request import ModelRequest
 
 TINY = frozenset({"local"})
 """Models that are shown nothing: the embedded one invents more memories than it finds."""

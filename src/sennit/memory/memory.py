@@ -45,7 +45,7 @@ from sennit.messages.content import MessageRole
 from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore

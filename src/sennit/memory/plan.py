@@ -23,8 +23,8 @@ from sennit.memory.vectors import Vectors
 from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output import fitted
 from sennit.operations.structured import ask
-from sennit.services.model import Model
-from sennit.services.request import ModelRequest
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import ModelRequest
 from sennit.stores import words
 
 MOST = 5

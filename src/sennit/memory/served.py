@@ -14,7 +14,7 @@ from sennit.errors import NotFoundError
 from sennit.memory.memory import Memory
 from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.stores.base import Store
 from sennit.stores.queue import Job
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sennit.memory.reading import Conversation, ToolUse, Utterance
 from sennit.messages.codec import dumps
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 
 LETTERS_PER_TOKEN = 4
 _MOST = {"user": 4000, "assistant": 800, "tool": 300}

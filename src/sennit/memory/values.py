@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from sennit.services.reply import Usage
+from sennit.services.models.reply import Usage
 
 Owner: TypeAlias = Literal["user", "agent"]
 Method: TypeAlias = Literal["model", "rules"]

@@ -25,9 +25,9 @@ from sennit.operations.structured import (
     checked_repairs,
     said_nothing,
 )
-from sennit.services.model import Model
-from sennit.services.params import checked_params
-from sennit.services.request import ModelRequest
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import ModelRequest
 from sennit.turns.sent import sent
 
 

@@ -12,7 +12,7 @@ from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 from sennit.sessions.access import Needs
 from sennit.sessions.request import listed
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sennit.errors import InvalidTypeError, shown
-from sennit.services.model import Model, is_model
-from sennit.services.tools import Tool
+from sennit.services.models.protocol import Model, is_model
+from sennit.services.tools.tool import Tool
 from sennit.sessions.access import Needs
 from sennit.sessions.request import listed
 

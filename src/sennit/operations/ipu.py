@@ -17,8 +17,8 @@ from weakref import WeakValueDictionary
 from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.output_schema import as_model, model_name
 from sennit.operations.output import problems_with
-from sennit.services.limits.numbers import count
-from sennit.services.limits.rate import RateLimit
+from sennit.services.models.limits.rate_limit import RateLimit
+from sennit.services.models.limits.validators import count
 
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model

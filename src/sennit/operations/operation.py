@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sennit.containers.element import Element
 from sennit.errors import ValidationError
-from sennit.services.limits.rate import RateLimit
+from sennit.services.models.limits.rate_limit import RateLimit
 
 if TYPE_CHECKING:
     from sennit.operations.context import OperationContext

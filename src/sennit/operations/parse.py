@@ -10,8 +10,8 @@ from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
 from sennit.operations.output import fitted
 from sennit.operations.structured import REPAIRS, ask_for, checked_repairs
-from sennit.services.model import Model
-from sennit.services.request import model_request
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import model_request
 
 
 async def parse(

@@ -16,7 +16,7 @@ from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
 from sennit.operations.running import answered, parted
 from sennit.operations.structured import REPAIRS, checked_repairs
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 
 GUIDANCE = (

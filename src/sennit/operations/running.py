@@ -23,7 +23,7 @@ from sennit.messages.output_schema import ModelSchema, as_model, model_name, mod
 from sennit.messages.unset import Unset
 from sennit.operations.output import fitted
 from sennit.operations.structured import objection, problems_told, said_nothing, unfit
-from sennit.services.model import shapes_output
+from sennit.services.models.protocol import shapes_output
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
 from sennit.turns.request import Request

@@ -10,11 +10,11 @@ from sennit.errors import ModelError, OutputError, ValidationError, shown
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.typescript import typescript
 from sennit.operations.output import fitted
-from sennit.services import asking
-from sennit.services.model import Model as AnyModel
-from sennit.services.model import shapes_output
-from sennit.services.reply import Reply, Usage
-from sennit.services.request import ModelRequest
+from sennit.services.models import traced_call
+from sennit.services.models.protocol import Model as AnyModel
+from sennit.services.models.protocol import shapes_output
+from sennit.services.models.reply import Reply, Usage
+from sennit.services.models.request import ModelRequest
 
 if TYPE_CHECKING:
     from sennit.messages.output_schema import Model
@@ -36,7 +36,7 @@ class Answer:
 
 async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     """A model's whole reply; raises ModelError also if it broke off."""
-    reply = await asking.ask(model, request)
+    reply = await traced_call.ask(model, request)
     if reply.finish == "error":
         raise ModelError(f"Model {model.name!r} broke off in its answer; ask again.")
     return reply

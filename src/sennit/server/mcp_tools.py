@@ -33,7 +33,7 @@ from sennit.server.sessions import as_cursor, cursor
 from sennit.server.shapes import message_shape
 from sennit.server.tokens import Scope
 from sennit.server.under_way import UnderWay
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
 

@@ -32,7 +32,7 @@ from sennit.server.openai_wire import (
 )
 from sennit.server.openai_wire import Call as ToolCall
 from sennit.server.problems import PRIVATE, Problem
-from sennit.services.reply import Usage
+from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
 from sennit.turns.returns import Return
 

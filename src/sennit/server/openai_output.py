@@ -28,7 +28,7 @@ from sennit.server.openai_stream import data
 from sennit.server.openai_turn import sound
 from sennit.server.openai_wire import Answer
 from sennit.server.problems import Problem
-from sennit.services.reply import Usage
+from sennit.services.models.reply import Usage
 from sennit.turns.events import (
     AnyEvent,
     MessageCompleted,

@@ -17,7 +17,7 @@ import msgspec
 from sennit.errors import ValidationError
 from sennit.server.endpoint import Ask
 from sennit.server.problems import Problem
-from sennit.services.params import checked_params
+from sennit.services.models.params import checked_params
 
 
 class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):

@@ -22,8 +22,8 @@ from sennit.server.openai_shapes import bad
 from sennit.server.problems import Problem, problem_of
 from sennit.server.runs import MemoryAsk, run_notes
 from sennit.server.state import ServerState
-from sennit.services.model import Model, shapes_output
-from sennit.services.tools import Tool
+from sennit.services.models.protocol import Model, shapes_output
+from sennit.services.tools.tool import Tool
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions

@@ -45,9 +45,9 @@ from sennit.server.openai_shapes import (
     UserMessage,
     bad,
 )
-from sennit.services.reply import Usage
-from sennit.services.target import Target, ToolContext
-from sennit.services.tools import Tool
+from sennit.services.models.reply import Usage
+from sennit.services.tools.backend import Target, ToolContext
+from sennit.services.tools.tool import Tool
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 

@@ -22,9 +22,9 @@ from sennit.server.event_shapes import EventShape, RunShape, run_shapes
 from sennit.server.problems import Problem
 from sennit.server.shapes import BranchShape, MessageShape, branch_shape, message_shape
 from sennit.server.sse import MEDIA, EventStream
-from sennit.services.model import Model
-from sennit.services.params import checked_params
-from sennit.services.tools import Tool
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model
+from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.turns.conversation import ConversationSession, last_answer

@@ -25,8 +25,8 @@ from sennit.server.endpoint import Call, Endpoint, Shape
 from sennit.server.event_shapes import ItemShape, RecalledKind, item_shape, recalled_kind
 from sennit.server.learning import message_id
 from sennit.server.problems import Problem
-from sennit.services.tools import Tool
-from sennit.services.usage import letters_in, tokens_in
+from sennit.services.models.usage import letters_in, tokens_in
+from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import EventRecord

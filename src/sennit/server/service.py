@@ -11,7 +11,7 @@ from sennit.errors import ModelError, SennitError
 from sennit.server.endpoint import Call, Endpoint, Shape
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 
 
 class Health(Shape):

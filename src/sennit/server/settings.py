@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from sennit.errors import ValidationError, shown
 
 if TYPE_CHECKING:
-    from sennit.services.mcp import MCPServer
-    from sennit.services.model import Model
-    from sennit.services.tools import Tool
+    from sennit.services.models.protocol import Model
+    from sennit.services.tools.mcp import MCPServer
+    from sennit.services.tools.tool import Tool
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765

@@ -25,9 +25,9 @@ from sennit.server.sse import EventStream
 from sennit.server.tokens import TokenFile
 from sennit.server.under_way import UnderWay
 from sennit.server.work import Work
-from sennit.services.model import Model
+from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
-from sennit.services.tools import Tool
+from sennit.services.tools.tool import Tool
 
 _THREADS = 32
 _HOUR = 3600.0
@@ -147,6 +147,6 @@ async def _purging(clients: Clients) -> AsyncGenerator[None]:
 
 
 def _embedded() -> Model:
-    from sennit.services.imodel import iModel
+    from sennit.services.models.imodel import iModel
 
     return iModel("local")

@@ -1,1 +1,1 @@
-"""Who answers: models and tools, and the registry that holds them by name."""
+"""Services: language models and tools, and the registry that holds them by name."""

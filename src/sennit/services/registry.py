@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.json_values import text
-from sennit.services.target import Target
-from sennit.services.tools import Tool
+from sennit.services.tools.backend import Target
+from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
 
 Service: TypeAlias = "Model | Tool"
 _MAX_NAME = 200
@@ -122,7 +122,7 @@ class ServiceRegistry:
         of models are looked up with `model`. The same string gives the same model each time, and
         nothing is registered. Raises NotFoundError.
         """
-        from sennit.services.imodel import iModel  # with all that models need: late
+        from sennit.services.models.imodel import iModel  # with all that models need: late
 
         with self._lock:
             if spec not in self._connected:
@@ -211,7 +211,7 @@ def registry_of(services: Any) -> ServiceRegistry:
 
 def _entry(given: Any, name: str | None) -> _Entry:
     """What is to be kept for `given`: a tool by the name it is registered under, or a model."""
-    from sennit.services.model import is_model  # with all that models need: late
+    from sennit.services.models.protocol import is_model  # with all that models need: late
 
     if isinstance(given, Tool):
         renamed = name is not None and name != given.name

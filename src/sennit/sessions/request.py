@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sennit.errors import InvalidTypeError
 from sennit.messages.output_schema import as_model, model_name
-from sennit.services.target import ToolContext
-from sennit.services.tools import Tool
+from sennit.services.tools.backend import ToolContext
+from sennit.services.tools.tool import Tool
 from sennit.sessions.access import Needs
 
 if TYPE_CHECKING:
-    from sennit.services.model import Model
+    from sennit.services.models.protocol import Model
+    from sennit.services.models.reply import Reply
+    from sennit.services.models.request import ToolSchema
     from sennit.services.registry import ServiceRegistry
-    from sennit.services.reply import Reply
-    from sennit.services.request import ToolSchema
     from sennit.sessions.branch import Branch
     from sennit.sessions.session import SessionCore
 
@@ -40,8 +40,8 @@ async def ask_service(
 async def _ask_model(
     model: Model, services: ServiceRegistry, branch: Branch | None, given: Mapping[str, Any]
 ) -> Reply:
-    from sennit.services.asking import ask
-    from sennit.services.request import model_request
+    from sennit.services.models.request import model_request
+    from sennit.services.models.traced_call import ask
 
     if "messages" not in given:
         raise InvalidTypeError("A model needs messages=[...]; a branch's own are branch.messages.")
@@ -64,7 +64,7 @@ async def _ask_model(
 
 def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
     """What a model is told of a tool: by the name under which it is registered, if it is."""
-    from sennit.services.request import offered_schema
+    from sennit.services.models.request import offered_schema
 
     name = tool if isinstance(tool, str) else services.name_of(tool)
     return offered_schema(tool) if name is None else services.tool(name).schema

@@ -27,8 +27,8 @@ from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, ModelError, shown
 from sennit.messages.codec import dumps
-from sennit.services.limits.numbers import count, not_negative
-from sennit.services.reply import (
+from sennit.services.models.limits.validators import count, not_negative
+from sennit.services.models.reply import (
     Assembly,
     Call,
     CallDelta,
@@ -43,8 +43,8 @@ from sennit.services.reply import (
     TextDelta,
     Usage,
 )
-from sennit.services.request import ModelRequest
-from sennit.services.usage import Estimator, tokens_in
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.usage import Estimator, tokens_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
 from sennit.messages.prompt.tool_chat import unread_messages
-from sennit.services.model import Model
-from sennit.services.request import ModelRequest
-from sennit.services.usage import letters_in, letters_of_tools, tokens_in
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.usage import letters_in, letters_of_tools, tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current
 from sennit.turns.events import ContextAdded, Injection

@@ -25,7 +25,7 @@ from sennit.messages.json_values import plain_dict, readable
 from sennit.messages.message import Message
 from sennit.messages.prompt.repair import is_sound_id
 from sennit.messages.unset import Unset
-from sennit.services.reply import (
+from sennit.services.models.reply import (
     Call,
     CallDelta,
     Delta,

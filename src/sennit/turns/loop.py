@@ -15,8 +15,8 @@ from asyncio import CancelledError, sleep
 
 from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.finish_uncancelled import is_leaving, undisturbed
-from sennit.services import asking
-from sennit.services.request import ModelRequest
+from sennit.services.models import traced_call
+from sennit.services.models.request import ModelRequest
 from sennit.turns.context import prompt, window_of
 from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
@@ -69,12 +69,12 @@ async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
     """Ask the model, and take in what it says."""
     model, session = run.request.model, run.request.session.id
     if run.streaming is not None and model.streams:
-        async with asking.stream(model, request, session) as deltas:
+        async with traced_call.stream(model, request, session) as deltas:
             async for delta in deltas:
                 draft.feed(delta)
                 await sleep(0)  # whoever watches sees it now, also if the model never waits
     else:
-        for delta in (await asking.ask(model, request, session)).deltas():
+        for delta in (await traced_call.ask(model, request, session)).deltas():
             draft.feed(delta)
 
 

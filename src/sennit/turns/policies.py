@@ -15,8 +15,8 @@ from inspect import isawaitable
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, PolicyError, shown
-from sennit.services.reply import Reply
-from sennit.services.request import ModelRequest
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import ModelRequest
 
 _HOOKS = ("on_request", "on_response")
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from sennit.errors import NotFoundError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.services.reply import NO_USAGE, Usage
+from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import RunRecord
 from sennit.turns.calls import Calls

@@ -18,12 +18,12 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import MaybeUnset, Unset
-from sennit.services.asking import ask
-from sennit.services.model import Model, is_model
-from sennit.services.params import checked_params
-from sennit.services.reply import Reply
-from sennit.services.request import ModelRequest
-from sennit.services.tools import Tool
+from sennit.services.models.params import checked_params
+from sennit.services.models.protocol import Model, is_model
+from sennit.services.models.reply import Reply
+from sennit.services.models.request import ModelRequest
+from sennit.services.models.traced_call import ask
+from sennit.services.tools.tool import Tool
 from sennit.sessions.access import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft

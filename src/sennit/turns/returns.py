@@ -9,7 +9,7 @@ from uuid import UUID
 from sennit.errors import RunError
 from sennit.messages.content import AssistantResponseContent
 from sennit.messages.message import Message
-from sennit.services.reply import NO_USAGE, Usage
+from sennit.services.models.reply import NO_USAGE, Usage
 
 StopReason: TypeAlias = Literal[
     "stable",  # the model has answered and waits for nothing

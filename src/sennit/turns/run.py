@@ -24,7 +24,7 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import call_ids
 from sennit.messages.unset import Unset
-from sennit.services.request import ModelRequest
+from sennit.services.models.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.records import CallStart, RunRecord

@@ -15,9 +15,9 @@ from typing import Any
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message, MessageRole
-from sennit.services.limits.numbers import not_negative
-from sennit.services.model import Model
-from sennit.services.request import Said
+from sennit.services.models.limits.validators import not_negative
+from sennit.services.models.protocol import Model
+from sennit.services.models.request import Said
 from sennit.turns.options import SessionOptions
 
 KINDS = ("system", "user", "assistant", "tool", "context")

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from sennit.messages.message import Message
-from sennit.services.reply import NO_USAGE, Usage
+from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.turns.options import Budget, SessionOptions
 from sennit.turns.returns import Notice, StopReason
 

@@ -26,8 +26,8 @@ from uuid import UUID
 from sennit import failpoints
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
-from sennit.services.target import ToolContext
-from sennit.services.tools import Tool
+from sennit.services.tools.backend import ToolContext
+from sennit.services.tools.tool import Tool
 from sennit.stores.records import CallStart
 from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, ToolStarted
 from sennit.turns.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from sennit import telemetry
-from sennit.services.asking import usage_notes
+from sennit.services.models.traced_call import usage_notes
 from sennit.turns.returns import Return
 from sennit.turns.run import Run
 

@@ -1,0 +1,12 @@
+"""What stands between a program and a model that may be slow, busy or down.
+
+Each is put around a model with `around(model)`, which gives a model again; `iModel` puts all of
+them around its own: retry outside, then the breaker, the rate limit, and the timeout inside.
+"""
+
+from sennit.services.models.limits.circuit_breaker import Breaker
+from sennit.services.models.limits.rate_limit import RateLimit
+from sennit.services.models.limits.retry import Retry
+from sennit.services.models.limits.timeout import Timeout
+
+__all__ = ["Breaker", "RateLimit", "Retry", "Timeout"]
