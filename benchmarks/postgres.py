@@ -33,7 +33,7 @@ def run() -> Iterator[Result]:
 def append(url: str) -> Result:
     from psycopg_pool import ConnectionPool
 
-    from sennit.stores.postgres import PostgresStore
+    from sennit.stores.postgres.store import PostgresStore
 
     count = 25  # short rounds and many: one of them meets a quiet moment of the machine
     given = contents(count)

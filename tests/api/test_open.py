@@ -20,8 +20,8 @@ from sennit import (
 )
 from sennit.api.clients import Clients
 from sennit.memory.embed import WordEmbedder
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.sqlite.store import SQLiteStore
 
 
 def test_memory_ends_with_the_client() -> None:

@@ -14,7 +14,7 @@ import sennit
 from sennit import Client, ValidationError, clock
 from sennit.memory.auto import AutoCommit
 from sennit.memory.worker import Worker
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import faults
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sennit import Client, Session, ValidationError
 from sennit.memory.plan import plan_by_rules
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import client, store, talk
 

@@ -20,7 +20,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from tests.memory.remembering import TALK, client, store, talk
 
 __all__ = ["client", "store"]

@@ -23,9 +23,9 @@ from sennit import (
 from sennit.ids import new_id
 from sennit.memory.find import Match
 from sennit.stores.base import Store
-from sennit.stores.files import PutFile, VersionRecord
-from sennit.stores.memory import MemoryStore
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.records.files import PutFile, VersionRecord
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.memory.remembering import client, store, talk
 
 __all__ = ["client", "store"]

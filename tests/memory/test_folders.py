@@ -9,7 +9,7 @@ import pytest
 
 from sennit import ArchiveError, Client, ExistsError
 from sennit.memory.files import FileSystem
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from tests.memory.remembering import TALK, client, store, talk
 
 __all__ = ["client", "store"]

@@ -19,9 +19,9 @@ import sennit
 from sennit import AccessError, Client, NotFoundError, ValidationError
 from sennit.memory.context import MemoryContext
 from sennit.stores.base import Store
-from sennit.stores.files import VersionRecord
-from sennit.stores.memory import MemoryStore
-from sennit.stores.records import Owner
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.records.files import VersionRecord
+from sennit.stores.records.sessions import Owner
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import (
     DAY,

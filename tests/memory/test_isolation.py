@@ -18,7 +18,7 @@ from sennit.memory.context import MemoryContext
 from sennit.memory.evidence import said_in
 from sennit.memory.history import Source
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import memories, store, talk
 

@@ -15,8 +15,8 @@ import sennit
 from sennit import StoreError, ValidationError
 from sennit.api.work import work
 from sennit.memory.served import ATTEMPTS
-from sennit.stores import postgres_queue
-from sennit.stores.queue import Serving
+from sennit.stores.job_queue import Serving
+from sennit.stores.postgres import job_queue
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
 from tests.memory.test_crashes import CutOffError, answers, begun, seen
@@ -375,8 +375,8 @@ def test_tables_of_a_newer_queue_are_brought_up_to_date_once(
     sennit.open(url).close()
     new = tmp_path / "99.00.00_01_new.sql"
     new.write_text("CREATE FUNCTION procrastinate_new() RETURNS text LANGUAGE sql AS 'SELECT 1'")
-    there = postgres_queue._migrations()
-    monkeypatch.setattr(postgres_queue, "_migrations", lambda: [*there, new])
+    there = job_queue._migrations()
+    monkeypatch.setattr(job_queue, "_migrations", lambda: [*there, new])
     for _ in range(2):
         work(url, DRAIN)
     ask = "SELECT proconfig::text FROM pg_proc WHERE proname = 'procrastinate_new'"

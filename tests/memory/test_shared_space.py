@@ -11,7 +11,7 @@ from sennit import AccessError, Client, NotFoundError, ValidationError
 from sennit.memory.context import FROM_OTHERS, MemoryContext
 from sennit.memory.minilm import MiniLM
 from sennit.stores.base import Store
-from sennit.stores.memory import MemoryStore
+from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import memories, store, talk
 

@@ -28,7 +28,7 @@ from sennit.server import openai_shelf
 from sennit.server.openai_shelf import MOST_BRANCHES
 from sennit.server.tokens import new_token, write_tokens
 from sennit.services.models.reply import Reasoning, Reply, Text, Usage
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
 from tests.serving import Gate, Talker, serving

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 import sennit
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.serving import Running, serving, texts
 from tests.sessions.test_session import said
 

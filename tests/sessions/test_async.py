@@ -24,8 +24,8 @@ from sennit import (
     ValidationError,
 )
 from sennit.api.clients import Clients
-from sennit.stores.group import GroupWriter
-from sennit.stores.memory import MemoryStore
+from sennit.stores.group_commit import GroupWriter
+from sennit.stores.in_memory.store import MemoryStore
 from tests.sessions.test_session import said, system, user
 
 pytest_plugins = ("tests.on_loop",)

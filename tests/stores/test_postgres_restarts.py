@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from psycopg import OperationalError
 
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.postgres_line import Line
+from sennit.stores.postgres.prepared_connection import Line
+from sennit.stores.postgres.store import PostgresStore
 from tests.torture import restarts
 
 if TYPE_CHECKING:

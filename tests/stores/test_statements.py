@@ -37,7 +37,7 @@ FREE = {
 
 @pytest.mark.parametrize("module", FREE)
 def test_every_statement_names_the_owner(module: str) -> None:
-    named = vars(import_module(f"sennit.stores.sql.{module}"))
+    named = vars(import_module(f"sennit.stores.schema_version.{module}"))
     statements = [
         (name, text)
         for name, value in named.items()
@@ -62,7 +62,9 @@ KEYED_OTHERWISE = {
 
 @pytest.mark.parametrize("store", KEYED_OTHERWISE)
 def test_every_key_begins_with_the_owner(store: str) -> None:
-    schema = (files("sennit.stores.sql") / f"{store}_schema.sql").read_text(encoding="utf-8")
+    schema = (files("sennit.stores.schema_version") / f"{store}_schema.sql").read_text(
+        encoding="utf-8"
+    )
     tables = re.findall(r"CREATE TABLE (?:sennit\.)?(\w+) \((.*?)\n?\)[^)]*;", schema, re.DOTALL)
     assert len(tables) > 15
     assert {name for name, columns in tables if not _is_owned(columns)} == KEYED_OTHERWISE[store]

@@ -31,8 +31,8 @@ from sennit.memory.vectors import Vectors
 from sennit.messages.codec import loads
 from sennit.sessions import segments
 from sennit.sessions.keeper import message_record
-from sennit.stores.memory import MemoryStore
-from sennit.stores.records import (
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,

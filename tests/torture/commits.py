@@ -13,8 +13,8 @@ from sennit.api.work import work as serve
 from sennit.memory import memory as _memory
 from sennit.memory import served as _served
 from sennit.memory.result import CommitResult
-from sennit.stores import postgres_queue as _queue
-from sennit.stores.queue import Serving
+from sennit.stores.job_queue import Serving
+from sennit.stores.postgres import job_queue as _queue
 from sennit.testing import ScriptedModel, faults
 from tests.torture.nursery import Job, Say
 

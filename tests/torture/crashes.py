@@ -19,10 +19,10 @@ from uuid import UUID
 
 from sennit import Client, ConflictError, NotFoundError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.files import KeptFile
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import JournalRecord, Owner, Whole
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.records.files import KeptFile
+from sennit.stores.records.sessions import JournalRecord, Owner, Whole
+from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import faults
 from sennit.testing.conformance.scene import View
 from tests.torture import acts

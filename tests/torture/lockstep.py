@@ -35,10 +35,10 @@ from sennit import (
 )
 from sennit.sessions.keeper import message_record
 from sennit.stores.base import Store
-from sennit.stores.doctor import examine
-from sennit.stores.memory import MemoryStore
-from sennit.stores.postgres import PostgresStore
-from sennit.stores.records import (
+from sennit.stores.doctor.checks import examine
+from sennit.stores.in_memory.store import MemoryStore
+from sennit.stores.postgres.store import PostgresStore
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
@@ -52,7 +52,7 @@ from sennit.stores.records import (
     TakeLease,
     Write,
 )
-from sennit.stores.sqlite import SQLiteStore
+from sennit.stores.sqlite.store import SQLiteStore
 from tests.torture.acts import replaying
 
 HOUR = 3_600_000_000  # in microseconds

@@ -13,7 +13,7 @@ from sennit import Client, ConflictError, SennitError
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.runs import BranchRuns
 from sennit.stores.base import Store
-from sennit.stores.records import Head, TakeLease, Write
+from sennit.stores.records.sessions import Head, TakeLease, Write
 from sennit.testing import ScriptedModel
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.hold import new_holder

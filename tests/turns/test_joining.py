@@ -11,7 +11,7 @@ import sennit
 from sennit import Tool
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import EventRecord
+from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
 from sennit.turns.joining import Joined

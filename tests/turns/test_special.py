@@ -30,7 +30,7 @@ from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.services.models.reply import Reply, Text
 from sennit.services.models.request import ModelRequest
-from sennit.stores.postgres import PostgresStore
+from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.pending import call_id_of
 from sennit.turns.returns import Return

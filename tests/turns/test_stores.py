@@ -19,7 +19,7 @@ from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Lease
+from sennit.stores.records.sessions import Lease
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns import hold
 from sennit.turns.conversation import ConversationSession

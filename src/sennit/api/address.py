@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from sennit import settings
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.paths import local_path, make_private_folder
-from sennit.stores.addresses import is_database
+from sennit.stores.database_url import is_database
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
-    from sennit.stores.sqlite_file import Durability
+    from sennit.stores.sqlite.connection import Durability
 
 _PARAMETER = re.compile(r"\b(host|hostaddr|dbname|password)\s*=")
 
@@ -27,11 +27,11 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
             f"durability={shown(durability)} is for a file; {_kind(address)} has its own."
         )
     if address == ":memory:":
-        from sennit.stores.memory import MemoryStore
+        from sennit.stores.in_memory.store import MemoryStore
 
         return MemoryStore()
     if address.startswith(("postgresql://", "postgres://")):
-        from sennit.stores.postgres import PostgresStore
+        from sennit.stores.postgres.store import PostgresStore
 
         return PostgresStore(address)
     if _PARAMETER.search(address):
@@ -45,7 +45,7 @@ def store_at(url: str | PathLike[str] | None, durability: Durability = "full") -
             f"{_kind(address)} is no store known here; give the path of a file, "
             f"'postgresql://…' or ':memory:'."
         )
-    from sennit.stores.sqlite import SQLiteStore
+    from sennit.stores.sqlite.store import SQLiteStore
 
     if file.parent == settings.data_folder():
         make_private_folder(file.parent)

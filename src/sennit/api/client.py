@@ -25,8 +25,8 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter
-from sennit.stores.records import Owner, SessionRecord
+from sennit.stores.group_commit import GroupWriter
+from sennit.stores.records.sessions import Owner, SessionRecord
 from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from sennit.memory.result import CommitResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.doctor import Finding
-    from sennit.stores.portable import ExportSummary, ImportSummary, Progress
+    from sennit.stores.doctor.checks import Finding
+    from sennit.stores.transfer.export_import import ExportSummary, ImportSummary, Progress
 
 
 def checked_embedder(given: Any) -> Embedder | None:
@@ -187,7 +187,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Raises ExistsError if the path is taken, NotFoundError if a named session is not here.
         """
-        from sennit.stores.portable import export_sessions
+        from sennit.stores.transfer.export_import import export_sessions
 
         named = self._ids(sessions)
         return export_sessions(self._store, self._owner, local_path(path), named, progress)
@@ -210,7 +210,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         Doing it again changes nothing. Raises ArchiveError if the archive is not sound, ExistsError
         if a session is here with another content; nothing is imported then.
         """
-        from sennit.stores.portable import import_sessions
+        from sennit.stores.transfer.export_import import import_sessions
 
         return import_sessions(self._store, self._owner, local_path(path), progress)
 
@@ -226,7 +226,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         Raises ExistsError if a file is there already, NotFoundError if a named session is not here.
         """
         from sennit.learning.export import ExportOptions, export
-        from sennit.stores.portable import all_sessions
+        from sennit.stores.transfer.export_import import all_sessions
 
         named = self._ids(sessions)
         wanted = all_sessions(self._store, self._owner) if named is None else named
@@ -260,13 +260,13 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Raises ExistsError if the file is there already, StoreError if the store cannot be read.
         """
-        from sennit.stores.backup import backup
+        from sennit.stores.transfer.backup import backup
 
         backup(self._store, local_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
         """What is wrong with the whole store; with `repair`, what can be mended is mended."""
-        from sennit.stores import doctor
+        from sennit.stores.doctor import checks as doctor
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)
 
@@ -275,7 +275,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
         Such as messages that stand on no branch, and a version of SQLite with a known bug.
         """
-        from sennit.stores import doctor
+        from sennit.stores.doctor import checks as doctor
 
         return doctor.notes(self._store)
 

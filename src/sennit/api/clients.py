@@ -19,8 +19,8 @@ from sennit.api.home import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter
-from sennit.stores.records import Owner
+from sennit.stores.group_commit import GroupWriter
+from sennit.stores.records.sessions import Owner
 from sennit.stores.retention import checked_retention, due, purge_if_possible
 
 if TYPE_CHECKING:

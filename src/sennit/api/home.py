@@ -17,8 +17,8 @@ from sennit.messages.json_values import plain_dict
 from sennit.messages.message import SenderRecipient
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
-from sennit.stores.group import GroupWriter
-from sennit.stores.records import Owner, SessionRecord
+from sennit.stores.group_commit import GroupWriter
+from sennit.stores.records.sessions import Owner, SessionRecord
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sennit.api.client import Client
     from sennit.memory.embed import Embedder
     from sennit.services.registry import ServiceRegistry
-    from sennit.stores.sqlite_file import Durability
+    from sennit.stores.sqlite.connection import Durability
 
 
 def open(

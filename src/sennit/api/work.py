@@ -12,7 +12,7 @@ from sennit.errors import ValidationError
 if TYPE_CHECKING:
     from sennit.memory.result import CommitResult
     from sennit.services.models.protocol import Model
-    from sennit.stores.queue import Serving
+    from sennit.stores.job_queue import Serving
 
 
 def work(
@@ -32,7 +32,7 @@ def work(
     that make them.
     """
     from sennit.memory.served import Finisher
-    from sennit.stores.queue import ServedStore, Serving
+    from sennit.stores.job_queue import ServedStore, Serving
 
     store = store_at(url)
     try:

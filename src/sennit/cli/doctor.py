@@ -17,10 +17,10 @@ from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
 from sennit.cli.words import clean
 from sennit.errors import SennitError
-from sennit.stores.addresses import shown_address
+from sennit.stores.database_url import shown_address
 
 if TYPE_CHECKING:
-    from sennit.stores.doctor import Finding
+    from sennit.stores.doctor.checks import Finding
 
 _EXTRAS = {
     "cli": "prompt_toolkit",

@@ -21,7 +21,7 @@ from sennit.cli.memory import ModelOption
 from sennit.cli.opening import JsonOption, StoreOption
 from sennit.cli.words import clean, counted
 from sennit.services.models.imodel import iModel
-from sennit.stores.queue import Serving
+from sennit.stores.job_queue import Serving
 
 if TYPE_CHECKING:
     from sennit.memory.result import CommitResult

@@ -27,7 +27,7 @@ from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
 from sennit.sessions.keeper import segments_from
 from sennit.sessions.segments import Segment
-from sennit.stores.records import LabelRecord, MessageRecord, Snapshot
+from sennit.stores.records.sessions import LabelRecord, MessageRecord, Snapshot
 
 NO_ANSWER = LeftOut("has no answer")
 NOT_GOOD_ENOUGH = LeftOut("has no answer that is scored high enough")

@@ -30,7 +30,7 @@ from sennit.learning.redaction import Redact, redacted
 from sennit.learning.writers import RowWriter, json_line, writer
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord, Snapshot
+from sennit.stores.records.sessions import LabelRecord, Snapshot
 
 _log = logging.getLogger(__name__)
 

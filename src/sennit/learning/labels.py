@@ -20,7 +20,7 @@ from sennit.errors import ValidationError, shown
 from sennit.messages.json_values import text
 from sennit.sessions.labels import SessionLabels
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord, judge_name
+from sennit.stores.records.sessions import LabelRecord, judge_name
 
 Thumb: TypeAlias = Literal["up", "down"]
 

@@ -21,7 +21,7 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import SessionCore
-from sennit.stores.commits import AddCommit, ArchiveRecord, CommitRecord
+from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
 
 _TRIES = 20
 

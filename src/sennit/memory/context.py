@@ -42,11 +42,11 @@ from sennit.services.models.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.current import Current
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
-from sennit.stores.commits import AddUses
+from sennit.stores.records.commits import AddUses
 from sennit.turns.context import REPLACED, ContextItem, ContextNeed
 
 if TYPE_CHECKING:
-    from sennit.stores.commits import CommitRecord
+    from sennit.stores.records.commits import CommitRecord
 
 Kind: TypeAlias = Literal["profile", "memory", "summary", "message"]
 

@@ -27,8 +27,8 @@ from sennit.memory.profile import Fact, Source
 from sennit.memory.realm import MERGED_INTO, PROFILE, Realm, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
 from sennit.memory.values import Action, Candidate, Category, Decision, Known, abstract_of
-from sennit.stores.files import Evidence, FileRecord, PutFile, VersionRecord
-from sennit.stores.records import Owner
+from sennit.stores.records.files import Evidence, FileRecord, PutFile, VersionRecord
+from sennit.stores.records.sessions import Owner
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
 _PROFILE_URI = f"{SCHEME}user/{PROFILE}"

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from sennit.errors import ModelError, ValidationError, shown
-from sennit.stores import words
+from sennit.stores.search import tokenizer
 
 _WORDS = 64
 _BATCH = 128
@@ -48,7 +48,7 @@ class WordEmbedder:
 
     def _embedded(self, text: str) -> list[float]:
         vector = [0.0] * _WORDS
-        for word in words.plain(text).split():
+        for word in tokenizer.plain(text).split():
             digest = blake2b(word.encode(), digest_size=2).digest()
             vector[digest[0] % _WORDS] += 1.0 if digest[1] % 2 else -1.0
         return vector

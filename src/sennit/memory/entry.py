@@ -9,7 +9,7 @@ from sennit import clock
 from sennit.errors import NotFoundError
 from sennit.memory.uri import Uri
 from sennit.memory.values import abstract_of
-from sennit.stores.files import FileRecord
+from sennit.stores.records.files import FileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

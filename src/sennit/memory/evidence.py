@@ -26,7 +26,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.sessions.keeper import message_from
-from sennit.stores.words import speaker
+from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:
     from sennit.memory.history import Source

@@ -19,7 +19,7 @@ from sennit.memory.reading import Conversation, Utterance
 from sennit.memory.rules import fact_of
 from sennit.memory.terms import slug, words
 from sennit.memory.values import Candidate, Category, Evidence, Extraction
-from sennit.stores.words import STOP_WORDS
+from sennit.stores.search.tokenizer import STOP_WORDS
 
 _UNDATED = frozenset({"birthday", "age"})
 """Facts in which a date says what, not since when."""

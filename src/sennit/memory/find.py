@@ -24,11 +24,11 @@ from sennit.memory.result import archive_name
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
 from sennit.memory.values import ABSTRACT_LETTERS, Category, abstract_of
 from sennit.messages.json_values import text
-from sennit.stores import words
-from sennit.stores.files import FileRecord
-from sennit.stores.histories import MAIN
-from sennit.stores.hits import Asked, AskedFiles, FileHit, Hit, Placed
-from sennit.stores.records import Owner
+from sennit.stores.records.files import FileRecord
+from sennit.stores.records.search import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.records.sessions import Owner
+from sennit.stores.search import tokenizer
+from sennit.stores.segment_graph import MAIN
 
 if TYPE_CHECKING:
     from sennit.memory.vectors import Vectors
@@ -186,7 +186,7 @@ class _Search:
 
     def __init__(self, realm: Realm, query: str, limits: Where, limit: int) -> None:
         self._realm, self._query, self._where, self._limit = realm, query, limits, limit
-        self._words = tuple(words.asked(query))
+        self._words = tuple(tokenizer.asked(query))
         self._most = max(_HITS, _PER_RESULT * limit)
         self._now = clock.now_us()
 
@@ -300,14 +300,14 @@ class _Search:
             and (limits.since is None or message.created >= limits.since)
             and (limits.until is None or message.created < limits.until)
             and (limits.archive is None or one.archive == limits.archive)
-            and bool(words.said(message.body))
+            and bool(tokenizer.said(message.body))
         )
 
     def _message_match(self, one: Placed, branch: str | None, parts: Parts, explain: bool) -> Match:
         body = one.message.body
-        said, speaker = words.said(body), words.speaker(body)
+        said, speaker = tokenizer.said(body), tokenizer.speaker(body)
         if len(said) > ABSTRACT_LETTERS:
-            said = words.snippet(said, list(self._words))
+            said = tokenizer.snippet(said, list(self._words))
         return Match(
             uri=message_uri(one, branch),
             category=MESSAGE,

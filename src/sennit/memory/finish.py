@@ -33,7 +33,7 @@ from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.keeper import message_from
-from sennit.stores.commits import (
+from sennit.stores.records.commits import (
     CommitRecord,
     CommitState,
     PutCommit,
@@ -41,7 +41,7 @@ from sennit.stores.commits import (
     changed,
     no_commit,
 )
-from sennit.stores.files import EndCommit
+from sennit.stores.records.files import EndCommit
 
 _MOMENT = 60_000_000  # microseconds; rules need a fraction of one second
 _WHILE = 600_000_000  # models need longer

@@ -29,7 +29,7 @@ from sennit.memory.stored_tree import MAX_TEXT, StoredTree
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
 from sennit.paths import make_private_folder, private_opener
-from sennit.stores.files import PutFile
+from sennit.stores.records.files import PutFile
 
 _FENCE = "---"
 _MAX_FILES = 100_000

@@ -30,8 +30,8 @@ from sennit.memory.uri import Uri
 from sennit.memory.values import abstract_of
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import text
-from sennit.stores.commits import CommitRecord, PutCommit, no_commit
-from sennit.stores.files import (
+from sennit.stores.records.commits import CommitRecord, PutCommit, no_commit
+from sennit.stores.records.files import (
     CountUses,
     Derived,
     EndCommit,
@@ -43,8 +43,8 @@ from sennit.stores.files import (
     RemoveVersions,
     VersionRecord,
 )
-from sennit.stores.portable import all_sessions
-from sennit.stores.records import Owner
+from sennit.stores.records.sessions import Owner
+from sennit.stores.transfer.export_import import all_sessions
 
 
 @dataclass(frozen=True, slots=True)

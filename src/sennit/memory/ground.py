@@ -33,7 +33,7 @@ from sennit.memory.rules import fact_of, is_instruction
 from sennit.memory.terms import FRAME, NEGATIONS, slug, stem, terms, words
 from sennit.memory.transcript import said_in
 from sennit.memory.values import Candidate, Category, Evidence
-from sennit.stores.words import STOP_WORDS
+from sennit.stores.search.tokenizer import STOP_WORDS
 
 _BETWEEN_CLAUSES = re.compile(r"[.:;,!?\n](?=\s|$)|\n")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

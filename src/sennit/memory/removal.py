@@ -19,8 +19,8 @@ from sennit.memory.naming import unname
 from sennit.memory.realm import Realm
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.keeper import message_from
-from sennit.stores.commits import CommitRecord, PutCommit
-from sennit.stores.files import FileRecord
+from sennit.stores.records.commits import CommitRecord, PutCommit
+from sennit.stores.records.files import FileRecord
 
 _T = TypeVar("_T")
 

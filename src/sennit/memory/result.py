@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.messages.codec import loads
-from sennit.stores.commits import CommitRecord
+from sennit.stores.records.commits import CommitRecord
 
 Status: TypeAlias = Literal["pending", "committed", "partial", "failed", "undone"]
 

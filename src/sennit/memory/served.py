@@ -16,7 +16,7 @@ from sennit.memory.realm import Realm
 from sennit.memory.result import CommitResult
 from sennit.services.models.protocol import Model
 from sennit.stores.base import Store
-from sennit.stores.queue import Job
+from sennit.stores.job_queue import Job
 
 ATTEMPTS = 5
 """How often a commit is tried before it is noted as failed."""

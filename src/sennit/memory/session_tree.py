@@ -31,7 +31,7 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, SessionCore
-from sennit.stores.commits import CommitRecord, CommitsRecord
+from sennit.stores.records.commits import CommitRecord, CommitsRecord
 
 Text: TypeAlias = Callable[[], str]
 

@@ -14,8 +14,8 @@ from sennit.memory.ranker import TextRanker, query
 from sennit.memory.realm import Realm, folder_of
 from sennit.memory.terms import is_frame
 from sennit.memory.values import Candidate, Category, Known
-from sennit.stores.hits import AskedFiles
-from sennit.stores.words import asked
+from sennit.stores.records.search import AskedFiles
+from sennit.stores.search.tokenizer import asked
 
 _MOST = 50
 

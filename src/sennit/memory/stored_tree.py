@@ -21,7 +21,7 @@ from sennit.memory.realm import Realm, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.memory.values import Category, abstract_of
 from sennit.messages.json_values import text
-from sennit.stores.files import (
+from sennit.stores.records.files import (
     Evidence,
     FileChange,
     FileRecord,
@@ -30,7 +30,7 @@ from sennit.stores.files import (
     RemoveFile,
     VersionRecord,
 )
-from sennit.stores.records import Owner
+from sennit.stores.records.sessions import Owner
 
 ALWAYS: dict[Scope, tuple[str, ...]] = {
     "user": ("memories", "memories/entities", "memories/events", "memories/preferences"),

@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import pairwise
 
-from sennit.stores.words import STOP_WORDS
+from sennit.stores.search.tokenizer import STOP_WORDS
 
 _WORD = re.compile(r"\w+(?:[.@+-]\w+)*", re.UNICODE)
 _COUNTED = "zero one two three four five six seven eight nine ten eleven twelve"

@@ -23,8 +23,8 @@ from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
 from sennit.sessions.branch import Branch
-from sennit.stores.commits import UseRecord
-from sennit.stores.files import CountUses
+from sennit.stores.records.commits import UseRecord
+from sennit.stores.records.files import CountUses
 
 _SKILL = {"uri", "input", "output", "success"}
 

@@ -12,8 +12,8 @@ from threading import Lock
 
 from sennit.memory.embed import Embedder
 from sennit.memory.realm import Realm
-from sennit.stores.records import Owner
-from sennit.stores.vectors import Embedded
+from sennit.stores.records.sessions import Owner
+from sennit.stores.records.vectors import Embedded
 
 _BATCH = 64
 _PER_SEARCH = 256

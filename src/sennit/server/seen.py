@@ -29,7 +29,7 @@ from sennit.services.models.usage import letters_in, tokens_in
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import EventRecord
+from sennit.stores.records.sessions import EventRecord
 from sennit.turns.context import REPLACED
 from sennit.turns.events import Injection
 from sennit.turns.returns import SPECIAL

@@ -28,7 +28,7 @@ except ImportError:  # there is none on Windows
 from sennit import clock, settings
 from sennit.errors import NotFoundError, StoreError, ValidationError, shown
 from sennit.paths import make_private_folder
-from sennit.stores.records import owner_name
+from sennit.stores.records.sessions import owner_name
 
 Scope: TypeAlias = Literal["read", "write", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)

@@ -21,7 +21,7 @@ from sennit.sessions.access import NEVER_GIVEN
 from sennit.sessions.keeper import Keeper, branch_record, message_record, segment_record
 from sennit.sessions.placement import Placement
 from sennit.sessions.segments import Segment
-from sennit.stores.records import AddBranch, AddMessages, Append, Change, Head
+from sennit.stores.records.sessions import AddBranch, AddMessages, Append, Change, Head
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore

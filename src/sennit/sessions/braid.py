@@ -40,7 +40,7 @@ from sennit.sessions.kept import Kept
 from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import RemoveBranch, RenameBranch, branch_name
+from sennit.stores.records.sessions import RemoveBranch, RenameBranch, branch_name
 
 BranchRef: TypeAlias = Branch | UUID | str
 Branches: TypeAlias = BranchRef | Iterable[BranchRef]

@@ -32,7 +32,7 @@ from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswer
 from sennit.sessions.keeper import branch_record
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import BranchRecord, Head
+from sennit.stores.records.sessions import BranchRecord, Head
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore

@@ -28,9 +28,15 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
-from sennit.stores.group import GroupWriter
-from sennit.stores.keys import session_id
-from sennit.stores.records import LONGEST_NAME, Owner, SessionRecord, owner_name, session_key
+from sennit.stores.group_commit import GroupWriter
+from sennit.stores.records.sessions import (
+    LONGEST_NAME,
+    Owner,
+    SessionRecord,
+    owner_name,
+    session_key,
+)
+from sennit.stores.session_ids import session_id
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry

@@ -22,7 +22,7 @@ from sennit.containers.progression import Progression
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch
-    from sennit.stores.commits import ArchiveRecord
+    from sennit.stores.records.commits import ArchiveRecord
 
 _T = TypeVar("_T", bound=Element)
 

@@ -17,8 +17,8 @@ from sennit.messages.message import Message
 from sennit.sessions.access import Grants
 from sennit.sessions.segments import Segment
 from sennit.stores.base import circular
-from sennit.stores.group import GroupWriter, Outcome, Wake
-from sennit.stores.records import (
+from sennit.stores.group_commit import GroupWriter, Outcome, Wake
+from sennit.stores.records.sessions import (
     BranchRecord,
     Change,
     ChangeBranch,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from asyncio import Future
 
     from sennit.sessions.branch import Branch
-    from sennit.sessions.mailbox import Mailbox
     from sennit.stores.base import Store
-    from sennit.stores.commits import ArchiveRecord
+    from sennit.stores.loop_bridge import Mailbox
+    from sennit.stores.records.commits import ArchiveRecord
 
 
 Otherwise: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
@@ -123,7 +123,7 @@ class Keeper:
         mailbox = self._mailbox
         finished = None if mailbox is None else mailbox.promise()
         if mailbox is None or finished is None:
-            from sennit.sessions.mailbox import Mailbox  # asyncio takes long to import
+            from sennit.stores.loop_bridge import Mailbox  # asyncio takes long to import
 
             mailbox = self._mailbox = Mailbox.of_running_loop()
             finished = mailbox.promise()

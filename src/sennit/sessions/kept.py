@@ -39,7 +39,7 @@ from sennit.sessions.piles import BranchPile, Conversations, MessagePile
 from sennit.sessions.placement import Placement
 from sennit.sessions.segments import Segment
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,
     AddMessages,
@@ -56,8 +56,8 @@ from sennit.stores.records import (
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
-    from sennit.stores.commits import ArchiveRecord
-    from sennit.stores.runs import RunLog
+    from sennit.stores.in_memory.runs import RunLog
+    from sennit.stores.records.commits import ArchiveRecord
 
 
 _TRIES = 3  # to read while others go on
@@ -95,7 +95,7 @@ class Kept(Element):
     @cached_property
     def _log(self) -> RunLog:
         """What runs have noted in a session without a store."""
-        from sennit.stores.runs import RunLog
+        from sennit.stores.in_memory.runs import RunLog
 
         return RunLog()
 

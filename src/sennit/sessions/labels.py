@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sennit.sessions.session import SessionCore
-from sennit.stores.records import LabelRecord, PutLabels
+from sennit.stores.records.sessions import LabelRecord, PutLabels
 
 
 class SessionLabels:

@@ -18,7 +18,7 @@ from sennit.containers.pile import Pile
 from sennit.errors import ExistsError, ValidationError, shown
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.stores.records import MessageRecord
+from sennit.stores.records.sessions import MessageRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import BranchRef, SessionCore

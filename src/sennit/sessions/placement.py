@@ -12,7 +12,7 @@ from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import message_record
-from sennit.stores.records import AddMessages, Append, Change, ChangeBranch
+from sennit.stores.records.sessions import AddMessages, Append, Change, ChangeBranch
 
 
 class Placement(msgspec.Struct):

@@ -20,7 +20,14 @@ from sennit.sessions.access import NEVER_GIVEN, NO_GRANTS
 from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
-from sennit.stores.records import AddBranch, AddEvents, AddMessages, Change, ChangeBranch, PutRun
+from sennit.stores.records.sessions import (
+    AddBranch,
+    AddEvents,
+    AddMessages,
+    Change,
+    ChangeBranch,
+    PutRun,
+)
 
 _TRIES = 5
 

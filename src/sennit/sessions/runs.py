@@ -19,7 +19,7 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.keeper import Keeper
 from sennit.sessions.kept import Kept
 from sennit.sessions.rewriting import Rewrite, rewrite
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddEvents,
     EventRecord,
     Head,

@@ -44,7 +44,7 @@ from sennit.sessions.keeper import Keeper
 from sennit.sessions.piles import Conversations
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.twins import async_twin
-from sennit.stores.records import DescribeSession, RemoveMessages, SessionRecord
+from sennit.stores.records.sessions import DescribeSession, RemoveMessages, SessionRecord
 
 if TYPE_CHECKING:
     from sennit.messages.parts import GroupRole, MessageGroup, Part

@@ -36,9 +36,9 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
-from sennit.stores.files import FileStore
-from sennit.stores.hits import WordStore
-from sennit.stores.records import (
+from sennit.stores.records.files import FileStore
+from sennit.stores.records.search import WordStore
+from sennit.stores.records.sessions import (
     BranchRecord,
     Change,
     EventRecord,
@@ -54,8 +54,8 @@ from sennit.stores.records import (
     Snapshot,
     Write,
 )
-from sennit.stores.sql import SCHEMA_VERSION
-from sennit.stores.vectors import VectorStore
+from sennit.stores.records.vectors import VectorStore
+from sennit.stores.schema_version import SCHEMA_VERSION
 
 AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id past those of every session: what a list that begins anew is `before`."""

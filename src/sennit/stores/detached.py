@@ -19,7 +19,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from sennit import clock
-from sennit.stores.histories import ALL_ENTRIES, MAIN, Layout, Range
+from sennit.stores.segment_graph import ALL_ENTRIES, MAIN, Layout, Range
 
 
 class Use(NamedTuple):

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sennit import clock
 from sennit.errors import ConflictError
-from sennit.stores.records import Lease
+from sennit.stores.records.sessions import Lease
 
 
 def ticks() -> int:

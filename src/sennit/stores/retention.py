@@ -16,7 +16,7 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import InvalidTypeError, SennitError, ValidationError, shown
 from sennit.stores.base import Store
-from sennit.stores.records import Owner
+from sennit.stores.records.sessions import Owner
 
 _log = logging.getLogger(__name__)
 

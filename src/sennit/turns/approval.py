@@ -11,7 +11,7 @@ from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import AddEvents
+from sennit.stores.records.sessions import AddEvents
 from sennit.turns.calls import Calls
 from sennit.turns.events import ApprovalGiven, to_record
 from sennit.turns.hold import held, new_holder

@@ -15,7 +15,7 @@ from uuid import UUID
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.services.models.reply import Usage
-from sennit.stores.records import EventRecord
+from sennit.stores.records.sessions import EventRecord
 from sennit.turns.returns import Body, Metrics, Notice, Return
 
 

@@ -30,7 +30,7 @@ from sennit.finish_uncancelled import undisturbed
 from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import Lease
+from sennit.stores.records.sessions import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life

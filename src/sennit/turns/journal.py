@@ -22,7 +22,7 @@ from sennit.errors import ConflictError
 from sennit.messages.message import Message
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import AddEvents, CallStart, PutRun, RunRecord
+from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
 from sennit.turns.hold import Held
 from sennit.turns.returns import Notice

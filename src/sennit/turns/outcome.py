@@ -21,7 +21,7 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import RunRecord
+from sennit.stores.records.sessions import RunRecord
 from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
 from sennit.turns.hold import held, new_holder
 from sennit.turns.journal import Journal, Publish

@@ -27,7 +27,7 @@ from sennit.messages.unset import Unset
 from sennit.services.models.request import ModelRequest
 from sennit.sessions.rewriting import Rewrite
 from sennit.sessions.runs import BranchRuns
-from sennit.stores.records import CallStart, RunRecord
+from sennit.stores.records.sessions import CallStart, RunRecord
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.calls import Calls
 from sennit.turns.coalesce import Coalescer

@@ -28,7 +28,7 @@ from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
-from sennit.stores.records import CallStart
+from sennit.stores.records.sessions import CallStart
 from sennit.turns.events import ApprovalNeeded, ToolFinished, ToolReturned, ToolStarted
 from sennit.turns.run import Run
 

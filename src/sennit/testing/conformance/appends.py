@@ -7,7 +7,7 @@ from dataclasses import replace
 from sennit.errors import ExistsError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Append, ChangeBranch, Head
+from sennit.stores.records.sessions import AddMessages, Append, ChangeBranch, Head
 from sennit.testing.conformance.scene import Scene, ids, message, messages, raises, same
 
 

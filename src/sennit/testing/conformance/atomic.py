@@ -14,7 +14,7 @@ from sennit.errors import (
 )
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,

@@ -15,7 +15,7 @@ from sennit.errors import (
 )
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     LONGEST_NAME,
     AddBranch,
     Append,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sennit.errors import ConflictError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Lease, Write
+from sennit.stores.records.sessions import AddMessages, Lease, Write
 from sennit.testing.conformance.scene import OWNER, Scene, message, raises, session
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import (
+from sennit.stores.records.commits import (
     AddCommit,
     AddUses,
     ArchiveRecord,
@@ -17,7 +17,7 @@ from sennit.stores.commits import (
     PutCommit,
     UseRecord,
 )
-from sennit.stores.records import RemoveMessages
+from sennit.stores.records.sessions import RemoveMessages
 from sennit.testing.conformance.scene import (
     NOON,
     OWNER,

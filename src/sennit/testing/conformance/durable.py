@@ -10,7 +10,7 @@ from typing import TypeAlias
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,
     AddMessages,

@@ -10,8 +10,8 @@ import msgspec
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import AddCommit, CommitRecord, PutCommit
-from sennit.stores.files import (
+from sennit.stores.records.commits import AddCommit, CommitRecord, PutCommit
+from sennit.stores.records.files import (
     CountUses,
     Derived,
     EndCommit,
@@ -24,7 +24,7 @@ from sennit.stores.files import (
     VersionRecord,
     in_order,
 )
-from sennit.stores.records import Owner
+from sennit.stores.records.sessions import Owner
 from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, raises, same
 
 AGENT = Owner("acme", "agent", "helper")

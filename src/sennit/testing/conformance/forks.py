@@ -6,7 +6,7 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, NotFoundError, ValidationError
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, RemoveBranch, RemoveMessages
+from sennit.stores.records.sessions import AddBranch, RemoveBranch, RemoveMessages
 from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
 
 

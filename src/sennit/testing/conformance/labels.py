@@ -7,7 +7,7 @@ from uuid import UUID
 from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import LabelRecord, PutLabels, RemoveMessages
+from sennit.stores.records.sessions import LabelRecord, PutLabels, RemoveMessages
 from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, ids, raises, same
 
 

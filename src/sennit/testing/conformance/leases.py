@@ -10,7 +10,7 @@ from sennit import clock
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,

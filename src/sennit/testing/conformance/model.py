@@ -15,7 +15,7 @@ from uuid import UUID
 from sennit.errors import SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,

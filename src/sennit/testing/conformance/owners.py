@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddMessages,
     Append,
     Owner,

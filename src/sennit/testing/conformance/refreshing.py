@@ -7,7 +7,7 @@ from uuid import UUID
 
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, Append, ChangeBranch, RemoveBranch
+from sennit.stores.records.sessions import AddBranch, Append, ChangeBranch, RemoveBranch
 from sennit.testing.conformance.scene import Scene, View, branch, empty, ids, same, segment
 
 

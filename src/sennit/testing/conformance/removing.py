@@ -8,9 +8,9 @@ from uuid import UUID
 from sennit import clock
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.commits import AddCommit, CommitRecord
-from sennit.stores.hits import Asked
-from sennit.stores.records import (
+from sennit.stores.records.commits import AddCommit, CommitRecord
+from sennit.stores.records.search import Asked
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,

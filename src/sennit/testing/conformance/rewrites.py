@@ -7,7 +7,7 @@ from dataclasses import replace
 from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError, ValidationError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddBranch, BranchRecord, ChangeBranch, SegmentRecord
+from sennit.stores.records.sessions import AddBranch, BranchRecord, ChangeBranch, SegmentRecord
 from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
 
 

@@ -8,7 +8,7 @@ from sennit.errors import ConflictError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddMessages,
     Append,
     EventRecord,

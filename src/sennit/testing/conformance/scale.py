@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,

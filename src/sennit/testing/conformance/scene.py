@@ -16,7 +16,7 @@ import msgspec
 from sennit.ids import new_id
 from sennit.messages.codec import dumps, loads
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,
     AddMessages,

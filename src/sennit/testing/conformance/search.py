@@ -10,9 +10,9 @@ from sennit.errors import ExistsError
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.base import Store
-from sennit.stores.files import PutFile, RemoveFile, VersionRecord
-from sennit.stores.hits import Asked, AskedFiles
-from sennit.stores.records import AddMessages, Append, Found, MessageRecord
+from sennit.stores.records.files import PutFile, RemoveFile, VersionRecord
+from sennit.stores.records.search import Asked, AskedFiles
+from sennit.stores.records.sessions import AddMessages, Append, Found, MessageRecord
 from sennit.testing.conformance.scene import (
     NOON,
     OWNER,

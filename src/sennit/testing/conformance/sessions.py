@@ -10,7 +10,7 @@ from sennit import clock
 from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import AddMessages, Append, DescribeSession, SessionRecord
+from sennit.stores.records.sessions import AddMessages, Append, DescribeSession, SessionRecord
 from sennit.testing.conformance.scene import (
     NOON,
     OWNER,

@@ -7,7 +7,7 @@ from uuid import UUID
 from sennit.errors import ConflictError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,

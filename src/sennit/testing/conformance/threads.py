@@ -11,7 +11,7 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, ExistsError, SennitError, StoreError
 from sennit.stores.base import Store
-from sennit.stores.records import (
+from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,
