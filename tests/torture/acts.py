@@ -30,7 +30,7 @@ from sennit.memory.embed import WordEmbedder
 from sennit.memory.vectors import Vectors
 from sennit.messages.codec import loads
 from sennit.sessions import segments
-from sennit.sessions.keeper import message_record
+from sennit.sessions.repository import message_record
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.records.sessions import (
     AddEvents,

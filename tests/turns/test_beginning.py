@@ -11,7 +11,7 @@ import pytest
 
 from sennit import Client, ConflictError, SennitError
 from sennit.sessions.branch import LeaseTerms
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import Head, TakeLease, Write
 from sennit.testing import ScriptedModel

@@ -14,7 +14,7 @@ import pytest
 
 import sennit
 from sennit import Client
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.returns import Return

@@ -13,7 +13,7 @@ import pytest
 import sennit
 from sennit import Client, Session, Tool, process
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent

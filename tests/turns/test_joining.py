@@ -10,7 +10,7 @@ import pytest
 import sennit
 from sennit import Tool
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded

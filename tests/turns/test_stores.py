@@ -18,7 +18,7 @@ import sennit
 from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import Lease
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns import hold

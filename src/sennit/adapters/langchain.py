@@ -17,8 +17,8 @@ from sennit.adapters.place import Place
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
-from sennit.sessions.braid import DEFAULT_BRANCH
-from sennit.sessions.twins import async_twin
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory

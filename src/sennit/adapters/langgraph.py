@@ -25,7 +25,7 @@ from sennit.adapters.open_thread import OpenThread
 from sennit.adapters.place import Ready, sessions_under
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
-from sennit.sessions.twins import async_twin
+from sennit.sessions.async_method import async_twin
 
 try:
     from langgraph.checkpoint.base import (

@@ -20,7 +20,7 @@ from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
 from sennit.messages.message import Message
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 try:
     from agents.memory.session_settings import (

@@ -16,8 +16,8 @@ from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ExistsError
 from sennit.messages.message import Message
-from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.client import SessionInfo
 
 _Key = TypeVar("_Key", bound=Hashable)

@@ -44,8 +44,8 @@ from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
 from sennit.services.models.providers.translate import layer_messages
-from sennit.sessions.braid import DEFAULT_BRANCH
-from sennit.sessions.twins import async_twin
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 _RECORD = TypeAdapter(ConversationRecord)
 

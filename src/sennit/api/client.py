@@ -20,10 +20,10 @@ from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.paths import local_path
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.client import ClientCore
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import Keeper
 from sennit.sessions.session import ASSISTANT, BranchRef
-from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupWriter
 from sennit.stores.records.sessions import Owner, SessionRecord

@@ -15,7 +15,7 @@ from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import SenderRecipient
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import Keeper
 from sennit.sessions.session import SessionCore
 from sennit.stores.group_commit import GroupWriter
 from sennit.stores.records.sessions import Owner, SessionRecord

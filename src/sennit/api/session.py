@@ -19,10 +19,10 @@ from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, shown
 from sennit.messages.message import Message, SenderRecipient
-from sennit.sessions.access import NEVER_GIVEN
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.grants import NEVER_GIVEN
 from sennit.sessions.session import ASSISTANT, BranchRef, SessionCore
-from sennit.sessions.twins import async_twin
 
 if TYPE_CHECKING:
     from sennit.containers.element import Ref

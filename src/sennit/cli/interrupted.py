@@ -14,7 +14,7 @@ from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.calls import Calls
 from sennit.turns.joining import is_under_way
 from sennit.turns.pending import pending

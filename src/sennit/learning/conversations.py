@@ -25,7 +25,7 @@ from sennit.messages.prompt.stored_rows import kept_chat
 from sennit.messages.prompt.tool_chat import as_told, asked_message
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
-from sennit.sessions.keeper import segments_from
+from sennit.sessions.repository import segments_from
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import LabelRecord, MessageRecord, Snapshot
 

@@ -19,7 +19,7 @@ from sennit.memory.used import due
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import Keeper
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
 

@@ -40,8 +40,8 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.incremental import read
 from sennit.services.models.usage import tokens_in
 from sennit.sessions.branch import Branch
-from sennit.sessions.current import Current
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
+from sennit.sessions.unarchived import Current
 from sennit.stores.records.commits import AddUses
 from sennit.turns.context import REPLACED, ContextItem, ContextNeed
 

@@ -25,7 +25,7 @@ from sennit.memory.values import Candidate, Known
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
-from sennit.sessions.keeper import message_from
+from sennit.sessions.repository import message_from
 from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.memory.values import OVERVIEW_LETTERS, abstract_of
 from sennit.messages.json_values import text
 from sennit.paths import local_path
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.session import SessionCore
-from sennit.sessions.twins import async_twin
 
 _AT_ONCE = 100  # entries that are read in one go for async callers
 _ABSTRACT, _OVERVIEW = ".abstract.md", ".overview.md"

@@ -32,7 +32,7 @@ from sennit.memory.used import counted, counting
 from sennit.memory.values import Candidate, Digest, Known
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
-from sennit.sessions.keeper import message_from
+from sennit.sessions.repository import message_from
 from sennit.stores.records.commits import (
     CommitRecord,
     CommitState,

@@ -19,7 +19,7 @@ from sennit.memory.realm import MEMORIES, Realm, is_merged
 from sennit.memory.uri import Uri
 from sennit.memory.values import Category
 from sennit.messages.json_values import text
-from sennit.sessions.twins import async_twin
+from sennit.sessions.async_method import async_twin
 from sennit.stores.records.files import FileRecord, VersionRecord, in_order
 
 

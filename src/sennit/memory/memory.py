@@ -46,10 +46,10 @@ from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
 from sennit.services.models.protocol import Model
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.repository import Keeper
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
-from sennit.sessions.twins import async_twin
 from sennit.stores.records.commits import AddUses
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from sennit.memory.forget import forget_derived
 from sennit.memory.naming import unname
 from sennit.memory.realm import Realm
 from sennit.messages.codec import dumps, loads
-from sennit.sessions.keeper import message_from
+from sennit.sessions.repository import message_from
 from sennit.stores.records.commits import CommitRecord, PutCommit
 from sennit.stores.records.files import FileRecord
 

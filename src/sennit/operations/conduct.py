@@ -13,8 +13,8 @@ from sennit.operations.context import OperationContext, named_model, named_tool
 from sennit.operations.operation import Operation
 from sennit.operations.registry import OperationRegistry
 from sennit.services.tools.tool import Tool
-from sennit.sessions.access import Needs
-from sennit.sessions.request import listed
+from sennit.sessions.grants import Needs
+from sennit.sessions.service_call import listed
 
 if TYPE_CHECKING:
     from sennit.operations.ipu import IPU

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sennit.errors import InvalidTypeError, shown
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.tools.tool import Tool
-from sennit.sessions.access import Needs
-from sennit.sessions.request import listed
+from sennit.sessions.grants import Needs
+from sennit.sessions.service_call import listed
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry

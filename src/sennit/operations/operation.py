@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from sennit.operations.context import OperationContext
     from sennit.operations.ipu import IPU
     from sennit.operations.registry import OperationSpec
-    from sennit.sessions.access import Needs
     from sennit.sessions.branch import Branch
+    from sennit.sessions.grants import Needs
     from sennit.sessions.session import SessionCore
 
 Status: TypeAlias = Literal["pending", "running", "done", "failed"]

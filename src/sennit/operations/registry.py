@@ -20,7 +20,7 @@ from sennit.operations.generate import generate
 from sennit.operations.operate import operate
 from sennit.operations.parse import parse
 from sennit.operations.react import react
-from sennit.sessions.access import Capabilities, Resources, capability_names, resource_names
+from sennit.sessions.grants import Capabilities, Resources, capability_names, resource_names
 
 if TYPE_CHECKING:
     from sennit.operations.context import OperationContext

@@ -13,7 +13,7 @@ from sennit.messages.message import Message
 from sennit.server.endpoint import Shape
 from sennit.server.shapes import MessageShape, message_shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns import events
 from sennit.turns.joining import is_under_way

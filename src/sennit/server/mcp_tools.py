@@ -34,8 +34,8 @@ from sennit.server.shapes import message_shape
 from sennit.server.tokens import Scope
 from sennit.server.under_way import UnderWay
 from sennit.services.models.protocol import Model
-from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 LETTERS = 24_000
 """How long the texts of one answer are at most, all together."""

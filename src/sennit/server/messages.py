@@ -18,9 +18,9 @@ from sennit.server.branches import ONE
 from sennit.server.endpoint import FEW, Ask, Call, Endpoint, Shape, within
 from sennit.server.shapes import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.message_versions import Version, versions
+from sennit.sessions.run_repository import BranchRuns
 from sennit.sessions.session import SessionCore
-from sennit.sessions.siblings import Version, versions
 
 
 class MessagesQuery(Ask):

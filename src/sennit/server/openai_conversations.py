@@ -30,8 +30,8 @@ from sennit.server.openai_wire import Call as ToolCall
 from sennit.server.openai_wire import Sent, check_calls, system_message
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem
-from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.turns.pending import pending
 
 _PATH = "/v1/conversations"

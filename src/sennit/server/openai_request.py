@@ -25,7 +25,7 @@ from sennit.server.openai_shelf import derived_id
 from sennit.server.openai_wire import Sent
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.joining import is_under_way
 
 _OURS = ("session", "branch", "history", "memory")

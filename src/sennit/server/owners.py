@@ -17,8 +17,8 @@ from sennit.server.fair_cache import FairCache
 from sennit.server.openai_known import Known
 from sennit.server.problems import Problem
 from sennit.server.tokens import SCOPES, Scope, Token
-from sennit.sessions.braid import DEFAULT_BRANCH
 from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH
 
 _EVERYTHING = frozenset(SCOPES)
 _MOST_OPEN = 256

@@ -26,7 +26,7 @@ from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions

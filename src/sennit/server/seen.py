@@ -28,7 +28,7 @@ from sennit.server.problems import Problem
 from sennit.services.models.usage import letters_in, tokens_in
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import EventRecord
 from sennit.turns.context import REPLACED
 from sennit.turns.events import Injection

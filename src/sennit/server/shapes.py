@@ -22,7 +22,7 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.server.endpoint import Shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns, last_runs
+from sennit.sessions.run_repository import BranchRuns, last_runs
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.joining import is_under_way
 from sennit.turns.pending import waiting

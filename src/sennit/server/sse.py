@@ -19,7 +19,7 @@ from sennit.server.event_shapes import event_shape
 from sennit.server.framework import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.events import AnyEvent
 from sennit.turns.joining import Joined
 

@@ -26,7 +26,7 @@ from sennit.server.limits import Counts
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem, log_unforeseen
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions

@@ -19,7 +19,9 @@ from sennit.containers.progression import Progression
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import (
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswered
+from sennit.sessions.grants import (
     Capabilities,
     Grants,
     Needs,
@@ -27,11 +29,9 @@ from sennit.sessions.access import (
     capability_names,
     resource_names,
 )
-from sennit.sessions.current import Current
-from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswered
-from sennit.sessions.keeper import branch_record
+from sennit.sessions.repository import branch_record
 from sennit.sessions.segments import Segment
-from sennit.sessions.twins import async_twin
+from sennit.sessions.unarchived import Current
 from sennit.stores.records.sessions import BranchRecord, Head
 
 if TYPE_CHECKING:

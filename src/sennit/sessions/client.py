@@ -21,12 +21,12 @@ from sennit import clock
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.json_values import plain_dict, text
 from sennit.messages.message import Message
-from sennit.sessions.access import Capabilities, Resources
-from sennit.sessions.braid import DEFAULT_BRANCH
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch, LeaseTerms
-from sennit.sessions.keeper import Keeper
+from sennit.sessions.branches import DEFAULT_BRANCH
+from sennit.sessions.grants import Capabilities, Resources
+from sennit.sessions.repository import Keeper
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
-from sennit.sessions.twins import async_twin
 from sennit.stores.base import Store
 from sennit.stores.group_commit import GroupWriter
 from sennit.stores.records.sessions import (

@@ -35,15 +35,15 @@ from sennit.errors import (
 from sennit.messages.content import SystemContent
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
-from sennit.sessions.access import (
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branch import Branch
+from sennit.sessions.branches import DEFAULT_BRANCH, Braid, Branches, BranchRef
+from sennit.sessions.grants import (
     NEVER_GIVEN,
 )
-from sennit.sessions.braid import DEFAULT_BRANCH, Braid, Branches, BranchRef
-from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
-from sennit.sessions.piles import Conversations
+from sennit.sessions.repository import Keeper
 from sennit.sessions.segments import Segment, erase
-from sennit.sessions.twins import async_twin
+from sennit.sessions.views import Conversations
 from sennit.stores.records.sessions import DescribeSession, RemoveMessages, SessionRecord
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class SessionCore(Braid):
         Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
         the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
         """
-        from sennit.sessions.request import ask_service
+        from sennit.sessions.service_call import ask_service
 
         found = None if branch is None else self.get_branch(branch)
         return await ask_service(self, name, found, given)
@@ -306,7 +306,7 @@ class SessionCore(Braid):
 
     async def _abegin_with(self, keeper: Keeper, messages: Sequence[Message]) -> None:
         """The same for async callers; if someone else did, they go to the end of that branch."""
-        from sennit.sessions.beginning import Beginning  # late: only where something begins
+        from sennit.sessions.first_append import Beginning  # late: only where something begins
 
         with self.lock:
             begun = Beginning(self, keeper, messages, DEFAULT_BRANCH)

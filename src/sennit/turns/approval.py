@@ -10,7 +10,7 @@ from sennit.errors import NotFoundError, shown
 from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import AddEvents
 from sennit.turns.calls import Calls
 from sennit.turns.events import ApprovalGiven, to_record

@@ -24,7 +24,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.rewriting import Rewrite
+from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.session import SessionCore
 from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent

@@ -24,7 +24,7 @@ from sennit.messages.codec import loads
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,

@@ -29,7 +29,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import letters_in, letters_of_tools, tokens_in
 from sennit.sessions.branch import Branch
-from sennit.sessions.current import Current
+from sennit.sessions.unarchived import Current
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
 from sennit.turns.returns import SPECIAL

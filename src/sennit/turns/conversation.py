@@ -20,9 +20,9 @@ from sennit.messages.content import (
     MessageRole,
 )
 from sennit.messages.message import Message
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
-from sennit.sessions.twins import async_twin
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.aim import Aim, Check
 from sennit.turns.approval import decide
 from sennit.turns.aside import perform

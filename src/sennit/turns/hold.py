@@ -29,7 +29,7 @@ from sennit.errors import ConflictError, SennitError
 from sennit.finish_uncancelled import undisturbed
 from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import Lease
 from sennit.turns.recovery import Unfinished, unfinished
 

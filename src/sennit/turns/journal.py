@@ -20,8 +20,8 @@ import msgspec
 from sennit import failpoints, telemetry
 from sennit.errors import ConflictError
 from sennit.messages.message import Message
-from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.rewrite import Rewrite
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
 from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
 from sennit.turns.hold import Held

@@ -19,8 +19,8 @@ from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.rewrite import Rewrite
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
 from sennit.turns.hold import held, new_holder

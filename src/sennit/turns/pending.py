@@ -14,7 +14,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.calls import passes_by
 from sennit.turns.recovery import unfinished
 from sennit.turns.returns import SPECIAL

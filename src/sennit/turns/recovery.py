@@ -15,7 +15,7 @@ from sennit.errors import NotFoundError
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.services.models.reply import NO_USAGE, Usage
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.calls import Calls
 from sennit.turns.events import (

@@ -24,7 +24,7 @@ from sennit.services.models.reply import Reply
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
-from sennit.sessions.access import Needs
+from sennit.sessions.grants import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.draft import Collector, Draft
 from sennit.turns.pending import latest, pending

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from sennit.errors import ModelError
 from sennit.messages.message import Message
-from sennit.sessions.rewriting import Rewrite
+from sennit.sessions.rewrite import Rewrite
 from sennit.turns.aside import Conduct, perform
 from sennit.turns.events import MessageCompleted
 from sennit.turns.outcome import Outcome

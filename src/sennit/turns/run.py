@@ -25,8 +25,8 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import call_ids
 from sennit.messages.unset import Unset
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.rewriting import Rewrite
-from sennit.sessions.runs import BranchRuns
+from sennit.sessions.rewrite import Rewrite
+from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import CallStart, RunRecord
 from sennit.turns.aim import NO_AIM, Aim
 from sennit.turns.calls import Calls

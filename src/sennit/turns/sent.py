@@ -18,7 +18,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.sessions.current import Current
+from sennit.sessions.unarchived import Current
 from sennit.turns.pending import latest
 from sennit.turns.returns import SPECIAL
 

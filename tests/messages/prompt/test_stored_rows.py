@@ -20,7 +20,7 @@ from sennit import (
 )
 from sennit.messages.prompt import stored_rows
 from sennit.messages.prompt.stored_rows import kept_chat
-from sennit.sessions.keeper import message_record
+from sennit.sessions.repository import message_record
 from sennit.stores.records.sessions import MessageRecord
 from tests.strategies import Analysis, histories
 

@@ -16,9 +16,9 @@ from uuid import UUID
 
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.message import Message
-from sennit.sessions.access import NEVER_GIVEN, NO_GRANTS
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import branch_record, message_record, segment_record
+from sennit.sessions.grants import NEVER_GIVEN, NO_GRANTS
+from sennit.sessions.repository import branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import (
     AddBranch,

@@ -17,9 +17,9 @@ from uuid import UUID
 
 from sennit.errors import ExistsError, NotFoundError, SennitError
 from sennit.messages.message import Message
-from sennit.sessions.access import NEVER_GIVEN
-from sennit.sessions.keeper import Keeper, branch_record, message_record, segment_record
-from sennit.sessions.placement import Placement
+from sennit.sessions.append import Placement
+from sennit.sessions.grants import NEVER_GIVEN
+from sennit.sessions.repository import Keeper, branch_record, message_record, segment_record
 from sennit.sessions.segments import Segment
 from sennit.stores.records.sessions import AddBranch, AddMessages, Append, Change, Head
 

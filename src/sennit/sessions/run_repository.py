@@ -16,9 +16,9 @@ from uuid import UUID
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import Keeper
-from sennit.sessions.kept import Kept
-from sennit.sessions.rewriting import Rewrite, rewrite
+from sennit.sessions.repository import Keeper
+from sennit.sessions.rewrite import Rewrite, rewrite
+from sennit.sessions.state import Kept
 from sennit.stores.records.sessions import (
     AddEvents,
     EventRecord,

@@ -16,7 +16,7 @@ import sennit
 from sennit import AccessError, Branch, Message, NotFoundError, Session, SystemContent
 from sennit.errors import ValidationError
 from sennit.operations.context import OperationContext
-from sennit.sessions.access import Grants, Needs
+from sennit.sessions.grants import Grants, Needs
 from sennit.testing import ScriptedModel
 from tests.conducting import result_of
 

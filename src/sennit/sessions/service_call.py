@@ -13,7 +13,7 @@ from sennit.errors import InvalidTypeError
 from sennit.messages.output_schema import as_model, model_name
 from sennit.services.tools.backend import ToolContext
 from sennit.services.tools.tool import Tool
-from sennit.sessions.access import Needs
+from sennit.sessions.grants import Needs
 
 if TYPE_CHECKING:
     from sennit.services.models.protocol import Model

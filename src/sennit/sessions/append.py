@@ -11,7 +11,7 @@ from sennit.containers.pile import Pile
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.keeper import message_record
+from sennit.sessions.repository import message_record
 from sennit.stores.records.sessions import AddMessages, Append, Change, ChangeBranch
 
 

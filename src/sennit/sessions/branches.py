@@ -28,18 +28,18 @@ from sennit.errors import (
 )
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import (
+from sennit.sessions.async_method import async_twin
+from sennit.sessions.branch import Branch, LeaseTerms
+from sennit.sessions.grants import (
     Capabilities,
     Grants,
     Resources,
     capability_names,
     resource_names,
 )
-from sennit.sessions.branch import Branch, LeaseTerms
-from sennit.sessions.kept import Kept
-from sennit.sessions.piles import RAISE, BranchPile, MessagePile
 from sennit.sessions.segments import Segment
-from sennit.sessions.twins import async_twin
+from sennit.sessions.state import Kept
+from sennit.sessions.views import RAISE, BranchPile, MessagePile
 from sennit.stores.records.sessions import RemoveBranch, RenameBranch, branch_name
 
 BranchRef: TypeAlias = Branch | UUID | str

@@ -24,10 +24,11 @@ from sennit.containers.element import Element
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.access import Grants
+from sennit.sessions.append import Placement
+from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
-from sennit.sessions.current import Archives
-from sennit.sessions.keeper import (
+from sennit.sessions.grants import Grants
+from sennit.sessions.repository import (
     Keeper,
     branch_record,
     change_of,
@@ -35,10 +36,9 @@ from sennit.sessions.keeper import (
     segment_record,
     segments_from,
 )
-from sennit.sessions.piles import BranchPile, Conversations, MessagePile
-from sennit.sessions.placement import Placement
 from sennit.sessions.segments import Segment
-from sennit.sessions.twins import async_twin
+from sennit.sessions.unarchived import Archives
+from sennit.sessions.views import BranchPile, Conversations, MessagePile
 from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,

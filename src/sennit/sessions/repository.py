@@ -14,7 +14,7 @@ from sennit import clock
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
-from sennit.sessions.access import Grants
+from sennit.sessions.grants import Grants
 from sennit.sessions.segments import Segment
 from sennit.stores.base import circular
 from sennit.stores.group_commit import GroupWriter, Outcome, Wake
