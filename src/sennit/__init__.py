@@ -97,8 +97,8 @@ if TYPE_CHECKING:
     from sennit.turns.options import Budget, SessionOptions, StreamingOptions
     from sennit.turns.policies import Policy, Refusal
     from sennit.turns.request import Request
-    from sennit.turns.returns import Metrics, Notice, Return
-    from sennit.turns.special import (
+    from sennit.turns.result import Metrics, Notice, Return
+    from sennit.turns.special.definition import (
         GreetingSpecialTurn,
         InteractionFilter,
         PersistenceStrategy,
@@ -252,15 +252,15 @@ _LATE = {
     "Policy": "turns.policies",
     "Refusal": "turns.policies",
     "Request": "turns.request",
-    "Metrics": "turns.returns",
-    "Notice": "turns.returns",
-    "Return": "turns.returns",
-    "GreetingSpecialTurn": "turns.special",
-    "InteractionFilter": "turns.special",
-    "PersistenceStrategy": "turns.special",
-    "SpecialTurn": "turns.special",
-    "greeting": "turns.special",
-    "summarize": "turns.special",
+    "Metrics": "turns.result",
+    "Notice": "turns.result",
+    "Return": "turns.result",
+    "GreetingSpecialTurn": "turns.special.definition",
+    "InteractionFilter": "turns.special.definition",
+    "PersistenceStrategy": "turns.special.definition",
+    "SpecialTurn": "turns.special.definition",
+    "greeting": "turns.special.definition",
+    "summarize": "turns.special.definition",
 }
 
 

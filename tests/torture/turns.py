@@ -26,7 +26,7 @@ from sennit.testing.scripted import Scripted
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.torture.crashes import Point, Tally, numbered, share
 from tests.torture.ground import opened
 from tests.torture.nursery import Nursery, Say

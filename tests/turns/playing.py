@@ -31,7 +31,7 @@ from sennit.testing import run_instantly
 from sennit.turns.events import AnyEvent
 from sennit.turns.observers import ConversationObserver
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk
 
 Act = Literal["cancel", "cancel after turn", "steer", "cancel the task", "cancel it twice"]

@@ -15,10 +15,10 @@ from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import Head, TakeLease, Write
 from sennit.testing import ScriptedModel
+from sennit.turns.branch_lease import new_holder
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.hold import new_holder
-from sennit.turns.returns import Return
-from sennit.turns.special import SpecialTurn
+from sennit.turns.result import Return
+from sennit.turns.special.definition import SpecialTurn
 from tests.talking import in_short
 from tests.torture.ground import opened
 

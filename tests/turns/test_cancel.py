@@ -11,7 +11,7 @@ import pytest
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.testing import ToolCall
 from sennit.turns.options import SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, Talk, ending
 
 

@@ -17,7 +17,7 @@ from sennit import Client
 from sennit.sessions.run_repository import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import add, in_short
 
 pytest_plugins = ("tests.durable",)

@@ -26,9 +26,9 @@ from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns import context
 from sennit.turns.context import tokens_of
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short, kinds
-from tests.turns.test_special import TALKED, session, talked
+from tests.turns.special.test_definition import TALKED, session, talked
 
 pytest_plugins = ("tests.postgres",)
 __all__ = ["session"]

@@ -17,7 +17,7 @@ from sennit.sessions.run_repository import BranchRuns
 from sennit.testing import ScriptedModel, ToolCall, faults
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import PLAIN, in_short, kinds
 from tests.torture.nursery import Job, Nursery, Say, Work
 

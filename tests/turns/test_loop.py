@@ -23,7 +23,7 @@ from sennit.turns.events import (
     ToolFinished,
 )
 from sennit.turns.options import Budget, SessionOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short
 
 ADD = ToolCall("add", {"a": 1, "b": 2})

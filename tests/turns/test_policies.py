@@ -22,7 +22,7 @@ from sennit.services.models.reply import Reply, Text
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns.conversation import ConversationSession
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk, ending, in_short, kinds
 from tests.turns.test_observers import Recorder
 

@@ -16,7 +16,7 @@ from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn, su
 from sennit.services.models.reply import Reply, Text, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import in_short, kinds
 from tests.torture.nursery import Job, Nursery, Say
 

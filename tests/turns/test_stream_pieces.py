@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sennit.services.models.reply import Reasoning
 from sennit.testing import ToolCall
 from sennit.turns.options import StreamingOptions
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from tests.talking import Talk
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)

@@ -15,10 +15,10 @@ from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
-from sennit.turns.calls import Calls
-from sennit.turns.joining import is_under_way
-from sennit.turns.pending import pending
 from sennit.turns.recovery import unfinished
+from sennit.turns.subscription import is_under_way
+from sennit.turns.tools.call_state import Calls
+from sennit.turns.tools.pending_calls import pending
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from sennit.turns.events import (
     ToolCalled,
     Warned,
 )
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 _T = TypeVar("_T")
 _USER = MessageRole.USER

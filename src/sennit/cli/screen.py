@@ -34,7 +34,7 @@ from sennit.turns.events import (
     ToolFinished,
     Warned,
 )
-from sennit.turns.returns import Notice, Return
+from sennit.turns.result import Notice, Return
 
 
 class Screen:

@@ -33,7 +33,7 @@ from sennit.turns.events import (
     ToolCalled,
     ToolFinished,
 )
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 if TYPE_CHECKING:
     from sennit.services.tools.mcp import MCPServer

@@ -28,7 +28,7 @@ from sennit.operations.structured import (
 from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
-from sennit.turns.sent import sent
+from sennit.turns.prompt_history import sent
 
 
 async def communicate(

@@ -10,7 +10,7 @@ from sennit.services.models.protocol import Model, shapes_output
 from sennit.services.models.reply import Reply
 from sennit.services.models.request import model_request
 from sennit.services.models.traced_call import ask
-from sennit.turns.sent import check_answerable, sent
+from sennit.turns.prompt_history import check_answerable, sent
 
 
 async def generate(

@@ -27,7 +27,7 @@ from sennit.services.models.protocol import shapes_output
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
 from sennit.turns.request import Request
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 if TYPE_CHECKING:
     from sennit.messages.message import Message

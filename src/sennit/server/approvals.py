@@ -8,7 +8,7 @@ from sennit.server.branches import ONE
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.runs import RunAsk, Started, as_before, go_on
 from sennit.server.shapes import MessageShape, message_shape
-from sennit.turns.pending import waiting
+from sennit.turns.tools.pending_calls import waiting
 
 
 class Waiting(Shape):

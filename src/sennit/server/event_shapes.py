@@ -16,8 +16,8 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns import events
-from sennit.turns.joining import is_under_way
-from sennit.turns.returns import Metrics, Notice, Return
+from sennit.turns.result import Metrics, Notice, Return
+from sennit.turns.subscription import is_under_way
 
 _PLAIN = (
     "model",

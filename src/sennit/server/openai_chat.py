@@ -34,7 +34,7 @@ from sennit.server.openai_wire import Call as ToolCall
 from sennit.server.problems import PRIVATE, Problem
 from sennit.services.models.reply import Usage
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded, ToolCalled
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 _FINISHES = {"length": "length", "refusal": "content_filter"}
 

@@ -32,7 +32,7 @@ from sennit.server.owners import Caller
 from sennit.server.problems import Problem
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
-from sennit.turns.pending import pending
+from sennit.turns.tools.pending_calls import pending
 
 _PATH = "/v1/conversations"
 _ONE = _PATH + "/{conversation}"

@@ -37,8 +37,8 @@ from sennit.server.openai_shelf import SOURCE, Shelf, full
 from sennit.server.openai_wire import Call, Sent, check_calls, system_message
 from sennit.server.owners import Caller
 from sennit.sessions.branch import Branch
-from sennit.turns.hold import first_lease
-from sennit.turns.pending import pending
+from sennit.turns.branch_lease import first_lease
+from sennit.turns.tools.pending_calls import pending
 
 History: TypeAlias = Literal["whole", "new"]
 

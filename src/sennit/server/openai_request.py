@@ -26,7 +26,7 @@ from sennit.server.openai_wire import Sent
 from sennit.server.owners import Caller
 from sennit.server.problems import Problem
 from sennit.sessions.run_repository import BranchRuns
-from sennit.turns.joining import is_under_way
+from sennit.turns.subscription import is_under_way
 
 _OURS = ("session", "branch", "history", "memory")
 _LOOK = 0.1  # seconds between two looks at a run of another server

@@ -48,7 +48,7 @@ from sennit.server.openai_turn import Wanted, answered, known_model, watched
 from sennit.server.openai_wire import Answer, Sent, offered, schema_form, wanted_form
 from sennit.server.problems import Problem
 from sennit.sessions.run_repository import BranchRuns
-from sennit.turns.joining import is_under_way
+from sennit.turns.subscription import is_under_way
 
 
 @dataclass(frozen=True, slots=True)

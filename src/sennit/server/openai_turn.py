@@ -28,7 +28,7 @@ from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import SessionOptions
 from sennit.turns.request import RequestDraft
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 
 ONE_ANSWER = SessionOptions(process_tools=False, max_turns=1, summarize_at=None)
 """One provider turn; a conversation that is too long is refused, as its client has to know."""

@@ -32,8 +32,8 @@ from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import EventRecord
 from sennit.turns.context import REPLACED
 from sennit.turns.events import Injection
-from sennit.turns.returns import SPECIAL
-from sennit.turns.sent import sent_at
+from sennit.turns.prompt_history import sent_at
+from sennit.turns.result import SPECIAL
 
 PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "replaced"]
 

@@ -24,8 +24,8 @@ from sennit.server.endpoint import Shape
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns, last_runs
 from sennit.stores.records.sessions import RunRecord
-from sennit.turns.joining import is_under_way
-from sennit.turns.pending import waiting
+from sennit.turns.subscription import is_under_way
+from sennit.turns.tools.pending_calls import waiting
 
 Kind: TypeAlias = Literal["system", "instruction", "answer", "call", "result", "custom", "record"]
 

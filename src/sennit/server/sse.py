@@ -21,7 +21,7 @@ from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
 from sennit.turns.events import AnyEvent
-from sennit.turns.joining import Joined
+from sennit.turns.subscription import Joined
 
 MEDIA = "text/event-stream"
 _HELLO = b"retry: 1000\n\n"

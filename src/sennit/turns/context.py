@@ -32,8 +32,8 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.unarchived import Current
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
-from sennit.turns.returns import SPECIAL
-from sennit.turns.sent import sent
+from sennit.turns.prompt_history import sent
+from sennit.turns.result import SPECIAL
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch

@@ -23,26 +23,26 @@ from sennit.messages.message import Message
 from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
-from sennit.turns.aim import Aim, Check
-from sennit.turns.approval import decide
-from sennit.turns.aside import perform
-from sennit.turns.driver import Driver
+from sennit.turns.blocking import run_now, watching
 from sennit.turns.events import AnyEvent
-from sennit.turns.joining import Joined
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
-from sennit.turns.outcome import put
-from sennit.turns.pending import latest, pending_call, waiting
 from sennit.turns.policies import checked_policies
 from sennit.turns.recovery import Unfinished, replay, shown_after, unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import NOTHING, Notice, Return
+from sennit.turns.result import NOTHING, Notice, Return
 from sennit.turns.run import CancelMode, Run
-from sennit.turns.special import SpecialTurn
-from sennit.turns.sync import run_now, watching
-from sennit.turns.watch import Watch, as_event, as_return
+from sennit.turns.run_input import Aim, Check
+from sennit.turns.runner import Driver
+from sennit.turns.special.apply import put
+from sennit.turns.special.definition import SpecialTurn
+from sennit.turns.special.run import perform
+from sennit.turns.stream import Watch, as_event, as_return
+from sennit.turns.subscription import Joined
+from sennit.turns.tools.approval import decide
+from sennit.turns.tools.pending_calls import latest, pending_call, waiting
 
 _T = TypeVar("_T")
 

@@ -16,7 +16,7 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.services.models.reply import Usage
 from sennit.stores.records.sessions import EventRecord
-from sennit.turns.returns import Body, Metrics, Notice, Return
+from sennit.turns.result import Body, Metrics, Notice, Return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

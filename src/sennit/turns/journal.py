@@ -23,9 +23,9 @@ from sennit.messages.message import Message
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
+from sennit.turns.branch_lease import Held
 from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
-from sennit.turns.hold import Held
-from sennit.turns.returns import Notice
+from sennit.turns.result import Notice
 
 Publish = Callable[[list[AnyEvent]], None]
 

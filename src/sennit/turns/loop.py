@@ -17,19 +17,19 @@ from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.finish_uncancelled import is_leaving, undisturbed
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
+from sennit.turns.branch_lease import Held, held
 from sennit.turns.context import prompt, window_of
-from sennit.turns.draft import Draft
 from sennit.turns.events import TurnStarted
 from sennit.turns.failing import failed
-from sennit.turns.hold import Held, held
-from sennit.turns.joining import running_here, way_of
 from sennit.turns.policies import pass_reply
-from sennit.turns.returns import MOVED, NOTHING, Notice, Return
-from sennit.turns.room import greet, make_room
+from sennit.turns.reply_builder import Draft
+from sennit.turns.result import MOVED, NOTHING, Notice, Return
 from sennit.turns.run import Run
+from sennit.turns.special.automatic import greet, make_room
 from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
-from sennit.turns.tools import drain
-from sennit.turns.watched import watched
+from sennit.turns.subscription import running_here, way_of
+from sennit.turns.tools.run_calls import drain
+from sennit.turns.tracing import watched
 
 
 async def turns(run: Run) -> Stop:

@@ -36,7 +36,7 @@ from sennit.turns.events import (
 
 if TYPE_CHECKING:
     from sennit.turns.request import Request
-    from sennit.turns.returns import Return
+    from sennit.turns.result import Return
 
 _GRACE = 5.0  # seconds an observer may take after the run has ended
 

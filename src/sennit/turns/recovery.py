@@ -17,7 +17,6 @@ from sennit.messages.message import Message
 from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
-from sennit.turns.calls import Calls
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -35,7 +34,8 @@ from sennit.turns.events import (
     from_record,
     whole,
 )
-from sennit.turns.returns import SPECIAL
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.call_state import Calls
 
 
 @dataclass(slots=True)

@@ -26,11 +26,11 @@ from sennit.services.models.traced_call import ask
 from sennit.services.tools.tool import Tool
 from sennit.sessions.grants import Needs
 from sennit.turns.context import checked_contexts
-from sennit.turns.draft import Collector, Draft
-from sennit.turns.pending import latest, pending
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
-from sennit.turns.returns import SPECIAL, Body, Metrics, Return
-from sennit.turns.sent import check_answerable, nothing_to_answer, sent
+from sennit.turns.prompt_history import check_answerable, nothing_to_answer, sent
+from sennit.turns.reply_builder import Collector, Draft
+from sennit.turns.result import SPECIAL, Body, Metrics, Return
+from sennit.turns.tools.pending_calls import latest, pending
 
 if TYPE_CHECKING:
     from sennit.services.registry import ServiceRegistry

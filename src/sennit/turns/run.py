@@ -28,11 +28,9 @@ from sennit.services.models.request import ModelRequest
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import CallStart, RunRecord
-from sennit.turns.aim import NO_AIM, Aim
-from sennit.turns.calls import Calls
+from sennit.turns.branch_lease import Held, new_holder
 from sennit.turns.coalesce import Coalescer
 from sennit.turns.context import ContextItem, overfull
-from sennit.turns.draft import Draft
 from sennit.turns.events import (
     AnyEvent,
     DraftDropped,
@@ -47,14 +45,16 @@ from sennit.turns.events import (
     ToolFinished,
     Warned,
 )
-from sennit.turns.hold import Held, new_holder
 from sennit.turns.journal import Journal
 from sennit.turns.options import SessionOptions, StreamingOptions
 from sennit.turns.policies import judge_replies
 from sennit.turns.recovery import Unfinished
+from sennit.turns.reply_builder import Draft
 from sennit.turns.request import Request
-from sennit.turns.returns import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.result import SPECIAL, Body, Metrics, Notice, Return, StopReason
+from sennit.turns.run_input import NO_AIM, Aim
 from sennit.turns.step import Ask, MakeRoom, Progress, Step, Stop, next_step, overspent, single_step
+from sennit.turns.tools.call_state import Calls
 
 CancelMode: TypeAlias = Literal["now", "after_turn"]
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from sennit.messages.message import Message
 from sennit.services.models.reply import NO_USAGE, Usage
 from sennit.turns.options import Budget, SessionOptions
-from sennit.turns.returns import Notice, StopReason
+from sennit.turns.result import Notice, StopReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from sennit.services.models.reply import Reply, Text
 from sennit.services.models.request import ModelRequest
 from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
-from sennit.turns.pending import call_id_of
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
+from sennit.turns.tools.pending_calls import call_id_of
 from tests.talking import PLAIN, Talk, in_short, kinds
 from tests.turns.test_observers import Recorder
 

@@ -15,9 +15,9 @@ from sennit.messages.content import (
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
-from sennit.turns.calls import passes_by
 from sennit.turns.recovery import unfinished
-from sennit.turns.returns import SPECIAL
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.call_state import passes_by
 
 
 def latest(branch: Branch, ids: Progression | list[UUID] | None = None) -> Iterator[Message]:

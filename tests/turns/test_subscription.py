@@ -14,7 +14,7 @@ from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
-from sennit.turns.joining import Joined
+from sennit.turns.subscription import Joined
 from tests.talking import PLAIN, Talk, add, in_short
 
 

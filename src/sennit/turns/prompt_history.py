@@ -19,8 +19,8 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.unarchived import Current
-from sennit.turns.pending import latest
-from sennit.turns.returns import SPECIAL
+from sennit.turns.result import SPECIAL
+from sennit.turns.tools.pending_calls import latest
 
 if TYPE_CHECKING:
     from sennit.sessions.branch import Branch

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from sennit.finish_uncancelled import undisturbed
 from sennit.turns.events import AnyEvent, ReasoningAdded, RunEnded, TextAdded
 from sennit.turns.observers import piece
-from sennit.turns.returns import Body, Return
+from sennit.turns.result import Body, Return
 
 _T = TypeVar("_T")
 

@@ -16,18 +16,18 @@ from typing import Any
 
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.message import Message
-from sennit.turns.aim import NO_AIM, Aim
-from sennit.turns.current import Current, running_loop
+from sennit.turns.active_run import Current, running_loop
 from sennit.turns.events import AnyEvent
-from sennit.turns.joining import tell_joined
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import SessionOptions, StreamingOptions, WhenBusy
 from sennit.turns.recovery import Unfinished
 from sennit.turns.request import Request
-from sennit.turns.returns import Notice, Return
+from sennit.turns.result import Notice, Return
 from sennit.turns.run import CancelMode, Run, nobody_stops
+from sennit.turns.run_input import NO_AIM, Aim
+from sennit.turns.subscription import tell_joined
 
 _log = logging.getLogger(__name__)
 _LOOK = 0.02  # seconds between two looks at a run of the same conversation that is waited for

@@ -34,7 +34,7 @@ from sennit.turns.events import (
     ToolStarted,
     from_record,
 )
-from sennit.turns.returns import SPECIAL
+from sennit.turns.result import SPECIAL
 
 
 class Calls(msgspec.Struct):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sennit.messages.message import Message
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from sennit.turns.run import CancelMode, Run
 
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from sennit.errors import ModelError
 from sennit.messages.message import Message
 from sennit.sessions.rewrite import Rewrite
-from sennit.turns.aside import Conduct, perform
 from sennit.turns.events import MessageCompleted
-from sennit.turns.outcome import Outcome
-from sennit.turns.returns import Return
+from sennit.turns.prompt_history import sent_messages, unfinished_from
+from sennit.turns.result import Return
 from sennit.turns.run import Run
-from sennit.turns.sent import sent_messages, unfinished_from
-from sennit.turns.special import greeting, summarize
+from sennit.turns.special.apply import Outcome
+from sennit.turns.special.definition import greeting, summarize
+from sennit.turns.special.run import Conduct, perform
 
 
 async def greet(run: Run, conduct: Conduct) -> None:

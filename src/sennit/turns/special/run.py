@@ -29,13 +29,13 @@ from sennit.sessions.session import SessionCore
 from sennit.turns.context import REPLACED, Fixed
 from sennit.turns.events import AnyEvent
 from sennit.turns.options import StreamingOptions
-from sennit.turns.outcome import Outcome
-from sennit.turns.pending import call_id_of, pending_among, unanswered
+from sennit.turns.prompt_history import sent_messages, unfinished_from
 from sennit.turns.request import Request
-from sennit.turns.returns import SPECIAL, Body, Notice, Return
+from sennit.turns.result import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
-from sennit.turns.sent import sent_messages, unfinished_from
-from sennit.turns.special import InteractionFilter, PersistenceStrategy, SpecialTurn
+from sennit.turns.special.apply import Outcome
+from sennit.turns.special.definition import InteractionFilter, PersistenceStrategy, SpecialTurn
+from sennit.turns.tools.pending_calls import call_id_of, pending_among, unanswered
 
 Conduct = Callable[[Run], Awaitable[Return]]
 """The loop; it is handed in, because the loop itself runs special turns."""

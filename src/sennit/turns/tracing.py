@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from sennit import telemetry
 from sennit.services.models.traced_call import usage_notes
-from sennit.turns.returns import Return
+from sennit.turns.result import Return
 from sennit.turns.run import Run
 
 _FAILED = ("error", "invalid", "max_turns", "budget", "loop", "length")

@@ -18,8 +18,8 @@ from weakref import WeakSet
 from sennit.errors import ValidationError, shown
 from sennit.messages.codec import loads
 from sennit.sessions.run_repository import BranchRuns
+from sennit.turns.branch_lease import MakeWay, is_dead, is_own, take_away
 from sennit.turns.events import AnyEvent, RunEnded
-from sennit.turns.hold import MakeWay, is_dead, is_own, take_away
 from sennit.turns.options import WhenBusy
 from sennit.turns.recovery import shown_after
 

@@ -22,10 +22,10 @@ from sennit.sessions.branch import Branch
 from sennit.sessions.rewrite import Rewrite
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import RunRecord
+from sennit.turns.branch_lease import held, new_holder
 from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
-from sennit.turns.hold import held, new_holder
 from sennit.turns.journal import Journal, Publish
-from sennit.turns.returns import Notice, Return
+from sennit.turns.result import Notice, Return
 from sennit.turns.run import Run
 
 _PATIENCE = 60.0  # seconds that what was said waits for a run of someone else on the branch

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sennit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sennit.turns.watch import Watch
+    from sennit.turns.stream import Watch
 
 _T = TypeVar("_T")
 

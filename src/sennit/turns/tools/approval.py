@@ -12,10 +12,10 @@ from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.run_repository import BranchRuns
 from sennit.stores.records.sessions import AddEvents
-from sennit.turns.calls import Calls
+from sennit.turns.branch_lease import held, new_holder
 from sennit.turns.events import ApprovalGiven, to_record
-from sennit.turns.hold import held, new_holder
-from sennit.turns.pending import call_id_of, pending
+from sennit.turns.tools.call_state import Calls
+from sennit.turns.tools.pending_calls import call_id_of, pending
 
 
 async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -> bool:
