@@ -16,7 +16,7 @@ from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema, model_schema
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.messages.typescript import example
-from sennit.operations.output import fitted
+from sennit.operations.output_validation import fitted
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel
 

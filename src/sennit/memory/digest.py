@@ -32,8 +32,8 @@ from sennit.memory.values import Candidate, Decision, Digest, Extraction, Method
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output import fitted
-from sennit.operations.structured import ask
+from sennit.operations.output_validation import fitted
+from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Usage
 from sennit.services.models.request import ModelRequest

@@ -21,8 +21,8 @@ from sennit.memory.realm import Realm
 from sennit.memory.values import Category
 from sennit.memory.vectors import Vectors
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output import fitted
-from sennit.operations.structured import ask
+from sennit.operations.output_validation import fitted
+from sennit.operations.structured_output import ask
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.stores.search import tokenizer

@@ -17,7 +17,7 @@ from sennit.messages.prompt.tool_chat import model_messages
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.structured import (
+from sennit.operations.structured_output import (
     REPAIRS,
     Answer,
     ask,

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from sennit.errors import NotFoundError, OutputError, ValidationError
 from sennit.messages.output_schema import as_model, model_name
-from sennit.operations.output import problems_with
+from sennit.operations.output_validation import problems_with
 from sennit.services.models.limits.rate_limit import RateLimit
 from sennit.services.models.limits.validators import count
 

@@ -8,8 +8,8 @@ from sennit.errors import InvalidTypeError, OutputError, shown
 from sennit.messages.content import InstructionContent
 from sennit.messages.output_schema import as_model
 from sennit.operations.context import OperationContext
-from sennit.operations.output import fitted
-from sennit.operations.structured import REPAIRS, ask_for, checked_repairs
+from sennit.operations.output_validation import fitted
+from sennit.operations.structured_output import REPAIRS, ask_for, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.services.models.request import model_request
 

@@ -14,8 +14,8 @@ from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
 from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
-from sennit.operations.running import answered, parted
-from sennit.operations.structured import REPAIRS, checked_repairs
+from sennit.operations.run_result import answered, parted
+from sennit.operations.structured_output import REPAIRS, checked_repairs
 from sennit.services.models.protocol import Model
 from sennit.turns.request import Request
 

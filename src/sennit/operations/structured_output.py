@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sennit.errors import ModelError, OutputError, ValidationError, shown
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.typescript import typescript
-from sennit.operations.output import fitted
+from sennit.operations.output_validation import fitted
 from sennit.services.models import traced_call
 from sennit.services.models.protocol import Model as AnyModel
 from sennit.services.models.protocol import shapes_output

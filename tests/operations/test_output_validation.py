@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from sennit import OutputError
 from sennit.messages.output_schema import ModelSchema
-from sennit.operations.output import fitted, problems_with
+from sennit.operations.output_validation import fitted, problems_with
 from tests.json_values import json_values
 
 

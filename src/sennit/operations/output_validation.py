@@ -19,7 +19,7 @@ from sennit.messages.codec import dumps, loads
 from sennit.messages.output_schema import ModelSchema, model_name, model_schema
 from sennit.messages.render import FORMAT_WORDS
 from sennit.messages.typescript import example
-from sennit.operations.tolerant import values_in
+from sennit.operations.lenient_json import values_in
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -21,8 +21,8 @@ from sennit.errors import (
 from sennit.messages.content import ActionRequestContent, InstructionContent
 from sennit.messages.output_schema import ModelSchema, as_model, model_name, model_schema
 from sennit.messages.unset import Unset
-from sennit.operations.output import fitted
-from sennit.operations.structured import objection, problems_told, said_nothing, unfit
+from sennit.operations.output_validation import fitted
+from sennit.operations.structured_output import objection, problems_told, said_nothing, unfit
 from sennit.services.models.protocol import shapes_output
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.options import SessionOptions
