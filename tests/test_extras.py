@@ -98,7 +98,7 @@ PYTHON = {
     "models": "asyncio.run(sennit.iModel('openai:gpt-5', api_key='x').invoke('Hi'))",
     "local": "asyncio.run(sennit.iModel('local').invoke('Hi'))",
     "postgres": f"sennit.open('{DATABASE}')",
-    "embed": "from sennit.memory.minilm import MiniLM; MiniLM().embed(['Hi'])",
+    "embed": "from sennit.memory.retrieval.minilm import MiniLM; MiniLM().embed(['Hi'])",
     "mcp": "from sennit.services.tools.mcp import MCPServer; asyncio.run(MCPServer('true').connect())",
     "server": "from sennit.server.app import create_app",
     "dspy": "import sennit.learning.dspy",

@@ -19,7 +19,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.api.clients import Clients
-from sennit.memory.embed import WordEmbedder
+from sennit.memory.retrieval.embedders import WordEmbedder
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore
 

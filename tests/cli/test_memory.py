@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import StoreError
 from sennit.cli.app import app
-from sennit.memory.finish import Finishing
+from sennit.memory.commit.finalize import Finishing
 from tests.cli.talks import Desk
 from tests.cli.terminals import SCRIPTED_CHAT, environment
 

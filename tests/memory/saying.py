@@ -9,10 +9,10 @@ from uuid import UUID
 
 from sennit import AssistantResponseContent, InstructionContent, Message
 from sennit.ids import new_id
-from sennit.memory.dates import period
-from sennit.memory.extract import extract_by_rules
-from sennit.memory.reading import read
-from sennit.memory.values import Candidate, Category, Evidence, Known
+from sennit.memory.extraction.dates import period
+from sennit.memory.extraction.extract import extract_by_rules
+from sennit.memory.extraction.utterances import read
+from sennit.memory.extraction.values import Candidate, Category, Evidence, Known
 
 DATA = Path(__file__).parent / "data"
 AT = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -26,7 +26,7 @@ from sennit import (
     ValidationError,
 )
 from sennit.ids import new_id
-from sennit.memory.result import CommitResult
+from sennit.memory.commit.result import CommitResult
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.postgres.store import PostgresStore

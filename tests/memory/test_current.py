@@ -25,7 +25,7 @@ from sennit import (
     ToolPart,
     summarize,
 )
-from sennit.memory.context import MemoryContext
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore

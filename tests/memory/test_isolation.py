@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sennit import Client, SennitError
-from sennit.memory.context import MemoryContext
-from sennit.memory.evidence import said_in
-from sennit.memory.history import Source
+from sennit.memory.history.evidence import said_in
+from sennit.memory.history.history import Source
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import ScriptedModel

@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import Client, Session
-from sennit.memory.prompts import PROMPTS
+from sennit.memory.extraction.prompts import PROMPTS
 from sennit.services.models.providers.model import ProviderModel, connect
 from sennit.services.models.usage import estimate_tokens
 from sennit.stores.base import Store

@@ -22,8 +22,8 @@ from sennit import (
     ValidationError,
     clock,
 )
-from sennit.memory.context import MemoryContext
-from sennit.memory.embed import WordEmbedder
+from sennit.memory.retrieval.embedders import WordEmbedder
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.testing import ScriptedModel
 from tests.memory.remembering import SPRING, client, memories, store, talk

@@ -10,7 +10,7 @@ import pytest
 
 from sennit import cancellation
 from sennit.api.client import Client
-from sennit.memory.files import FileSystem
+from sennit.memory.files.filesystem import FileSystem
 from sennit.sessions.client import SessionInfo
 from tests.serving import Running, serving
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sennit.memory.plan import plan_by_rules
+from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.server import files
 from sennit.server.settings import Limits
 from sennit.sessions import append, session

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sennit.memory.context import FROM_OTHERS
+from sennit.memory.retrieval.prompt_context import FROM_OTHERS
 from sennit.server.endpoint import Endpoint
 from sennit.server.mcp_tools import OFFERS
 from sennit.server.settings import Limits

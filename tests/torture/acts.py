@@ -26,8 +26,8 @@ from sennit import (
     clock,
     ids,
 )
-from sennit.memory.embed import WordEmbedder
-from sennit.memory.vectors import Vectors
+from sennit.memory.retrieval.embedders import WordEmbedder
+from sennit.memory.retrieval.vector_index import Vectors
 from sennit.messages.codec import loads
 from sennit.sessions import segments
 from sennit.sessions.repository import message_record

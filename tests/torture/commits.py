@@ -11,8 +11,8 @@ from typing import Any
 import sennit
 from sennit.api.work import work as serve
 from sennit.memory import memory as _memory
-from sennit.memory import served as _served
-from sennit.memory.result import CommitResult
+from sennit.memory.commit import job_handler as _served
+from sennit.memory.commit.result import CommitResult
 from sennit.stores.job_queue import Serving
 from sennit.stores.postgres import job_queue as _queue
 from sennit.testing import ScriptedModel, faults

@@ -31,13 +31,13 @@ from sennit.stores.retention import checked_retention, due, purge, purge_if_poss
 
 if TYPE_CHECKING:
     from sennit.learning.export import Exported, ExportOptions, Source, TrainingLines
-    from sennit.memory.embed import Embedder
-    from sennit.memory.files import FileSystem
-    from sennit.memory.find import Match
-    from sennit.memory.forget import Forgotten, Undone
+    from sennit.memory.commit.result import CommitResult
+    from sennit.memory.files.filesystem import FileSystem
+    from sennit.memory.history.forget import Forgotten, Undone
     from sennit.memory.memory import Memory
-    from sennit.memory.plan import Searched
-    from sennit.memory.result import CommitResult
+    from sennit.memory.retrieval.embedders import Embedder
+    from sennit.memory.retrieval.find import Match
+    from sennit.memory.retrieval.query_planner import Searched
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor.checks import Finding
@@ -115,7 +115,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     def _new_memory(self) -> Memory:
         from sennit.memory.memory import Memory
-        from sennit.memory.realm import Realm
+        from sennit.memory.scope import Realm
 
         realm = Realm(self._store, self._owner, self.agent, self._shared_space)
         return Memory(realm, self._embedder, partial(self.session, create=False))
@@ -123,7 +123,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
     @cached_property
     def fs(self) -> FileSystem:
         """Sessions, memories, skills and resources as one tree of files."""
-        from sennit.memory.files import FileSystem
+        from sennit.memory.files.filesystem import FileSystem
 
         return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
 
@@ -158,7 +158,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         All that rests on what is erased goes too: memories, their versions, rows of the index.
         Raises NotFoundError if nothing is there, AccessError for another user.
         """
-        from sennit.memory.forget import forget
+        from sennit.memory.history.forget import forget
 
         realm = self.memory.realm
         return forget(realm, super().delete_session, user=user, uri=uri, session=session)
@@ -328,7 +328,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         memories, or "message"; `since` and `until` to a time; `at` to what was known to hold then.
         `explain` says of each what its score is made of. Raises ValidationError.
         """
-        from sennit.memory.find import find, where
+        from sennit.memory.retrieval.find import find, where
 
         realm = self.memory.realm
         limits = where(realm, target_uri, category=category, since=since, until=until, at=at)

@@ -26,7 +26,7 @@ from sennit.stores.retention import checked_retention, due, purge_if_possible
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from sennit.memory.embed import Embedder
+    from sennit.memory.retrieval.embedders import Embedder
 
 _Owner: TypeAlias = tuple[str | None, str | None, str | None]
 _NOBODYS = UUID(int=0)  # an id that no session has

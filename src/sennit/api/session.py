@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from sennit.learning.examples import Example, Metric, Which
     from sennit.learning.labels import Label, Thumb
     from sennit.learning.preferences import Preference
-    from sennit.memory.context import Context
+    from sennit.memory.commit.result import CommitResult
     from sennit.memory.memory import Memory
-    from sennit.memory.result import CommitResult
+    from sennit.memory.retrieval.prompt_context import Context
     from sennit.messages.parts import MessageGroup
     from sennit.operations.ipu import IPU
     from sennit.operations.operation import Operation
@@ -298,7 +298,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         `record` is False. With `other_sessions` messages of other sessions that fit come too, as
         they were said. Raises ValidationError.
         """
-        from sennit.memory.context import context
+        from sennit.memory.retrieval.prompt_context import context
 
         return context(
             self.memory,

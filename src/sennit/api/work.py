@@ -10,7 +10,7 @@ from sennit.api.address import store_at
 from sennit.errors import ValidationError
 
 if TYPE_CHECKING:
-    from sennit.memory.result import CommitResult
+    from sennit.memory.commit.result import CommitResult
     from sennit.services.models.protocol import Model
     from sennit.stores.job_queue import Serving
 
@@ -31,7 +31,7 @@ def work(
     Raises StoreError, and ValidationError for a store whose commits are finished by the programs
     that make them.
     """
-    from sennit.memory.served import Finisher
+    from sennit.memory.commit.job_handler import Finisher
     from sennit.stores.job_queue import ServedStore, Serving
 
     store = store_at(url)

@@ -13,7 +13,7 @@ from sennit.cli.memory import commit_lines
 from sennit.cli.screen import Screen
 from sennit.cli.talk import Talk
 from sennit.errors import SennitError
-from sennit.memory.result import CommitResult
+from sennit.memory.commit.result import CommitResult
 
 
 class Commits:

@@ -16,7 +16,7 @@ from sennit.cli.words import clean, counted
 from sennit.clock import from_datetime, to_iso
 
 if TYPE_CHECKING:
-    from sennit.memory.entry import Entry
+    from sennit.memory.files.entry import Entry
 
 app = typer.Typer(no_args_is_help=True, help="All that is kept, as files.", rich_markup_mode=None)
 

@@ -32,11 +32,11 @@ from sennit.services.models.imodel import iModel
 
 if TYPE_CHECKING:
     from sennit.api.client import Client
-    from sennit.memory.evidence import Said
-    from sennit.memory.forget import Forgotten
-    from sennit.memory.history import Remembered, Source
+    from sennit.memory.commit.result import CommitResult
+    from sennit.memory.history.evidence import Said
+    from sennit.memory.history.forget import Forgotten
+    from sennit.memory.history.history import Remembered, Source
     from sennit.memory.memory import Memory
-    from sennit.memory.result import CommitResult
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered.", rich_markup_mode=None)
 
@@ -262,7 +262,7 @@ def _plain(one: Remembered, said: Mapping[Source, Said]) -> dict[str, Any]:
 
 
 def _category(given: str | None) -> str | None:
-    from sennit.memory.values import Category
+    from sennit.memory.extraction.values import Category
 
     known = [one.value for one in Category]
     if given is None or given in known:

@@ -17,8 +17,8 @@ from sennit.api.session import Session
 from sennit.cli.interrupted import Interrupted, called, interrupted, started, started_before
 from sennit.cli.opening import branch_named, latest_branch
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
-from sennit.memory.context import MemoryContext
-from sennit.memory.result import CommitResult
+from sennit.memory.commit.result import CommitResult
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message, MessageRole
 from sennit.services.models.protocol import Model

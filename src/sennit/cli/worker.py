@@ -24,7 +24,7 @@ from sennit.services.models.imodel import iModel
 from sennit.stores.job_queue import Serving
 
 if TYPE_CHECKING:
-    from sennit.memory.result import CommitResult
+    from sennit.memory.commit.result import CommitResult
 
 
 def worker(

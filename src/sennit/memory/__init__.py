@@ -1,1 +1,1 @@
-"""What is kept for good: archives, summaries, memories and how they are found again."""
+"""Long-term memory: commits, extraction, retrieval and the virtual file system."""

@@ -17,19 +17,11 @@ from uuid import UUID
 
 from sennit import clock, failpoints
 from sennit.errors import ConflictError, NotFoundError, StoreError, ValidationError, shown
-from sennit.memory import removal
-from sennit.memory.archive import archive, checked_recent, current, uncovered
-from sennit.memory.auto import AutoCommit, Counting
-from sennit.memory.digest import digest, digest_by_rules
-from sennit.memory.embed import Embedder
-from sennit.memory.find import where
-from sennit.memory.finish import Archived, Finishing, opening
-from sennit.memory.forget import Undone, undo
-from sennit.memory.history import Memories
-from sennit.memory.plan import Searched, plan, plan_by_rules, search
-from sennit.memory.prompts import PROMPTS, Prompts
-from sennit.memory.realm import Realm
-from sennit.memory.result import (
+from sennit.memory.commit.archive import archive, checked_recent, current, uncovered
+from sennit.memory.commit.auto_commit import AutoCommit, Counting
+from sennit.memory.commit.background_worker import Worker
+from sennit.memory.commit.finalize import Archived, Finishing, opening
+from sennit.memory.commit.result import (
     CommitResult,
     Committed,
     committed,
@@ -37,10 +29,18 @@ from sennit.memory.result import (
     nothing_done,
     result_of,
 )
-from sennit.memory.used import uses
-from sennit.memory.values import Digest
-from sennit.memory.vectors import Vectors
-from sennit.memory.worker import Worker
+from sennit.memory.commit.usage import uses
+from sennit.memory.extraction.pipeline import digest, digest_by_rules
+from sennit.memory.extraction.prompts import PROMPTS, Prompts
+from sennit.memory.extraction.values import Digest
+from sennit.memory.history import removal
+from sennit.memory.history.forget import Undone, undo
+from sennit.memory.history.history import Memories
+from sennit.memory.retrieval.embedders import Embedder
+from sennit.memory.retrieval.find import where
+from sennit.memory.retrieval.query_planner import Searched, plan, plan_by_rules, search
+from sennit.memory.retrieval.vector_index import Vectors
+from sennit.memory.scope import Realm
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import text
 from sennit.messages.message import Message

@@ -13,10 +13,10 @@ from typing import Any
 from uuid import UUID
 
 from sennit.errors import NotFoundError
-from sennit.memory import profile
-from sennit.memory.again import again
-from sennit.memory.realm import Realm
+from sennit.memory.commit import profile
+from sennit.memory.scope import Realm
 from sennit.messages.codec import dumps, loads
+from sennit.sessions.retry_on_conflict import again
 from sennit.stores.records.commits import PutCommit
 from sennit.stores.records.files import FileRecord, VersionRecord
 

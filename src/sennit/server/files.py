@@ -11,8 +11,8 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from sennit.errors import ValidationError, shown
-from sennit.memory.entry import Entry
-from sennit.memory.files import FileSystem
+from sennit.memory.files.entry import Entry
+from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.settings import Limits

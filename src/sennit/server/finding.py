@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from sennit.memory.find import MESSAGE, Match
+from sennit.memory.retrieval.find import MESSAGE, Match
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.shapes import iso
 

@@ -24,10 +24,10 @@ from sennit.errors import (
     OutOfRangeError,
     ValidationError,
 )
-from sennit.memory.context import MemoryContext
-from sennit.memory.entry import Entry
+from sennit.memory.extraction.values import Category
+from sennit.memory.files.entry import Entry
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.memory.uri import Uri
-from sennit.memory.values import Category
 from sennit.messages.message import Message
 from sennit.server.sessions import as_cursor, cursor
 from sennit.server.shapes import message_shape

@@ -12,10 +12,10 @@ from msgspec import Meta, convert
 from sennit import clock
 from sennit.api.client import Client
 from sennit.errors import NotFoundError
-from sennit.memory.evidence import Said
-from sennit.memory.history import Remembered, Source
-from sennit.memory.result import Committed
-from sennit.memory.values import Category
+from sennit.memory.commit.result import Committed
+from sennit.memory.extraction.values import Category
+from sennit.memory.history.evidence import Said
+from sennit.memory.history.history import Remembered, Source
 from sennit.server.endpoint import Ask, Call, Endpoint, Shape
 from sennit.server.problems import Problem
 from sennit.server.sessions import Limit

@@ -105,7 +105,7 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     """The conversation at a place; raises AccessError, Problem 400 for what a model cannot take."""
     contexts: Iterable[Any] = ()
     if wanted.remembers:
-        from sennit.memory.context import MemoryContext
+        from sennit.memory.retrieval.prompt_context import MemoryContext
 
         contexts = [MemoryContext(place.session.memory)]
     try:

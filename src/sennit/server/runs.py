@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sennit.errors import ExistsError, ValidationError
-from sennit.memory.context import MemoryContext
+from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message

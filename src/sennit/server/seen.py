@@ -15,8 +15,8 @@ from uuid import UUID
 
 from sennit.api.client import Client
 from sennit.errors import NotFoundError, ValidationError
+from sennit.memory.extraction.values import abstract_of
 from sennit.memory.uri import Uri
-from sennit.memory.values import abstract_of
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message

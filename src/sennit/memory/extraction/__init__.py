@@ -1,0 +1,1 @@
+"""Extraction of memories from messages: rules, model prompts, grounding, deduplication."""
