@@ -18,7 +18,7 @@ from sennit.cli.words import clean, counted
 from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
-from sennit.learning.formats import FORMATS
+from sennit.learning.export.formats import FORMATS
 
 ARCHIVE = "archive"
 

@@ -2,7 +2,7 @@
 
 from sennit.learning.examples import Example, Filter, merge_examples
 from sennit.learning.export import Exported, ExportOptions
-from sennit.learning.formats import FORMATS
+from sennit.learning.export.formats import FORMATS
 from sennit.learning.labels import Label
 from sennit.learning.preferences import Preference
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from sennit.errors import ValidationError
-from sennit.learning.dspy.framework import BLOCK_END, BLOCK_START
+from sennit.learning.dspy.dspy_imports import BLOCK_END, BLOCK_START
 from sennit.messages.content import InstructionContent
 
 _BLOCKS = re.compile(f"{re.escape(BLOCK_START)}(.*?){re.escape(BLOCK_END)}", re.DOTALL)

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import cached_property
 from typing import Any, ParamSpec, TypeVar
 
-from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.locks import CallLock
-from sennit.learning.dspy.nodes import Node, NodeMemory
-from sennit.learning.dspy.past import Fields, Span, Told
+from sennit.learning.dspy.call_lock import CallLock
+from sennit.learning.dspy.dspy_imports import History
+from sennit.learning.dspy.history import Fields, Span, Told
+from sennit.learning.dspy.node_memory import Node, NodeMemory
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.turn import Turn
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 
 from sennit.errors import MissingExtraError
-from sennit.learning.dspy.plain import plain_fields
+from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 from sennit.errors import ValidationError, shown
-from sennit.learning.dspy.locks import LockMode
-from sennit.learning.dspy.nodes import MemoryPlan
-from sennit.learning.dspy.telling import CopyMode, Telling
+from sennit.learning.dspy.call_lock import LockMode
+from sennit.learning.dspy.history_options import CopyMode, Telling
+from sennit.learning.dspy.node_memory import MemoryPlan
 from sennit.learning.dspy.turn import Turn
 
 HistoryPolicy: TypeAlias = Literal["override", "use_if_provided", "replace_session"]

@@ -16,11 +16,21 @@ from typing import Any, Self, SupportsIndex, cast
 
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.learning.dspy.call import Call
-from sennit.learning.dspy.framework import Module, dspy
-from sennit.learning.dspy.hearing import Speaking, current_call, fields_in, wire
-from sennit.learning.dspy.locks import LockMode
-from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import (
+from sennit.learning.dspy.call_lock import LockMode
+from sennit.learning.dspy.compile_guard import Rehearsal
+from sennit.learning.dspy.dspy_imports import Module, dspy
+from sennit.learning.dspy.examples import Judge, example_of, good_enough, lost_labels
+from sennit.learning.dspy.history import Snapshot, Told, history_from
+from sennit.learning.dspy.history_options import CopyMode, Telling
+from sennit.learning.dspy.modules import (
+    by_name,
+    copied,
+    fields_asked,
+    fields_of,
+    history_field_of,
+    takes,
+)
+from sennit.learning.dspy.node_memory import (
     SHARED,
     Consolidator,
     Lifetime,
@@ -36,21 +46,11 @@ from sennit.learning.dspy.options import (
     field_names,
     require,
 )
-from sennit.learning.dspy.past import Snapshot, Told, history_from
-from sennit.learning.dspy.programs import (
-    by_name,
-    copied,
-    fields_asked,
-    fields_of,
-    history_field_of,
-    takes,
-)
-from sennit.learning.dspy.rehearsal import Rehearsal
-from sennit.learning.dspy.saved import Saved, is_saved, read_file, write_file
+from sennit.learning.dspy.predictor_hook import Speaking, current_call, fields_in, wire
 from sennit.learning.dspy.state import SessionState
-from sennit.learning.dspy.teaching import Judge, example_of, good_enough, lost_labels
-from sennit.learning.dspy.telling import CopyMode, Telling
+from sennit.learning.dspy.state_file import Saved, is_saved, read_file, write_file
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog
 from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import Label, label_many
 from sennit.sessions.client import ClientCore

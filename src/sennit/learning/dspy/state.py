@@ -14,13 +14,13 @@ from typing import Any, ParamSpec, Self, SupportsIndex, TypeVar
 
 from sennit.errors import ConflictError, InvalidTypeError, ValidationError
 from sennit.finish_uncancelled import undisturbed
-from sennit.learning.dspy.locks import CallLock, LockMode
-from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import Node, Nodes
-from sennit.learning.dspy.past import Told
-from sennit.learning.dspy.saved import Saved, read_file, write_file
-from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.call_lock import CallLock, LockMode
+from sennit.learning.dspy.history import Told
+from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.node_memory import Node, Nodes
+from sennit.learning.dspy.state_file import Saved, read_file, write_file
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog
 from sennit.sessions.client import ClientCore
 
 _P = ParamSpec("_P")

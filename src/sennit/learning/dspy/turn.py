@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from sennit.learning.dspy.past import Snapshot, Span
+from sennit.learning.dspy.history import Snapshot, Span
 
 
 class Turn:

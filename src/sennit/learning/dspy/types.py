@@ -14,7 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from sennit.learning.dspy.framework import BlockType
+from sennit.learning.dspy.dspy_imports import BlockType
 
 _PLAIN = (str, int, float, bool, list, dict, Any)
 

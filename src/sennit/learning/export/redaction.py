@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from sennit.errors import ValidationError, shown
-from sennit.learning.formats import Row
+from sennit.learning.export.formats import Row
 from sennit.messages.codec import dumps, loads
 
 Redact: TypeAlias = Callable[[str], str]

@@ -15,7 +15,7 @@ import sys
 import threading
 from types import FrameType
 
-from sennit.learning.dspy.framework import Teleprompter
+from sennit.learning.dspy.dspy_imports import Teleprompter
 
 
 class Rehearsal:

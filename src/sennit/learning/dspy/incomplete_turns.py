@@ -14,7 +14,7 @@ from copy import copy
 from itertools import groupby
 from typing import Any
 
-from sennit.learning.dspy.framework import Adapter, History
+from sennit.learning.dspy.dspy_imports import Adapter, History
 
 
 def is_incomplete(messages: Sequence[Mapping[str, Any]], outputs: frozenset[str]) -> bool:

@@ -16,14 +16,14 @@ from typing import Any, Self, cast
 
 from sennit.errors import SennitError, ValidationError, shown
 from sennit.ids import new_id
-from sennit.learning.dspy.log import TurnLog
-from sennit.learning.dspy.nodes import Lifetime, MemoryPlan, Scope
+from sennit.learning.dspy.history import Told, history_from
+from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.node_memory import Lifetime, MemoryPlan, Scope
 from sennit.learning.dspy.options import require
-from sennit.learning.dspy.past import Told, history_from
-from sennit.learning.dspy.plain import plain_fields
-from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.written import note_of
+from sennit.learning.dspy.turn_log import TurnLog
+from sennit.learning.dspy.turn_messages import note_of
 from sennit.messages.codec import dumps, loads
 
 VERSION = 2

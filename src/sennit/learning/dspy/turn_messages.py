@@ -14,9 +14,9 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from sennit.learning.dspy.blocks import images_in, without_blocks
-from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.past import Span, Told, history_from
-from sennit.learning.dspy.plain import plain_fields, spoken
+from sennit.learning.dspy.dspy_imports import History
+from sennit.learning.dspy.history import Span, Told, history_from
+from sennit.learning.dspy.plain_values import plain_fields, spoken
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.exchanges import KEY, NODE
 from sennit.messages.content import AssistantResponseContent, InstructionContent

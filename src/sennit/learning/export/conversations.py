@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sennit.learning.examples import Filter
 from sennit.learning.exchanges import leaves, of_predictor
-from sennit.learning.formats import Chat, Conversation, LeftOut, Row, tools_in
+from sennit.learning.export.formats import Chat, Conversation, LeftOut, Row, tools_in
 from sennit.learning.labels import Label, average, labels_from
 from sennit.messages.codec import loads
 from sennit.messages.message import Message

@@ -22,12 +22,12 @@ from typing import Any, Self, TypeAlias
 from uuid import UUID
 
 from sennit.errors import NotFoundError, ValidationError, shown
-from sennit.learning.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
 from sennit.learning.examples import Filter, examples
-from sennit.learning.formats import Format, LeftOut, Row, Unit, format_named
+from sennit.learning.export.conversations import NOT_GOOD_ENOUGH, conversations, described_tools
+from sennit.learning.export.formats import Format, LeftOut, Row, Unit, format_named
+from sennit.learning.export.redaction import Redact, redacted
+from sennit.learning.export.writers import RowWriter, json_line, writer
 from sennit.learning.preferences import Preference, compare
-from sennit.learning.redaction import Redact, redacted
-from sennit.learning.writers import RowWriter, json_line, writer
 from sennit.services.registry import ServiceRegistry
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.sessions import LabelRecord, Snapshot

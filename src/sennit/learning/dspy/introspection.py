@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from sennit.errors import SennitError
-from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.hearing import active_nodes, current_call
-from sennit.learning.dspy.nodes import Node
-from sennit.learning.dspy.past import Snapshot
+from sennit.learning.dspy.dspy_imports import History
+from sennit.learning.dspy.history import Snapshot
+from sennit.learning.dspy.node_memory import Node
+from sennit.learning.dspy.predictor_hook import active_nodes, current_call
 from sennit.learning.dspy.turn import Turn
 
 _ROOT = "root"

@@ -18,10 +18,10 @@ from types import NoneType
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, get_args
 
 from sennit.errors import ValidationError
-from sennit.learning.dspy.framework import History, dspy
-from sennit.learning.dspy.incomplete import is_incomplete, omitting_missing_outputs
-from sennit.learning.dspy.past import Fields
-from sennit.learning.dspy.programs import is_history_type
+from sennit.learning.dspy.dspy_imports import History, dspy
+from sennit.learning.dspy.history import Fields
+from sennit.learning.dspy.incomplete_turns import is_incomplete, omitting_missing_outputs
+from sennit.learning.dspy.modules import is_history_type
 
 _CALL = "sennit_call"
 _NODE = "_sennit_node"

@@ -16,7 +16,7 @@ import msgspec
 
 from sennit.atomic_file import whole
 from sennit.errors import MissingExtraError, ValidationError
-from sennit.learning.formats import Format, Row
+from sennit.learning.export.formats import Format, Row
 from sennit.messages.codec import dumps
 from sennit.paths import create_private
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
-from sennit.learning.dspy.framework import Example, Prediction
+from sennit.learning.dspy.dspy_imports import Example, Prediction
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.dspy.types import FieldTypes
 from sennit.learning.labels import finite

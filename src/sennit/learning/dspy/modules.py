@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from types import NoneType, SimpleNamespace
 from typing import Any, cast, get_args, get_type_hints
 
-from sennit.learning.dspy.framework import History, Module, Predict
+from sennit.learning.dspy.dspy_imports import History, Module, Predict
 
 _SETTINGS = frozenset({"signature", "demos", "config", "lm"})
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from pydantic import model_serializer
 
 from sennit.errors import InvalidTypeError, shown
-from sennit.learning.dspy.framework import History
+from sennit.learning.dspy.dspy_imports import History
 
 Told: TypeAlias = dict[str, Any]
 

@@ -14,12 +14,12 @@ from threading import RLock
 from typing import Any, Self, TypeVar
 
 from sennit.errors import ConflictError
-from sennit.learning.dspy.framework import History
-from sennit.learning.dspy.past import Fields, Span, Told
-from sennit.learning.dspy.plain import plain_fields
-from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.dspy_imports import History
+from sennit.learning.dspy.history import Fields, Span, Told
+from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
-from sennit.learning.dspy.written import (
+from sennit.learning.dspy.turn_messages import (
     Began,
     Said,
     beginning,

@@ -8,7 +8,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from sennit.learning.dspy.past import Told
+from sennit.learning.dspy.history import Told
 
 CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 

@@ -22,11 +22,11 @@ from typing import Any, Literal, TypeAlias
 
 from sennit.errors import ExistsError
 from sennit.ids import new_id
-from sennit.learning.dspy.log import TurnLog, again
-from sennit.learning.dspy.past import Fields, Told
-from sennit.learning.dspy.plain import mended
-from sennit.learning.dspy.telling import Telling
+from sennit.learning.dspy.history import Fields, Told
+from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.plain_values import mended
 from sennit.learning.dspy.turn import Turn
+from sennit.learning.dspy.turn_log import TurnLog, again
 from sennit.learning.exchanges import KEY
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
