@@ -13,7 +13,7 @@ One Session holds many branches of typed messages:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sennit.api.models import models_pull
+from sennit.api.local_models import models_pull
 from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
 from sennit.api.session import Session
 from sennit.containers.element import Element

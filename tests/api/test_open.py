@@ -18,7 +18,7 @@ from sennit import (
     StoreError,
     ValidationError,
 )
-from sennit.api.clients import Clients
+from sennit.api.client_pool import Clients
 from sennit.memory.retrieval.embedders import WordEmbedder
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.sqlite.store import SQLiteStore

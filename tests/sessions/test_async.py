@@ -23,7 +23,7 @@ from sennit import (
     TextPart,
     ValidationError,
 )
-from sennit.api.clients import Clients
+from sennit.api.client_pool import Clients
 from sennit.stores.group_commit import GroupWriter
 from sennit.stores.in_memory.store import MemoryStore
 from tests.sessions.test_session import said, system, user

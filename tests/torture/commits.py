@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import sennit
-from sennit.api.work import work as serve
+from sennit.api.worker import work as serve
 from sennit.memory import memory as _memory
 from sennit.memory.commit import job_handler as _served
 from sennit.memory.commit.result import CommitResult

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit import clock, settings
-from sennit.api.home import DEFAULT
-from sennit.api.late import LateMemory
+from sennit.api.lazy_memory import LateMemory
+from sennit.api.own_store import DEFAULT
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
 from sennit.errors import InvalidTypeError, ValidationError, shown
@@ -76,7 +76,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         `services` and `operations` are those of all its sessions, by default its own.
 
         With an `embedder`, `find` goes by meaning too. `group` is what clients of one store have in
-        common: see `sennit.api.clients`. `retention` is as for `sennit.open`.
+        common: see `sennit.api.client_pool`. `retention` is as for `sennit.open`.
         """
         self._retention = checked_retention(
             settings.retention() if retention is None else retention

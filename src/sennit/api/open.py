@@ -5,7 +5,7 @@ from __future__ import annotations
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from sennit.api.address import store_at
+from sennit.api.store_url import store_at
 
 if TYPE_CHECKING:
     from datetime import timedelta

@@ -13,8 +13,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sennit.api.home import Home
-from sennit.api.late import LateMemory
+from sennit.api.lazy_memory import LateMemory
+from sennit.api.own_store import Home
 from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, shown

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from sennit.api.client import Client
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli import piped, terminal
 from sennit.cli.commands import recall

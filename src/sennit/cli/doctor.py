@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sennit import settings
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.opening import StoreOption
 from sennit.errors import MissingExtraError

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.status import Status
 
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.cli.opening import (
     AtOption,
     JsonOption,

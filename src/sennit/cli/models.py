@@ -15,7 +15,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from sennit.api.models import models_list, models_pull
+from sennit.api.local_models import models_list, models_pull
 from sennit.cli.opening import JsonOption
 from sennit.cli.sessions import print_json
 

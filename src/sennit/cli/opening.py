@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from sennit import settings
-from sennit.api.address import file_at
 from sennit.api.client import Client
 from sennit.api.open import open as open_client
 from sennit.api.session import Session
+from sennit.api.store_url import file_at
 from sennit.cli.words import nearest
 from sennit.errors import NotFoundError
 from sennit.sessions.branch import Branch

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.models import check_model
+from sennit.api.local_models import check_model
 from sennit.cli.chat import BETTER, TINY
 from sennit.cli.opening import StoreOption
 from sennit.cli.tools import servers_named, tools_named

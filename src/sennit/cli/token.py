@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sennit.api.home import DEFAULT
+from sennit.api.own_store import DEFAULT
 from sennit.cli.opening import JsonOption
 from sennit.cli.serve import TokensOption
 from sennit.cli.sessions import print_json

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sennit.api.work import work
+from sennit.api.worker import work
 from sennit.cli.memory import ModelOption
 from sennit.cli.opening import JsonOption, StoreOption
 from sennit.cli.words import clean, counted

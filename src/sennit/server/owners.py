@@ -11,7 +11,7 @@ from threading import Lock
 from uuid import UUID
 
 from sennit.api.client import Client
-from sennit.api.clients import Clients
+from sennit.api.client_pool import Clients
 from sennit.api.session import Session
 from sennit.server.fair_cache import FairCache
 from sennit.server.openai_known import Known

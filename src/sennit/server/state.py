@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
-from sennit.api.address import store_at
-from sennit.api.clients import Clients
+from sennit.api.client_pool import Clients
+from sennit.api.store_url import store_at
 from sennit.errors import ExistsError
 from sennit.server.limits import Counts
 from sennit.server.owners import Caller, Owners

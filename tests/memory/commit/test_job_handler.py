@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import StoreError, ValidationError
-from sennit.api.work import work
+from sennit.api.worker import work
 from sennit.memory.commit.job_handler import ATTEMPTS
 from sennit.stores.job_queue import Serving
 from sennit.stores.postgres import job_queue

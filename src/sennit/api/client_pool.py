@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sennit import settings
 from sennit.api.client import Client, checked_embedder
-from sennit.api.home import DEFAULT
+from sennit.api.own_store import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
-from sennit.api.address import store_at
+from sennit.api.store_url import store_at
 from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import plain_dict

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from sennit.api.address import store_at
+from sennit.api.store_url import store_at
 from sennit.errors import ValidationError
 
 if TYPE_CHECKING:
