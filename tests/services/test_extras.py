@@ -45,7 +45,10 @@ def imported(module: Path) -> Iterator[str]:
         # Its model layer, which we use; and the framework, which we serve.
         (
             "pydantic_ai",
-            ["adapters/pydantic_ai.py", "services/models/providers/pydantic_ai_imports.py"],
+            [
+                "adapters/pydantic_ai/__init__.py",
+                "services/models/providers/pydantic_ai_imports.py",
+            ],
         ),
         ("genai_prices", ["services/models/providers/pydantic_ai_imports.py"]),
         # Its client, whose tools we use; and its server, whose tools are ours.
@@ -54,7 +57,7 @@ def imported(module: Path) -> Iterator[str]:
         ("xllamacpp", ["services/local/engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),
         ("langchain_core", ["adapters/langchain.py"]),
-        ("langgraph", ["adapters/langgraph.py"]),
+        ("langgraph", ["adapters/langgraph/__init__.py"]),
     ],
 )
 def test_a_package_of_an_extra_is_imported_in_one_module(package: str, doors: list[str]) -> None:

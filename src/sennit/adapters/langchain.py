@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from sennit.adapters.foreign import Form, answer, call, instruction, result, speaker
-from sennit.adapters.place import Place
+from sennit.adapters.branch_handle import Place
+from sennit.adapters.message_mapping import Form, answer, call, instruction, result, speaker
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent

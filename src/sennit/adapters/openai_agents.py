@@ -14,8 +14,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.adapters.foreign import Form, answer, call, instruction, result, speaker
-from sennit.adapters.place import Place
+from sennit.adapters.branch_handle import Place
+from sennit.adapters.message_mapping import Form, answer, call, instruction, result, speaker
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sennit.adapters.place import named_branch
+from sennit.adapters.branch_handle import named_branch
 from sennit.api.session import Session
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import ABOUT, Message

@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from sennit.adapters.log import Log
-from sennit.adapters.place import Ready, named_branch, sessions_under
+from sennit.adapters.branch_handle import Ready, named_branch, sessions_under
+from sennit.adapters.record_log import Log
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from threading import RLock
 from typing import Any
 
-from sennit.adapters.checkpoints import CheckpointKey, Thread
-from sennit.adapters.log import Log
+from sennit.adapters.langgraph.checkpoints import CheckpointKey, Thread
+from sennit.adapters.record_log import Log
 from sennit.api.session import Session
 
 _LOG = "langgraph"

@@ -20,9 +20,9 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.adapters.checkpoints import Kept, Packed, Thread, Version
-from sennit.adapters.open_thread import OpenThread
-from sennit.adapters.place import Ready, sessions_under
+from sennit.adapters.branch_handle import Ready, sessions_under
+from sennit.adapters.langgraph.checkpoints import Kept, Packed, Thread, Version
+from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
 from sennit.sessions.async_method import async_twin

@@ -37,9 +37,9 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.pydantic_ai", "pydantic-ai") from error
 
-from sennit.adapters.families import Entry, Families, Family, Unsaved
-from sennit.adapters.foreign import Form, answer, call, instruction, result
-from sennit.adapters.place import Place
+from sennit.adapters.branch_handle import Place
+from sennit.adapters.message_mapping import Form, answer, call, instruction, result
+from sennit.adapters.pydantic_ai.conversations import Entry, Families, Family, Unsaved
 from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
