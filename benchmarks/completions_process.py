@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.completions import ANSWER
-from sennit.server.openai_chat import completion
-from sennit.server.openai_wire import Answer, answer_message
-from sennit.server.serving import listen, serve
+from sennit.server.openai.chat import completion
+from sennit.server.openai.translate import Answer, answer_message
+from sennit.server.run import listen, serve
 from sennit.server.settings import ServerSettings
 from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
 from sennit.services.models.request import ModelRequest

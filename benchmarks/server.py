@@ -23,7 +23,7 @@ from starlette.routing import Route
 from benchmarks.harness import Result
 from benchmarks.load import Took, request, under_load
 from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
+from sennit.server.run import Server, listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
 from sennit.services.models.request import ModelRequest

@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
+from sennit.server.run import Server, listen
 from sennit.server.settings import Limits, ServerSettings
 from sennit.server.state import ServerState
 from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage

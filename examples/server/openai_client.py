@@ -9,7 +9,7 @@ from threading import Thread
 from openai import OpenAI
 
 from sennit.server.app import create_app
-from sennit.server.serving import Server, listen
+from sennit.server.run import Server, listen
 from sennit.server.settings import ServerSettings
 from sennit.testing import ScriptedModel
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sennit.memory.retrieval.query_planner import plan_by_rules
-from sennit.server import files
+from sennit.server.rest import files
 from sennit.server.settings import Limits
 from sennit.sessions import append, session
 from sennit.sessions.state import _FEW as FEW
@@ -164,7 +164,7 @@ def test_a_server_looks_for_cycles_among_few_objects_at_a_time() -> None:
     """No other thread runs meanwhile."""
     program = """if True:
         import gc
-        from sennit.server.serving import tune
+        from sennit.server.run import tune
         looked_through = []
         def note(phase, info):
             if phase == "start":

@@ -52,8 +52,8 @@ def imported(module: Path) -> Iterator[str]:
         ),
         ("genai_prices", ["services/models/providers/pydantic_ai_imports.py"]),
         # Its client, whose tools we use; and its server, whose tools are ours.
-        ("mcp", ["server/mcp_api.py", "services/tools/mcp_connection.py"]),
-        ("mcp_types", ["server/mcp_api.py", "services/tools/mcp_connection.py"]),
+        ("mcp", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
+        ("mcp_types", ["server/mcp/server.py", "services/tools/mcp_connection.py"]),
         ("xllamacpp", ["services/local/engine.py"]),
         ("agents", ["adapters/openai_agents.py"]),
         ("langchain_core", ["adapters/langchain.py"]),

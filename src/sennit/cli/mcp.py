@@ -31,9 +31,9 @@ def mcp(
     ["mcp"]}. Over HTTP the same is at /mcp of sennit serve.
     """
     try:
-        from sennit.server.mcp_api import serve_stdio
-        from sennit.server.mcp_tools import Reach
-        from sennit.server.tokens import SCOPES, Scope
+        from sennit.server.http.tokens import SCOPES, Scope
+        from sennit.server.mcp.server import serve_stdio
+        from sennit.server.mcp.tools import Reach
     except ImportError as error:
         raise MissingExtraError.of("sennit mcp", "mcp") from error
     answering = None if model is None else iModel(model, base_url=base_url)

@@ -93,10 +93,10 @@ def serve(
     store: StoreOption = None,
 ) -> None:
     """Serve sessions over HTTP: REST and event streams, for programs and browsers."""
-    from sennit.server.serving import listen
-    from sennit.server.serving import serve as run
+    from sennit.server.http.tokens import default_file
+    from sennit.server.run import listen
+    from sennit.server.run import serve as run
     from sennit.server.settings import ServerSettings, limits_named
-    from sennit.server.tokens import default_file
 
     names = model or ["local"]
     settings = ServerSettings(

@@ -17,14 +17,14 @@ import anyio
 from sennit.api.client_pool import Clients
 from sennit.api.store_url import store_at
 from sennit.errors import ExistsError
-from sennit.server.limits import Counts
-from sennit.server.owners import Caller, Owners
-from sennit.server.quotas import Quotas
+from sennit.server.active_runs import UnderWay
+from sennit.server.http.callers import Caller, Owners
+from sennit.server.http.limits import Counts
+from sennit.server.http.quotas import Quotas
+from sennit.server.http.threads import Work
+from sennit.server.http.tokens import TokenFile
+from sennit.server.rest.event_stream import EventStream
 from sennit.server.settings import Limits, ServerSettings
-from sennit.server.sse import EventStream
-from sennit.server.tokens import TokenFile
-from sennit.server.under_way import UnderWay
-from sennit.server.work import Work
 from sennit.services.models.protocol import Model
 from sennit.services.registry import ServiceRegistry
 from sennit.services.tools.tool import Tool
