@@ -24,7 +24,7 @@ from typing import Any
 import sennit
 from sennit import Tool
 from sennit.cli.chat import start
-from sennit.cli.talk import Partner
+from sennit.cli.chat.conversation import Partner
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall, faults

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 
 import sennit
-from sennit.cli.commands import Answer, Next, Remember, take
-from sennit.cli.commits import Commits
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Partner, Talk
+from sennit.cli.chat.background_commits import Commits
+from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.chat.output import Screen
+from sennit.cli.chat.slash_commands import Answer, Next, Remember, take
 from sennit.testing import ScriptedModel
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import sennit
 from sennit import AssistantResponseContent, Message
 from sennit.cli.app import app
-from sennit.cli.tools import tools_at
+from sennit.cli.load_tools import tools_at
 
 pytest_plugins = ("tests.postgres",)
 

@@ -13,9 +13,9 @@ import typer
 from sennit import settings
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli.opening import JsonOption, StoreOption, is_missing
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean
+from sennit.cli.targets import JsonOption, StoreOption, is_missing
+from sennit.cli.text import clean
 from sennit.errors import SennitError
 from sennit.stores.database_url import shown_address
 

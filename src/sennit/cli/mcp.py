@@ -9,7 +9,7 @@ import typer
 
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli.opening import StoreOption
+from sennit.cli.targets import StoreOption
 from sennit.errors import MissingExtraError
 from sennit.services.models.imodel import iModel
 

@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.status import Status
 
 from sennit.api.local_models import check_model
-from sennit.cli.opening import (
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.targets import (
     AtOption,
     JsonOption,
     StoreOption,
@@ -25,8 +26,7 @@ from sennit.cli.opening import (
     session_named,
     utc,
 )
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
-from sennit.cli.words import clean, counted, nearest, one_line
+from sennit.cli.text import clean, counted, nearest, one_line
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 

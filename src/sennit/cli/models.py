@@ -16,8 +16,8 @@ from rich.progress import (
 )
 
 from sennit.api.local_models import models_list, models_pull
-from sennit.cli.opening import JsonOption
 from sennit.cli.sessions import print_json
+from sennit.cli.targets import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Models on this machine.", rich_markup_mode=None)
 

@@ -11,8 +11,8 @@ import typer
 
 from sennit.api.local_models import check_model
 from sennit.cli.chat import BETTER, TINY
-from sennit.cli.opening import StoreOption
-from sennit.cli.tools import servers_named, tools_named
+from sennit.cli.load_tools import servers_named, tools_named
+from sennit.cli.targets import StoreOption
 from sennit.services.models.imodel import iModel
 
 

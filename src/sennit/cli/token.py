@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from sennit.api.own_store import DEFAULT
-from sennit.cli.opening import JsonOption
 from sennit.cli.serve import TokensOption
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean
+from sennit.cli.targets import JsonOption
+from sennit.cli.text import clean
 
 app = typer.Typer(no_args_is_help=True, help="Who may use the server, and for what.")
 

@@ -18,8 +18,8 @@ import typer
 
 from sennit.api.worker import work
 from sennit.cli.memory import ModelOption
-from sennit.cli.opening import JsonOption, StoreOption
-from sennit.cli.words import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption
+from sennit.cli.text import clean, counted
 from sennit.services.models.imodel import iModel
 from sennit.stores.job_queue import Serving
 

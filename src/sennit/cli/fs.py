@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from sennit.cli.opening import JsonOption, StoreOption, existing
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption, existing
+from sennit.cli.text import clean, counted
 from sennit.clock import from_datetime, to_iso
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import typer
 
-from sennit.cli.opening import existing
+from sennit.cli.targets import existing
 from sennit.errors import SennitError
 
 _MOST = 50

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TypeAlias
 
+from sennit.cli.chat.conversation import Talk
+from sennit.cli.chat.output import Screen
 from sennit.cli.memory import memory_lines
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Talk
-from sennit.cli.words import counted, nearest, one_line, said
+from sennit.cli.text import counted, nearest, one_line, said
 from sennit.errors import SennitError
 from sennit.messages.message import Message, MessageRole
 

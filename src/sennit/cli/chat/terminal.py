@@ -26,12 +26,21 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from sennit import settings
-from sennit.cli.commands import COMMANDS, Answer, Decide, Prompt, Quit, Remember, Resume, take
-from sennit.cli.commits import Commits
-from sennit.cli.interrupted import called
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Talk
-from sennit.cli.words import LINE, call_in_full, call_text, clean
+from sennit.cli.chat.background_commits import Commits
+from sennit.cli.chat.conversation import Talk
+from sennit.cli.chat.interrupted import called
+from sennit.cli.chat.output import Screen
+from sennit.cli.chat.slash_commands import (
+    COMMANDS,
+    Answer,
+    Decide,
+    Prompt,
+    Quit,
+    Remember,
+    Resume,
+    take,
+)
+from sennit.cli.text import LINE, call_in_full, call_text, clean
 from sennit.errors import SennitError
 from sennit.paths import create_private, make_private_folder
 from sennit.turns.events import AnyEvent

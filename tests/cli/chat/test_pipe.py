@@ -16,9 +16,9 @@ import pytest
 
 import sennit
 from sennit import ExistsError, ModelError, Tool, ToolError
-from sennit.cli import piped
-from sennit.cli.talk import Partner, Talk
-from sennit.cli.tools import servers_named
+from sennit.cli.chat import pipe as piped
+from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.load_tools import servers_named
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
 

@@ -8,7 +8,7 @@ from datetime import datetime
 import pytest
 
 from sennit import Tool, ToolError, clock
-from sennit.cli.builtin import BUILT_IN, calculate, current_time
+from sennit.cli.builtin_tools import BUILT_IN, calculate, current_time
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import typer
 
 from sennit.api.client import Client
 from sennit.api.session import Session
-from sennit.cli.functions import function_named
-from sennit.cli.opening import JsonOption, StoreOption, existing, session_named
+from sennit.cli.load import function_named
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption, existing, session_named
+from sennit.cli.text import clean, counted
 from sennit.errors import NotFoundError, SennitError, ValidationError
 
 _PAGE = 200

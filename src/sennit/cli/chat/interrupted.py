@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from sennit.cli.words import call_text
+from sennit.cli.text import call_text
 from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from sennit.cli.completing import branch_names
-from sennit.cli.opening import (
+from sennit.cli.completion import branch_names
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.targets import (
     JsonOption,
     StoreOption,
     branch_named,
@@ -17,8 +18,7 @@ from sennit.cli.opening import (
     existing,
     session_named,
 )
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
-from sennit.cli.words import clean, counted, said
+from sennit.cli.text import clean, counted, said
 from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch

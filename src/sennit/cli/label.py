@@ -8,15 +8,15 @@ from uuid import UUID
 import typer
 
 from sennit.api.session import Session
-from sennit.cli.opening import (
+from sennit.cli.sessions import BranchOption, SessionArgument, print_json
+from sennit.cli.targets import (
     JsonOption,
     StoreOption,
     chosen_branch,
     existing,
     session_named,
 )
-from sennit.cli.sessions import BranchOption, SessionArgument, print_json
-from sennit.cli.words import clean, one_line, said
+from sennit.cli.text import clean, one_line, said
 from sennit.clock import from_datetime, to_iso
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.learning.labels import Label

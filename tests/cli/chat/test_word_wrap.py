@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sennit.cli.wrapping import WordWrap, wrapped
+from sennit.cli.chat.word_wrap import WordWrap, wrapped
 
 TEXTS = st.text(st.sampled_from("ab \n\té漢"), max_size=120)
 

@@ -17,15 +17,15 @@ from rich.console import Console
 from sennit.api.client import Client
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
-from sennit.cli import piped, terminal
-from sennit.cli.commands import recall
-from sennit.cli.completing import branch_names, session_names
+from sennit.cli.chat import pipe, terminal
+from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.chat.output import Screen
+from sennit.cli.chat.slash_commands import recall
+from sennit.cli.completion import branch_names, session_names
+from sennit.cli.load_tools import servers_named, tools_named
 from sennit.cli.memory import commit_lines
-from sennit.cli.opening import StoreOption
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Partner, Talk
-from sennit.cli.tools import servers_named, tools_named
-from sennit.cli.words import counted
+from sennit.cli.targets import StoreOption
+from sennit.cli.text import counted
 from sennit.errors import NotFoundError, ValidationError
 from sennit.services.models.imodel import iModel
 
@@ -148,10 +148,10 @@ def start(
         screen = Screen(Console(highlight=False))
         code, tell = asyncio.run(_talk(talk, screen, name, new=new)), screen.note
     else:
-        answers = (piped.JsonAnswers if as_json else piped.Answers)(sys.stdout, sys.stderr)
+        answers = (pipe.JsonAnswers if as_json else pipe.Answers)(sys.stdout, sys.stderr)
         if new and partner.model.name == "local":
             answers.note(f"{TINY} {BETTER}")
-        code, tell = piped.run(talk, sys.stdin.buffer, answers), answers.note
+        code, tell = pipe.run(talk, sys.stdin.buffer, answers), answers.note
     return _commit(talk, tell) or code if commit else code
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sennit import ModelError
-from sennit.cli.commands import COMMANDS, Prompt, Quit
-from sennit.cli.talk import Partner, Talk
+from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.chat.slash_commands import COMMANDS, Prompt, Quit
 from sennit.services.models.imodel import iModel
 from sennit.services.models.reply import Reasoning
 from sennit.testing import ToolCall

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from sennit.cli.words import call_card, clean, result_card, said
-from sennit.cli.wrapping import WordWrap, wrapped
+from sennit.cli.chat.word_wrap import WordWrap, wrapped
+from sennit.cli.text import call_card, clean, result_card, said
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sennit import ExistsError, InvalidTypeError, NotFoundError, ValidationError
-from sennit.cli.tools import tools_at, tools_named
+from sennit.cli.load_tools import tools_at, tools_named
 
 MINE = """
 from os.path import join
@@ -40,7 +40,7 @@ def test_a_tool_comes_from_a_file_or_a_module(mine: str, tmp_path: Path) -> None
     assert (add.name, add.description) == ("add", "Add.")
     [wipe] = tools_at(f"{mine}:wipe")
     assert wipe.needs_approval
-    [calculate] = tools_at("sennit.cli.builtin:calculate")
+    [calculate] = tools_at("sennit.cli.builtin_tools:calculate")
     assert calculate.name == "calculate"
     for wrong in (f"{mine}:odd", f"{mine}:none", f"{tmp_path}/no.py:add", "no_such_module:add"):
         with pytest.raises(NotFoundError):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.chat.test_terminal import notes, program, quit_, said
 from tests.cli.terminals import SCRIPTED_CHAT, environment, terminal
-from tests.cli.test_terminal import notes, program, quit_, said
 
 NOT_KNOWN = 'note(text="rope") was running when the program ended: it may or may not have taken'
 

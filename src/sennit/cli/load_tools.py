@@ -11,9 +11,9 @@ from inspect import isfunction
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from sennit.cli.builtin import BUILT_IN
-from sennit.cli.functions import function_named, module_named
-from sennit.cli.words import nearest
+from sennit.cli.builtin_tools import BUILT_IN
+from sennit.cli.load import function_named, module_named
+from sennit.cli.text import nearest
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError
 from sennit.services.tools.tool import Tool
 

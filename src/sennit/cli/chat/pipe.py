@@ -13,9 +13,9 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TextIO, TypeVar
 from uuid import UUID
 
-from sennit.cli.interrupted import Interrupted, called
-from sennit.cli.talk import Talk
-from sennit.cli.words import call_text, clean, one_line, said
+from sennit.cli.chat.conversation import Talk
+from sennit.cli.chat.interrupted import Interrupted, called
+from sennit.cli.text import call_text, clean, one_line, said
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent, MessageRole
 from sennit.messages.message import Message

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 
+from sennit.cli.chat.conversation import Talk
+from sennit.cli.chat.output import Screen
 from sennit.cli.memory import commit_lines
-from sennit.cli.screen import Screen
-from sennit.cli.talk import Talk
 from sennit.errors import SennitError
 from sennit.memory.commit.result import CommitResult
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from sennit.api.session import Session
-from sennit.cli.interrupted import Interrupted, called, interrupted, started, started_before
-from sennit.cli.opening import branch_named, latest_branch
+from sennit.cli.chat.interrupted import Interrupted, called, interrupted, started, started_before
+from sennit.cli.targets import branch_named, latest_branch
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.retrieval.prompt_context import MemoryContext

@@ -13,7 +13,7 @@ from sennit.api.client import Client
 from sennit.api.open import open as open_client
 from sennit.api.session import Session
 from sennit.api.store_url import file_at
-from sennit.cli.words import nearest
+from sennit.cli.text import nearest
 from sennit.errors import NotFoundError
 from sennit.sessions.branch import Branch
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sennit.api.open import open as open_client
-from sennit.cli.opening import JsonOption, StoreOption, existing, session_named
 from sennit.cli.sessions import print_json
-from sennit.cli.words import clean, counted
+from sennit.cli.targets import JsonOption, StoreOption, existing, session_named
+from sennit.cli.text import clean, counted
 from sennit.errors import ValidationError
 from sennit.learning.examples import Filter
 from sennit.learning.export import ExportOptions
