@@ -24,7 +24,7 @@ from sennit.stores.records.files import KeptFile
 from sennit.stores.records.sessions import JournalRecord, Owner, Whole
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import faults
-from sennit.testing.conformance.scene import View
+from sennit.testing.conformance.fixtures import View
 from tests.torture import acts
 from tests.torture.acts import ACTS, Act, replaying
 from tests.torture.ground import Databases, Files, opened

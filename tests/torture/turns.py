@@ -22,7 +22,7 @@ from sennit.services.models.reply import Call, Reasoning, Reply, Text, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.services.tools.backend import ToolContext
 from sennit.testing import ScriptedModel, ToolCall, faults
-from sennit.testing.scripted import Scripted
+from sennit.testing.scripted_model import Scripted
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import RunEnded
 from sennit.turns.options import SessionOptions, StreamingOptions

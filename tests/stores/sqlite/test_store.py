@@ -24,7 +24,7 @@ from sennit.stores.sqlite.connection import lengthen, log_of
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ToolCall, faults
 from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
-from sennit.testing.conformance.scene import Scene
+from sennit.testing.conformance.fixtures import Scene
 from tests.talking import Talk
 
 

@@ -8,7 +8,7 @@ from sennit.errors import ExistsError, NotFoundError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddMessages, Append, ChangeBranch, Head
-from sennit.testing.conformance.scene import Scene, ids, message, messages, raises, same
+from sennit.testing.conformance.fixtures import Scene, ids, message, messages, raises, same
 
 
 def an_append_goes_to_the_end(store: Store) -> None:

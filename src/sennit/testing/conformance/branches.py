@@ -25,7 +25,7 @@ from sennit.stores.records.sessions import (
     RemoveBranch,
     RenameBranch,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     Scene,
     branch,

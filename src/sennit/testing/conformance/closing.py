@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sennit.errors import ConflictError, StoreError
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddMessages, Lease, Write
-from sennit.testing.conformance.scene import OWNER, Scene, message, raises, session
+from sennit.testing.conformance.fixtures import OWNER, Scene, message, raises, session
 
 
 def _calls(store: Store, scene: Scene, lease: Lease) -> dict[str, Callable[[], object]]:

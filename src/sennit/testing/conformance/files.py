@@ -25,7 +25,7 @@ from sennit.stores.records.files import (
     in_order,
 )
 from sennit.stores.records.sessions import Owner
-from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, raises, same
+from sennit.testing.conformance.fixtures import NOON, OWNER, STRANGER, Scene, empty, raises, same
 
 AGENT = Owner("acme", "agent", "helper")
 _PATH = "memories/preferences/tea.md"

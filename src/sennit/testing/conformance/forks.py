@@ -7,7 +7,7 @@ from uuid import UUID
 from sennit.errors import ConflictError, NotFoundError, ValidationError
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddBranch, RemoveBranch, RemoveMessages
-from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
+from sennit.testing.conformance.fixtures import Scene, branch, raises, same, segment
 
 
 def a_fork_shows_the_history_of_its_source(store: Store) -> None:

@@ -8,7 +8,16 @@ from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import LabelRecord, PutLabels, RemoveMessages
-from sennit.testing.conformance.scene import NOON, OWNER, STRANGER, Scene, empty, ids, raises, same
+from sennit.testing.conformance.fixtures import (
+    NOON,
+    OWNER,
+    STRANGER,
+    Scene,
+    empty,
+    ids,
+    raises,
+    same,
+)
 
 
 class _Judged:

@@ -19,7 +19,7 @@ from sennit.stores.records.sessions import (
     TakeLease,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     Scene,
     branch,

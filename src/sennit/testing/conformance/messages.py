@@ -17,7 +17,7 @@ from sennit.stores.records.sessions import (
     RemoveBranch,
     RemoveMessages,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     Scene,
     branch,

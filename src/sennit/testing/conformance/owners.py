@@ -14,7 +14,7 @@ from sennit.stores.records.sessions import (
     RemoveMessages,
     RenameBranch,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
     Scene,

@@ -8,7 +8,7 @@ from sennit.errors import ConflictError, ExistsError, NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddBranch, BranchRecord, ChangeBranch, SegmentRecord
-from sennit.testing.conformance.scene import Scene, branch, raises, same, segment
+from sennit.testing.conformance.fixtures import Scene, branch, raises, same, segment
 
 
 class _Braid:

@@ -18,7 +18,7 @@ from sennit.stores.records.sessions import (
     RunRecord,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,

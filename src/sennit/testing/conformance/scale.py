@@ -13,7 +13,7 @@ from sennit.stores.records.sessions import (
     RemoveMessages,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     Scene,
     branch,

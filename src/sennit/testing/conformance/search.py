@@ -13,7 +13,7 @@ from sennit.stores.base import Store
 from sennit.stores.records.files import PutFile, RemoveFile, VersionRecord
 from sennit.stores.records.search import Asked, AskedFiles
 from sennit.stores.records.sessions import AddMessages, Append, Found, MessageRecord
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,

@@ -11,7 +11,7 @@ from sennit.errors import NotFoundError, SennitError
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddMessages, Append, DescribeSession, SessionRecord
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     Hands,

@@ -17,7 +17,7 @@ from sennit.stores.records.sessions import (
     RemoveMessages,
     RunRecord,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
     Notes,

@@ -8,7 +8,7 @@ from uuid import UUID
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddBranch, Append, ChangeBranch, RemoveBranch
-from sennit.testing.conformance.scene import Scene, View, branch, empty, ids, same, segment
+from sennit.testing.conformance.fixtures import Scene, View, branch, empty, ids, same, segment
 
 
 def _known(view: View) -> dict[UUID, int]:

@@ -29,7 +29,7 @@ from sennit.stores.records.sessions import (
     SegmentRecord,
     Snapshot,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     Scene,
     View,
     branch,

@@ -18,7 +18,7 @@ from sennit.stores.records.sessions import (
     ChangeBranch,
     RemoveBranch,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
     Notes,

@@ -27,7 +27,7 @@ from sennit.stores.records.sessions import (
     RenameBranch,
     Write,
 )
-from sennit.testing.conformance.scene import (
+from sennit.testing.conformance.fixtures import (
     STRANGER,
     Scene,
     branch,
