@@ -10,8 +10,7 @@ One Session holds many branches of typed messages:
     other = session.fork(main, name="other")
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sennit.api.local_models import models_pull
 from sennit.api.open import open as open  # not in __all__: a star import keeps the builtin
@@ -42,6 +41,7 @@ from sennit.errors import (
     UsageError,
     ValidationError,
 )
+from sennit.lazy_exports import lazy_exports
 from sennit.messages.content import (
     ActionRequestContent,
     ActionResponseContent,
@@ -264,7 +264,4 @@ _LATE = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"sennit.{_LATE[name]}"), name)
+__getattr__ = lazy_exports(__name__, _LATE)

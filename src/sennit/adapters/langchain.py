@@ -33,6 +33,8 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.langchain", "langchain") from error
 
+__all__ = ["SennitChatMessageHistory"]
+
 _SPEAKERS = {"human": "user", "system": "system", "chat": "user"}
 
 

@@ -34,6 +34,8 @@ except ImportError as error:
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
 
+__all__ = ["SennitSession"]
+
 _Item = dict[str, Any]
 
 

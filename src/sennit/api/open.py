@@ -39,7 +39,7 @@ def open(
     `durability="normal"` waits less for the disk of a file: what was acknowledged then survives the
     program, but perhaps not the machine. `services` are the models and tools of its sessions, for
     clients of several users that share them. With an `embedder`, such as
-    `sennit.memory.retrieval.minilm.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
+    `sennit.memory.MiniLM()`, `client.find` goes by meaning too. Messages removed from their
     last branch are erased after the `retention` time, by default SENNIT_RETENTION_DAYS or 30 days,
     when the client is closed; with `timedelta(0)` at once.
     Raises StoreError if the store cannot be used, ValidationError for an address of no known kind

@@ -119,7 +119,7 @@ class SessionCore(Braid):
         """Call one service, low-level: nothing is stored, no turn is run.
 
         A tool takes its arguments and gives its result. A model takes `messages`, and if you like
-        `tools`, `output` and the parameters of `sennit.services.models.params.PARAMS`, and gives a Reply.
+        `tools`, `output` and the parameters of `sennit.services.PARAMS`, and gives a Reply.
         Without a branch, nothing asks whether it is granted. With one, raises AccessError unless
         the service, the tools and the output are. Raises NotFoundError, ToolError, ModelError.
         """

@@ -43,6 +43,8 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.langgraph", "langgraph") from error
 
+__all__ = ["SennitSaver"]
+
 _KEY = "langgraph:"
 _DELTAS = "counters_since_delta_snapshot"
 

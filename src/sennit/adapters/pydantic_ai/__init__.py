@@ -47,6 +47,8 @@ from sennit.services.models.providers.translate import layer_messages
 from sennit.sessions.async_method import async_twin
 from sennit.sessions.branches import DEFAULT_BRANCH
 
+__all__ = ["SennitConversationStore", "SennitMessageHistory"]
+
 _RECORD = TypeAdapter(ConversationRecord)
 
 

@@ -16,6 +16,8 @@ from sennit.learning.dspy.turn import Turn
 if TYPE_CHECKING:
     from sennit.learning.dspy.session import Session
 
+__all__ = ["MlflowRun"]
+
 
 class MlflowRun:
     """A run of MLflow that turns are logged to.
