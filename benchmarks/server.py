@@ -25,7 +25,7 @@ from benchmarks.load import Took, request, under_load
 from sennit.server.app import create_app
 from sennit.server.run import Server, listen
 from sennit.server.settings import Limits, ServerSettings
-from sennit.services.models.reply import Delta, Finished, Reply, Text, TextDelta, Usage
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyText, TextDelta, Usage
 from sennit.services.models.request import ModelRequest
 
 CLIENTS = 50
@@ -44,7 +44,7 @@ class Instant:
     shapes_output = False
 
     async def ask(self, request: ModelRequest) -> Reply:  # noqa: ARG002 - the same to all
-        return Reply((Text(" ".join(_WORDS)),), "stop", Usage(50, 10))
+        return Reply((ReplyText(" ".join(_WORDS)),), "stop", Usage(50, 10))
 
     @asynccontextmanager
     async def stream(

@@ -123,7 +123,7 @@ def provider_and_model(name: str) -> tuple[str, str]:
     return (_PROVIDERS.get(provider, provider), model) if colon else (name, name)
 
 
-class Watched:
+class Span:
     """Work that is being watched; what it notes is told when it is over."""
 
     __slots__ = ("notes",)
@@ -141,9 +141,9 @@ class Watched:
 
 
 @contextmanager
-def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Watched]:
+def watching(kind: Kind, subject: str, notes: Mapping[str, Any]) -> Generator[Span]:
     """Watch what is done in the block; what it raises is told by its type alone."""
-    watched = Watched(kind.notes)
+    watched = Span(kind.notes)
     watched.note(notes)
     began = perf_counter()
     with _span(kind, subject, watched):
@@ -161,7 +161,7 @@ def error_kind(error: BaseException) -> str:
     return str(getattr(error, "kind", None) or type(error).__name__)
 
 
-def _log(kind: Kind, watched: Watched, seconds: float) -> None:
+def _log(kind: Kind, watched: Span, seconds: float) -> None:
     level = logging.WARNING if ERROR in watched.notes else kind.level
     if _LOG.isEnabledFor(level):
         told = {"event": kind.event, SECONDS: round(seconds, 6), **watched.notes}
@@ -169,7 +169,7 @@ def _log(kind: Kind, watched: Watched, seconds: float) -> None:
 
 
 @contextmanager
-def _span(kind: Kind, subject: str, watched: Watched) -> Generator[None]:
+def _span(kind: Kind, subject: str, watched: Span) -> Generator[None]:
     tracer = _tracer()
     if tracer is None:
         yield

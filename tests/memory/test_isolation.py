@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sennit import Client, SennitError
 from sennit.memory.history.evidence import said_in
-from sennit.memory.history.history import Source
+from sennit.memory.history.history import EvidenceSource
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
@@ -57,7 +57,7 @@ class Secrets:
         self.client.fs.write("viking://agent/memories/cases/secret.md", f"{CANARY} name tea")
         self.client.fs.write("viking://resources/notes/secret.md", f"{CANARY} name tea")
         self.ids = [result.task_id or "", str(session.id)]
-        self.source = Source(session.id, next(iter(session.messages)).id)
+        self.source = EvidenceSource(session.id, next(iter(session.messages)).id)
 
     def seen(self) -> Any:
         """All there is of them."""

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sennit import InvalidTypeError, ModelError, ValidationError, clock
 from sennit.services.models.protocol import Model, is_model
 from sennit.services.models.reply import (
-    Call,
     CallDelta,
     Delta,
     Finished,
     Item,
-    Reasoning,
     Reply,
-    Text,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
     Usage,
 )
@@ -55,10 +55,10 @@ def test_texts_and_calls_keep_their_order(way: str) -> None:
     model = ScriptedModel([["Let me look.", call, "Meanwhile", ToolCall("raw", "{broken")]])
     reply = asyncio.run(answered(model, way))
     assert reply.items == (
-        Text("Let me look."),
-        Call("mine", "search", '{"q":"rope"}'),
-        Text("Meanwhile"),
-        Call("call_1_4", "raw", "{broken"),
+        ReplyText("Let me look."),
+        ReplyCall("mine", "search", '{"q":"rope"}'),
+        ReplyText("Meanwhile"),
+        ReplyCall("call_1_4", "raw", "{broken"),
     )
     assert reply.finish == "tool_calls"
     assert reply.model == "scripted"
@@ -93,7 +93,7 @@ def test_an_exception_inside_a_list_is_raised_after_what_came_before_it() -> Non
 
 @WAYS
 def test_a_reply_is_given_with_its_own_finish_and_usage(way: str) -> None:
-    reply = Reply((Reasoning("hm"), Text("cut")), "length", Usage(1, 2, cost=0.5), "gpt")
+    reply = Reply((ReplyReasoning("hm"), ReplyText("cut")), "length", Usage(1, 2, cost=0.5), "gpt")
     assert asyncio.run(answered(ScriptedModel([reply]), way)) == reply
 
 
@@ -149,7 +149,7 @@ def test_deltas_have_the_length_that_was_asked_for() -> None:
 
 _SAID = st.one_of(
     st.text(),
-    st.builds(Reasoning, st.text()),
+    st.builds(ReplyReasoning, st.text()),
     st.builds(ToolCall, st.text(min_size=1), st.text() | st.dictionaries(st.text(), st.integers())),
 )
 

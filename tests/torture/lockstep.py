@@ -42,9 +42,9 @@ from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     Change,
     EventRecord,
-    Head,
     Lease,
     MessageRecord,
     PutRun,
@@ -141,7 +141,7 @@ def shown(result: Any) -> Any:
             return result
 
 
-def without_times(outcome: list[Head] | SennitError) -> Any:
+def without_times(outcome: list[BranchHead] | SennitError) -> Any:
     """The outcome of a write, less the times of leases, which each store tells by its own clock."""
     if isinstance(outcome, SennitError):
         return re.sub(r"expires in \d+ s", "expires in … s", repr(outcome))

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from sennit import ModelError, Tool
 from sennit.services.models.reply import (
-    Assembly,
     CallDelta,
     Delta,
     Finished,
     FinishReason,
     ReasoningDelta,
     Reply,
+    ReplyAssembler,
     TextDelta,
     Usage,
 )
@@ -56,7 +56,7 @@ class Speaker:
         self._replies = iter(replies)
 
     async def ask(self, request: ModelRequest) -> Reply:
-        assembly = Assembly()
+        assembly = ReplyAssembler()
         async with self.stream(request) as deltas:
             async for delta in deltas:
                 assembly.feed(delta)

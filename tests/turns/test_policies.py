@@ -18,7 +18,7 @@ from sennit import (
     TextAdded,
 )
 from sennit.errors import InvalidTypeError
-from sennit.services.models.reply import Reply, Text
+from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from sennit.turns.conversation import ConversationSession
@@ -54,7 +54,7 @@ class Hides(Policy):
         del request
         if "secret" not in reply.text:
             return None
-        text = Text(reply.text.replace("secret", "…"))
+        text = ReplyText(reply.text.replace("secret", "…"))
         return replace(reply, items=(text, *reply.calls))
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import sennit
 from sennit import PersistenceStrategy, Session, SessionOptions, SpecialTurn, summarize
-from sennit.services.models.reply import Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, faults
 from sennit.turns.result import Return
@@ -37,7 +37,7 @@ def reply(request: ModelRequest) -> Any:
         return "In short."
     if asked == "Find a title.":
         return "A title."
-    return Reply((Text(f"Yes: {asked}"),), "stop", Usage(800, 10))
+    return Reply((ReplyText(f"Yes: {asked}"),), "stop", Usage(800, 10))
 
 
 class Talk:

@@ -18,7 +18,7 @@ import sennit
 from sennit import Client, MessageRole, Session, Tool
 from sennit.messages.prompt.tool_chat import to_model_messages
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import Lease
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns import branch_lease
@@ -319,9 +319,9 @@ def test_leaving_a_joined_stream_early_stops_nothing(client: Client) -> None:
 def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(branch_lease, "_BEAT", 0.001)
     signs: list[Lease] = []
-    renew = BranchRuns.renew
+    renew = RunRepository.renew
 
-    def noted(runs: BranchRuns, lease: Lease, ttl: int) -> Lease:
+    def noted(runs: RunRepository, lease: Lease, ttl: int) -> Lease:
         signs.append(renew(runs, lease, ttl))
         return signs[-1]
 
@@ -330,7 +330,7 @@ def test_a_long_run_gives_signs_of_life(client: Client, monkeypatch: pytest.Monk
             await asyncio.sleep(0)
         return "Hello."
 
-    monkeypatch.setattr(BranchRuns, "renew", noted)
+    monkeypatch.setattr(RunRepository, "renew", noted)
     assert talk(client, after_two).run().success
     assert signs[0].token == signs[1].token
     assert signs[0].expires < signs[1].expires

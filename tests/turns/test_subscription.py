@@ -10,11 +10,11 @@ import pytest
 import sennit
 from sennit import Tool
 from sennit.services.models.request import ModelRequest
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord
 from sennit.testing import ScriptedModel, ToolCall
 from sennit.turns.events import AnyEvent, MessageCompleted, RunEnded
-from sennit.turns.subscription import Joined
+from sennit.turns.subscription import Subscription
 from tests.talking import PLAIN, Talk, add, in_short
 
 
@@ -22,7 +22,7 @@ def test_whoever_reads_too_slowly_is_not_waited_for_and_misses_nothing() -> None
     talk = Talk("x" * 2000, chunk=1)
 
     async def watch() -> list[int]:
-        async with Joined(BranchRuns(talk.branch), 0) as joined:
+        async with Subscription(RunRepository(talk.branch), 0) as joined:
             async with talk.conversation().events(None, PLAIN) as events:
                 await anext(events)
                 first = [await anext(joined)]
@@ -41,7 +41,7 @@ def test_events_come_in_batches_that_hold_all_of_them() -> None:
 
     async def watch() -> list[int]:
         heard: list[int] = []
-        async with Joined(BranchRuns(talk.branch), 0) as joined:
+        async with Subscription(RunRepository(talk.branch), 0) as joined:
             while batch := await joined.batch():
                 heard += [one.seq for one in batch]
         return heard
@@ -84,14 +84,14 @@ def test_reading_many_runs_reads_each_event_once(monkeypatch: pytest.MonkeyPatch
     talk = Talk(*["Hello."] * 20)
     for _ in range(20):
         _said(talk, "Again.")
-    events, seen = BranchRuns.events, list[int]()
+    events, seen = RunRepository.events, list[int]()
 
-    def counted(runs: BranchRuns, after: int = 0, limit: int = 7) -> list[EventRecord]:
+    def counted(runs: RunRepository, after: int = 0, limit: int = 7) -> list[EventRecord]:
         found = events(runs, after, limit)
         seen.extend(one.seq for one in found)
         return found
 
-    monkeypatch.setattr(BranchRuns, "events", counted)
+    monkeypatch.setattr(RunRepository, "events", counted)
     whole = talk.conversation().history()
     assert seen == [one.seq for one in whole]
     seen.clear()
@@ -133,7 +133,7 @@ def test_following_goes_on_with_the_next_run() -> None:
     talk = Talk("first", "second")
 
     async def watch() -> list[str]:
-        async with Joined(BranchRuns(talk.branch), 0, follow=True) as joined:
+        async with Subscription(RunRepository(talk.branch), 0, follow=True) as joined:
             heard: list[str] = []
             for _ in range(2):
                 task = asyncio.create_task(talk.conversation().say("Go on."))

@@ -27,7 +27,7 @@ _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BranchHandle:
     """A branch of a session, by name: where an adapter reads and writes."""
 
     client: Client
@@ -57,13 +57,13 @@ class Place:
         with branch.session.lock:
             del branch[after_system(branch) :]
 
-    def fork(self, *, name: str | None, at: int | None) -> Place:
+    def fork(self, *, name: str | None, at: int | None) -> BranchHandle:
         """A place on a new branch that shares what was said, up to and including index `at`."""
         branch = self.open()
         with branch.session.lock:
             index = None if at is None else at + (after_system(branch) if at >= 0 else 0)
             forked = branch.session.fork(branch, at=index, name=name, system=True)
-        return Place(self.client, self.session, forked.name)
+        return BranchHandle(self.client, self.session, forked.name)
 
 
 def after_system(branch: Branch) -> int:
@@ -91,7 +91,7 @@ def sessions_under(client: Client, prefix: str) -> Iterator[SessionInfo]:
         page = client.sessions(contains=prefix, limit=_PAGE, before=page[-1])
 
 
-class Ready(Generic[_Key, _T]):
+class LruCache(Generic[_Key, _T]):
     """What was used last, kept ready; others are made again when they are asked for."""
 
     def __init__(self, most: int = _OPEN) -> None:

@@ -12,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from sennit.adapters.branch_handle import Place
-from sennit.adapters.message_mapping import Form, answer, call, instruction, result, speaker
+from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.message_mapping import (
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+    speaker,
+)
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
@@ -45,7 +52,7 @@ class SennitChatMessageHistory(BaseChatMessageHistory):
         """The session is made when it is first read or written."""
         super().__init__()
         self.session_id = session_id
-        self._place = Place(client, session_id, branch)
+        self._place = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
@@ -112,6 +119,6 @@ def _told(chat: list[dict[str, Any]]) -> list[BaseMessage]:
     return convert_to_messages([{**one, "content": one["content"] or ""} for one in chat])
 
 
-_FORM = Form[BaseMessage](
+_FORM = MessageFormat[BaseMessage](
     "langchain", write=message_to_dict, read=_restored, contents=_contents, tell=_told
 )

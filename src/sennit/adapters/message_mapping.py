@@ -32,7 +32,7 @@ _MARK = "foreign"
 
 
 @dataclass(frozen=True)
-class Form(Generic[_T]):
+class MessageFormat(Generic[_T]):
     """How one framework's messages are written, read and told."""
 
     name: str

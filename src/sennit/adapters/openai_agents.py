@@ -14,8 +14,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from sennit.adapters.branch_handle import Place
-from sennit.adapters.message_mapping import Form, answer, call, instruction, result, speaker
+from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.message_mapping import (
+    MessageFormat,
+    answer,
+    call,
+    instruction,
+    result,
+    speaker,
+)
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError
 from sennit.messages.content import MessageContent
@@ -54,7 +61,7 @@ class SennitSession:
         self.session_id = session_id
         settings = None if session_settings is None else coerce_session_settings(session_settings)
         self.session_settings = settings
-        self._place = Place(client, session_id, branch)
+        self._place = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
@@ -188,4 +195,6 @@ def _same(item: Any) -> _Item:
     return item
 
 
-_FORM = Form[_Item]("openai_agents", write=_written, read=_same, contents=_contents, tell=_items)
+_FORM = MessageFormat[_Item](
+    "openai_agents", write=_written, read=_same, contents=_contents, tell=_items
+)

@@ -18,7 +18,7 @@ from sennit.messages.content import InstructionContent
 from sennit.messages.message import ABOUT, Message
 
 
-class Log:
+class RecordLog:
     """How far a reader has come in a log."""
 
     def __init__(self, name: str) -> None:

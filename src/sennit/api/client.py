@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sennit import clock, settings
-from sennit.api.lazy_memory import LateMemory
+from sennit.api.lazy_memory import LazyMemory
 from sennit.api.own_store import DEFAULT
 from sennit.api.session import Session, operation_registry
 from sennit.closing import AsyncClosing, Closing
@@ -22,22 +22,22 @@ from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.paths import local_path
 from sennit.sessions.async_method import async_twin
 from sennit.sessions.client import ClientCore
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, BranchRef
 from sennit.stores.base import Store
-from sennit.stores.group_commit import GroupWriter
+from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner, SessionRecord
 from sennit.stores.retention import checked_retention, due, purge, purge_if_possible
 
 if TYPE_CHECKING:
-    from sennit.learning.export import Exported, ExportOptions, Source, TrainingLines
+    from sennit.learning.export import Exported, ExportOptions, SessionSource, TrainingLines
     from sennit.memory.commit.result import CommitResult
     from sennit.memory.files.filesystem import FileSystem
-    from sennit.memory.history.forget import Forgotten, Undone
+    from sennit.memory.history.forget import ForgetResult, UndoResult
     from sennit.memory.memory import Memory
     from sennit.memory.retrieval.embedders import Embedder
     from sennit.memory.retrieval.find import Match
-    from sennit.memory.retrieval.query_planner import Searched
+    from sennit.memory.retrieval.query_planner import SearchResult
     from sennit.operations.registry import OperationRegistry
     from sennit.services.registry import ServiceRegistry
     from sennit.stores.doctor.checks import Finding
@@ -68,7 +68,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         services: ServiceRegistry | None = None,
         operations: OperationRegistry | None = None,
         embedder: Embedder | None = None,
-        group: GroupWriter | None = None,
+        group: GroupCommitter | None = None,
         retention: timedelta | None = None,
     ) -> None:
         """With `shared_space` it reaches what all users of the tenant share, and may change it.
@@ -93,7 +93,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         )
         self._shared_space = shared_space
         self._embedder = checked_embedder(embedder)
-        self._memory = LateMemory(self._new_memory)
+        self._memory = LazyMemory(self._new_memory)
         self._given_operations = None if operations is None else operation_registry(operations)
 
     @cached_property
@@ -101,7 +101,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """What all sessions it opens may be asked to conduct."""
         return self._given_operations or operation_registry(None)
 
-    def _opened(self, record: SessionRecord, keeper: Keeper) -> Session:
+    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> Session:
         opened = Session.opened(
             record, keeper, services=self.services, operations=self.operations, agent=self.agent
         )
@@ -115,9 +115,9 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     def _new_memory(self) -> Memory:
         from sennit.memory.memory import Memory
-        from sennit.memory.scope import Realm
+        from sennit.memory.scope import MemoryScope
 
-        realm = Realm(self._store, self._owner, self.agent, self._shared_space)
+        realm = MemoryScope(self._store, self._owner, self.agent, self._shared_space)
         return Memory(realm, self._embedder, partial(self.session, create=False))
 
     @cached_property
@@ -139,7 +139,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         """Finish all commits that are open, such as those that a crash has left."""
         return self.memory.finish_all()
 
-    def undo_commit(self, commit_id: str | UUID) -> Undone:
+    def undo_commit(self, commit_id: str | UUID) -> UndoResult:
         """Take back what a commit has written to memory; its archive stays.
 
         Memories say again what they said before. Raises NotFoundError.
@@ -152,7 +152,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         user: str | None = None,
         uri: str | None = None,
         session: str | UUID | None = None,
-    ) -> Forgotten:
+    ) -> ForgetResult:
         """Erase for good: this user's data, what is at a URI, or a session; name one of them.
 
         All that rests on what is erased goes too: memories, their versions, rows of the index.
@@ -245,10 +245,10 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         uid = self.session(session, create=False).id
         return lines(uid, self._training_source(), options or ExportOptions())
 
-    def _training_source(self) -> Source:
-        from sennit.learning.export import Source
+    def _training_source(self) -> SessionSource:
+        from sennit.learning.export import SessionSource
 
-        return Source(
+        return SessionSource(
             kept=partial(self._store.load, self._owner),
             labels=partial(self._store.labels, self._owner),
             opened=partial(self.session, create=False),
@@ -305,7 +305,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         if found is not None:
             found.lose(messages)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
         keeper = super()._keeper(session, new)
         keeper.erases = not self._retention
         return keeper
@@ -342,7 +342,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         limit: int = 10,
         *,
         branch: BranchRef | None = None,
-    ) -> Searched:
+    ) -> SearchResult:
         """Plan up to five typed queries from a conversation, then find what they ask for.
 
         What is current in the session is what a question like "When was that?" leans on, and is

@@ -19,7 +19,7 @@ from sennit.api.own_store import DEFAULT
 from sennit.closing import Closing
 from sennit.services.registry import ServiceRegistry
 from sennit.stores.base import Store
-from sennit.stores.group_commit import GroupWriter
+from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner
 from sennit.stores.retention import checked_retention, due, purge_if_possible
 
@@ -32,7 +32,7 @@ _Owner: TypeAlias = tuple[str | None, str | None, str | None]
 _NOBODYS = UUID(int=0)  # an id that no session has
 
 
-class Clients(Closing):
+class ClientPool(Closing):
     """One store, and a client for each owner who asks."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Clients(Closing):
         self._retention = checked_retention(
             settings.retention() if retention is None else retention
         )
-        self._group = GroupWriter(store)
+        self._group = GroupCommitter(store)
         self._lock = Lock()
         self._clients: OrderedDict[_Owner, Client] = OrderedDict()
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sennit.memory.memory import Memory
 
 
-class LateMemory:
+class LazyMemory:
     """The memory that all sessions of a client have in common, or one session has alone."""
 
     def __init__(self, make: Callable[[], Memory]) -> None:

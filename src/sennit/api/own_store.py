@@ -15,9 +15,9 @@ from sennit.errors import InvalidTypeError, shown
 from sennit.messages.content import MessageRole
 from sennit.messages.json_values import plain_dict
 from sennit.messages.message import SenderRecipient
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import SessionCore
-from sennit.stores.group_commit import GroupWriter
+from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import Owner, SessionRecord
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ DEFAULT = "default"
 _OWNER = Owner(DEFAULT, "user", DEFAULT)
 
 
-class Home:
+class OwnStore:
     """A store and the way of one session into it; it closes what it opened itself."""
 
     def __init__(self, store: Store | str | PathLike[str]) -> None:
         """Raises StoreError if the store cannot be used."""
         self._opened = isinstance(store, str | PathLike)
         self._store = _store(store)
-        self._group = GroupWriter(self._store)
+        self._group = GroupCommitter(self._store)
 
     def kept(self, session: SessionCore) -> SessionRecord:
         """The session that is kept here under this one's id, or else this one."""
@@ -49,9 +49,9 @@ class Home:
         )
         return self._store.create_session(_OWNER, record)
 
-    def keeper(self, session: UUID) -> Keeper:
+    def keeper(self, session: UUID) -> SessionRepository:
         """A session's line to the store."""
-        return Keeper(self._store, self._group, _OWNER, session)
+        return SessionRepository(self._store, self._group, _OWNER, session)
 
     def close(self) -> None:
         """Finish what async callers have under way, then close the store if it is our own."""

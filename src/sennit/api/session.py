@@ -13,8 +13,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from sennit.api.lazy_memory import LateMemory
-from sennit.api.own_store import Home
+from sennit.api.lazy_memory import LazyMemory
+from sennit.api.own_store import OwnStore
 from sennit.closing import AsyncClosing, Closing
 from sennit.containers.flow import Flow
 from sennit.errors import ExistsError, InvalidTypeError, shown
@@ -86,10 +86,10 @@ class Session(SessionCore, Closing, AsyncClosing):
             metadata=metadata,
         )
         self._operations = None if operations is None else operation_registry(operations)
-        self._memory = LateMemory(self._own_memory)
-        self._home = None if store is None else self._move_into(Home(store), conversations)
+        self._memory = LazyMemory(self._own_memory)
+        self._home = None if store is None else self._move_into(OwnStore(store), conversations)
 
-    def _move_into(self, home: Home, conversations: Flow[Message, Any] | None) -> Home:
+    def _move_into(self, home: OwnStore, conversations: Flow[Message, Any] | None) -> OwnStore:
         """Be the session that is kept there under this id; if there is none, keep this one."""
         try:
             self._keep(home.kept(self), home.keeper(self.id))
@@ -217,7 +217,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
         return memory_of(self)
 
-    def share_memory(self, memory: LateMemory) -> None:
+    def share_memory(self, memory: LazyMemory) -> None:
         """Remember together with others; for the client."""
         self._memory = memory
 

@@ -12,12 +12,12 @@ from sennit.errors import ValidationError
 if TYPE_CHECKING:
     from sennit.memory.commit.result import CommitResult
     from sennit.services.models.protocol import Model
-    from sennit.stores.job_queue import Serving
+    from sennit.stores.job_queue import WorkerOptions
 
 
 def work(
     url: str | PathLike[str] | None = None,
-    serving: Serving | None = None,
+    serving: WorkerOptions | None = None,
     *,
     model: Callable[[], Model] | None = None,
     told: Callable[[CommitResult], object] = lambda _: None,
@@ -31,17 +31,17 @@ def work(
     Raises StoreError, and ValidationError for a store whose commits are finished by the programs
     that make them.
     """
-    from sennit.memory.commit.job_handler import Finisher
-    from sennit.stores.job_queue import ServedStore, Serving
+    from sennit.memory.commit.job_handler import CommitJobHandler
+    from sennit.stores.job_queue import StoreWithWorkers, WorkerOptions
 
     store = store_at(url)
     try:
-        if not isinstance(store, ServedStore):
+        if not isinstance(store, StoreWithWorkers):
             raise ValidationError(
                 "Workers serve a PostgreSQL store; what is committed to any other is finished by "
                 "the program that commits, or by the next one: client.finish_commits()."
             )
         begun()
-        store.serve(Finisher(store, model, told), serving or Serving())
+        store.serve(CommitJobHandler(store, model, told), serving or WorkerOptions())
     finally:
         store.close()

@@ -16,7 +16,7 @@ from sennit.cli.text import clean, counted
 from sennit.clock import from_datetime, to_iso
 
 if TYPE_CHECKING:
-    from sennit.memory.files.entry import Entry
+    from sennit.memory.files.entry import FileEntry
 
 app = typer.Typer(no_args_is_help=True, help="All that is kept, as files.", rich_markup_mode=None)
 
@@ -128,13 +128,13 @@ def import_(
         typer.echo(", ".join(f"{number} {what}" for what, number in done.items()))
 
 
-def _near(one: Entry, uri: str, depth: int | None) -> bool:
+def _near(one: FileEntry, uri: str, depth: int | None) -> bool:
     """Whether an entry is at most so many folders below an address."""
     below = one.uri.removeprefix(uri).strip("/")
     return depth is None or below.count("/") < depth
 
 
-def _plain(one: Entry) -> dict[str, Any]:
+def _plain(one: FileEntry) -> dict[str, Any]:
     moments = {"created_at": one.created_at, "updated_at": one.updated_at}
     told = {name: at and to_iso(from_datetime(at)) for name, at in moments.items()}
     return {**asdict(one), **told}

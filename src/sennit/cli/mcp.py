@@ -33,7 +33,7 @@ def mcp(
     try:
         from sennit.server.http.tokens import SCOPES, Scope
         from sennit.server.mcp.server import serve_stdio
-        from sennit.server.mcp.tools import Reach
+        from sennit.server.mcp.tools import McpScope
     except ImportError as error:
         raise MissingExtraError.of("sennit mcp", "mcp") from error
     answering = None if model is None else iModel(model, base_url=base_url)
@@ -41,4 +41,4 @@ def mcp(
         check_model(model)
     allowed: tuple[Scope, ...] = ("read",) if read_only else SCOPES
     with open_client(store) as client:
-        asyncio.run(serve_stdio(Reach(client, frozenset(allowed), answering)))
+        asyncio.run(serve_stdio(McpScope(client, frozenset(allowed), answering)))

@@ -33,9 +33,9 @@ from sennit.services.models.imodel import iModel
 if TYPE_CHECKING:
     from sennit.api.client import Client
     from sennit.memory.commit.result import CommitResult
-    from sennit.memory.history.evidence import Said
-    from sennit.memory.history.forget import Forgotten
-    from sennit.memory.history.history import Remembered, Source
+    from sennit.memory.history.evidence import QuotedMessage
+    from sennit.memory.history.forget import ForgetResult
+    from sennit.memory.history.history import EvidenceSource, MemoryRecord
     from sennit.memory.memory import Memory
 
 app = typer.Typer(no_args_is_help=True, help="What is remembered.", rich_markup_mode=None)
@@ -184,7 +184,7 @@ def forget(
         if not yes:
             told = f"Erase {clean(what)} and all that rests on it? It cannot be taken back."
             typer.confirm(told, abort=True, err=True)
-        forgotten: Forgotten = client.forget(uri=uri, session=session)
+        forgotten: ForgetResult = client.forget(uri=uri, session=session)
     if as_json:
         print_json(asdict(forgotten))
         return
@@ -211,7 +211,7 @@ def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
         yield f"What was said is kept. To try again: sennit memory retry {result.task_id}"
 
 
-def _written(memory: Memory, result: CommitResult) -> Iterator[Remembered]:
+def _written(memory: Memory, result: CommitResult) -> Iterator[MemoryRecord]:
     """The memories that still say what a commit has written, by their addresses."""
     decided = memory.committed(result.task_id or "").decisions
     for uri in sorted({one["uri"].partition("#")[0] for one in decided}):
@@ -221,7 +221,7 @@ def _written(memory: Memory, result: CommitResult) -> Iterator[Remembered]:
                 yield one
 
 
-def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:
+def memory_lines(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> Iterator[str]:
     """A memory in a few lines: what it says, where it is, and what was said."""
     body = [line for line in clean(one.text).splitlines() if line.strip() and line[0] != "#"]
     ended = f" (until {one.valid_to.astimezone():%Y-%m-%d})" if one.valid_to else ""
@@ -230,7 +230,9 @@ def memory_lines(one: Remembered, said: Mapping[Source, Said]) -> Iterator[str]:
     yield from evidence_lines(one, said, indent="    ")
 
 
-def evidence_lines(one: Remembered, said: Mapping[Source, Said], *, indent: str) -> Iterator[str]:
+def evidence_lines(
+    one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage], *, indent: str
+) -> Iterator[str]:
     """Who said what, when and in which session; a memory without evidence says how it came."""
     for source in one.evidence:
         if (words := said.get(source)) is None:
@@ -243,7 +245,7 @@ def evidence_lines(one: Remembered, said: Mapping[Source, Said], *, indent: str)
         yield f"{indent}← {one.did or 'written'} by hand"
 
 
-def _about(one: Remembered) -> Iterator[str]:
+def _about(one: MemoryRecord) -> Iterator[str]:
     until = f" until {one.valid_to.astimezone():%Y-%m-%d}" if one.valid_to else ""
     yield f"{one.category or 'file'}, holds since {one.valid_from.astimezone():%Y-%m-%d}{until}"
     used = counted(one.active_count, "time")
@@ -252,7 +254,7 @@ def _about(one: Remembered) -> Iterator[str]:
         yield f"commit {one.commit_id}"
 
 
-def _plain(one: Remembered, said: Mapping[Source, Said]) -> dict[str, Any]:
+def _plain(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]) -> dict[str, Any]:
     """A memory for programs, each piece of evidence with its words if they are still kept."""
     evidence = [
         words.to_dict() if (words := said.get(source)) else {"message": str(source.message)}
@@ -270,7 +272,7 @@ def _category(given: str | None) -> str | None:
     raise ValidationError(f"{given!r} is no category.{nearest(given, known)} One of: {known}.")
 
 
-def _memory(client: Client, uri: str) -> Remembered:
+def _memory(client: Client, uri: str) -> MemoryRecord:
     """What is at an address; raises NotFoundError with the nearest one."""
     try:
         return client.memory.get(uri)

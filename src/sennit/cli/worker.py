@@ -21,7 +21,7 @@ from sennit.cli.memory import ModelOption
 from sennit.cli.targets import JsonOption, StoreOption
 from sennit.cli.text import clean, counted
 from sennit.services.models.imodel import iModel
-from sennit.stores.job_queue import Serving
+from sennit.stores.job_queue import WorkerOptions
 
 if TYPE_CHECKING:
     from sennit.memory.commit.result import CommitResult
@@ -41,7 +41,7 @@ def worker(
     done = _Done(as_json=as_json)
     work(
         store,
-        Serving(concurrency=concurrency, drain=drain),
+        WorkerOptions(concurrency=concurrency, drain=drain),
         model=None if model is None else partial(iModel, model),
         told=done,
         begun=lambda: typer.echo(

@@ -97,7 +97,7 @@ def on_branches(branches: Iterable[Branch]) -> Iterator[Exchange]:
             yield from _from(branch, first)
 
 
-class Strand(Protocol):
+class BranchView(Protocol):
     """A branch, or what is kept of one."""
 
     @property
@@ -111,7 +111,7 @@ class Strand(Protocol):
         ...
 
 
-_S = TypeVar("_S", bound=Strand)
+_S = TypeVar("_S", bound=BranchView)
 
 
 def leaves(branches: Iterable[_S]) -> list[_S]:

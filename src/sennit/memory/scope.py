@@ -29,7 +29,7 @@ _SCOPES: dict[str, Scope] = {"user": "user", "agent": "agent", "tenant": "resour
 
 
 @dataclass(frozen=True)
-class Realm:
+class MemoryScope:
     """One user's share of a store, with one agent, and the tenant's space if that is open."""
 
     store: Store
@@ -39,7 +39,7 @@ class Realm:
     shares: bool = False
     """Whether the tenant's shared space is reached too."""
 
-    def of_agent(self, name: str) -> Realm:
+    def of_agent(self, name: str) -> MemoryScope:
         """The same with another agent."""
         return self if name == self.agent_name else replace(self, agent_name=name)
 

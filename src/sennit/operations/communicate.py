@@ -19,7 +19,7 @@ from sennit.operations.context import OperationContext
 from sennit.operations.instruction import instruction_message
 from sennit.operations.structured_output import (
     REPAIRS,
-    Answer,
+    StructuredAnswer,
     ask,
     ask_for,
     checked_repairs,
@@ -73,16 +73,18 @@ async def communicate(
     return answer.value
 
 
-async def _answer(model: Model, request: ModelRequest, wanted: Any, repairs: int) -> Answer:
+async def _answer(
+    model: Model, request: ModelRequest, wanted: Any, repairs: int
+) -> StructuredAnswer:
     if wanted is not Unset:
         return await ask_for(model, request, as_model(wanted, "response_model"), repairs)
     reply = await ask(model, request)
     if not reply.text:
         raise said_nothing(model.name, reply.finish)
-    return Answer(reply.text, reply, reply.usage)
+    return StructuredAnswer(reply.text, reply, reply.usage)
 
 
-def _told(where: OperationContext, asked: Message, answer: Answer, name: str) -> Message:
+def _told(where: OperationContext, asked: Message, answer: StructuredAnswer, name: str) -> Message:
     """The reply as a message; it names the model it was asked of."""
     reply = answer.reply
     try:

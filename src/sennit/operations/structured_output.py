@@ -24,7 +24,7 @@ REPAIRS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class StructuredAnswer:
     """A value in the form that was asked for."""
 
     value: Any
@@ -42,7 +42,9 @@ async def ask(model: AnyModel, request: ModelRequest) -> Reply:
     return reply
 
 
-async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs: int) -> Answer:
+async def ask_for(
+    model: AnyModel, request: ModelRequest, wanted: Model, repairs: int
+) -> StructuredAnswer:
     """Ask a model for a value; raises OutputError if the last attempt does not fit either.
 
     After an answer that does not fit, the model is shown it, told what is wrong, and asked again,
@@ -56,7 +58,7 @@ async def ask_for(model: AnyModel, request: ModelRequest, wanted: Model, repairs
         reply, request = await _held(model, request)
         used += reply.usage
         try:
-            return Answer(fitted(reply.text, wanted), reply, used)
+            return StructuredAnswer(fitted(reply.text, wanted), reply, used)
         except OutputError as error:
             problems = problems_told(error, reply.finish)
             if not left:

@@ -23,10 +23,10 @@ from typing import Any
 
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import Problem, log_unforeseen
-from sennit.server.http.limits import Counts
+from sennit.server.http.errors import HTTPError, log_unforeseen
+from sennit.server.http.limits import ActiveCounts
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.conversation import ConversationSession
 from sennit.turns.events import AnyEvent, RunEnded, RunStarted
 from sennit.turns.options import SessionOptions, StreamingOptions
@@ -38,10 +38,10 @@ _REFUSED = {"busy": 409, "access": 403}
 _PATIENCE = 5.0  # seconds for runs to end on what is deleted; a tool may not let itself be stopped
 
 
-class UnderWay:
+class ActiveRuns:
     """The runs that are under way here."""
 
-    def __init__(self, counts: Counts | None = None) -> None:
+    def __init__(self, counts: ActiveCounts | None = None) -> None:
         """`counts` limits the runs of each token and each user."""
         self._counts = counts
         self._tasks: dict[Task[Any], ConversationSession] = {}
@@ -55,7 +55,7 @@ class UnderWay:
 
     def on(self, branch: Branch) -> ConversationSession | None:
         """The conversation that runs on a branch, if one does so here."""
-        return self._by_place.get(BranchRuns(branch).place)
+        return self._by_place.get(RunRepository(branch).place)
 
     async def start(
         self,
@@ -97,7 +97,7 @@ class UnderWay:
         streaming: StreamingOptions | None,
         how: dict[str, Any],
     ) -> None:
-        place = BranchRuns(conversation.request.branch).place
+        place = RunRepository(conversation.request.branch).place
         try:
             async with conversation.events(options, streaming, **how) as events:
                 async for event in events:
@@ -149,14 +149,14 @@ class UnderWay:
             await wait(self._tasks, timeout=seconds)
 
 
-def _refused(event: RunEnded) -> Problem:
+def _refused(event: RunEnded) -> HTTPError:
     notice = event.result.messages[0]
     if event.result.stop_reason == "cancelled":
         return _stopping()
     if event.result.stop_reason == "error":
-        return Problem(503, notice.code, notice.text)
-    return Problem(_REFUSED.get(notice.code, 422), notice.code, notice.text)
+        return HTTPError(503, notice.code, notice.text)
+    return HTTPError(_REFUSED.get(notice.code, 422), notice.code, notice.text)
 
 
-def _stopping() -> Problem:
-    return Problem(503, "stopping", "The server is about to stop; ask again in a moment.")
+def _stopping() -> HTTPError:
+    return HTTPError(503, "stopping", "The server is about to stop; ask again in a moment.")

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager, suppress
 from sennit.errors import SennitError
 from sennit.server import studio
 from sennit.server.http import openapi
-from sennit.server.http.auth import Gate
+from sennit.server.http.auth import AuthMiddleware
 from sennit.server.http.endpoint import Endpoint
-from sennit.server.http.router import Dispatcher
+from sennit.server.http.router import Router
 from sennit.server.http.starlette_imports import ASGIApp, Starlette
-from sennit.server.mcp.server import McpFace
+from sennit.server.mcp.server import McpApp
 from sennit.server.openai import chat, conversations, responses
 from sennit.server.rest import (
     approvals,
@@ -61,7 +61,7 @@ def endpoints() -> list[Endpoint]:
 
 
 @asynccontextmanager
-async def _watching(gate: Gate, limits: Limits) -> AsyncGenerator[None]:
+async def _watching(gate: AuthMiddleware, limits: Limits) -> AsyncGenerator[None]:
     """Look at the token file at every heartbeat, so that streams end also when nobody asks."""
 
     async def watch() -> None:
@@ -96,11 +96,11 @@ def create_app(settings: ServerSettings) -> Starlette:
         async with server.running(), mcp.running(), _watching(gate, server.settings.limits):
             yield
 
-    mcp = McpFace(server)
+    mcp = McpApp(server)
     mounts: dict[str, ASGIApp] = {"/mcp": mcp, "": studio.StudioFiles()}
     table = endpoints()
     public = [*studio.PUBLIC, *(one.path for one in table if one.scope is None)]
-    gate = Gate(server, Dispatcher(server, table, mounts), public=public)
+    gate = AuthMiddleware(server, Router(server, table, mounts), public=public)
     app = _App(lifespan=lifespan)
     app.router.default = gate  # no route of Starlette's own, which would answer before the gate
     app.router.redirect_slashes = False

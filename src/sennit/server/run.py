@@ -14,7 +14,7 @@ import sys
 from sennit.errors import ValidationError
 from sennit.server.app import create_app
 from sennit.server.http.starlette_imports import Starlette
-from sennit.server.http.uvicorn_protocol import PatientProtocol, uvicorn
+from sennit.server.http.uvicorn_protocol import HeaderTimeoutProtocol, uvicorn
 from sennit.server.settings import ServerSettings
 
 _GRACE = 10
@@ -35,7 +35,7 @@ class Server(uvicorn.Server):
             app,
             host=settings.host,
             port=settings.port,
-            http=type("Protocol", (PatientProtocol,), patience),
+            http=type("Protocol", (HeaderTimeoutProtocol,), patience),
             ws="none",
             lifespan="on",
             log_level="warning",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Headers, Receive, Response, Send
 from sennit.server.http.starlette_imports import HttpScope as Scope
 from sennit.studio import INDEX, MEDIA_TYPES, STATIC, files
@@ -68,10 +68,10 @@ class StudioFiles:
         path: str = scope["path"]
         file = self._files.get(path)
         if file is None:
-            return Problem(404, "not_found", f"There is nothing at {path[:200]!r}.").response()
+            return HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.").response()
         if scope["method"] not in ("GET", "HEAD"):
             told = f"{scope['method']} is not possible here; GET is."
-            return Problem(405, "method", told, headers={"allow": "GET, HEAD"}).response()
+            return HTTPError(405, "method", told, headers={"allow": "GET, HEAD"}).response()
         headers = {**_HEADERS, "etag": file.etag}
         if file.etag in Headers(scope=scope).get("if-none-match", ""):
             return Response(status_code=304, headers=headers)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast, overload
 
 from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.messages.json_values import text
-from sennit.services.tools.backend import Target
+from sennit.services.tools.backend import ToolBackend
 from sennit.services.tools.tool import Tool
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def _entry(given: Any, name: str | None) -> _Entry:
     if is_model(given):
         _check_name(given.name if name is None else name)
         return _Entry(given, given)
-    if isinstance(given, type) or not (callable(given) or isinstance(given, Target)):
+    if isinstance(given, type) or not (callable(given) or isinstance(given, ToolBackend)):
         raise InvalidTypeError(
             f"A service is a model, a Tool or a typed function, got {shown(given)}; "
             f"of a class, give an instance."

@@ -15,7 +15,7 @@ from sennit.sessions.repository import message_record
 from sennit.stores.records.sessions import AddMessages, Append, Change, ChangeBranch
 
 
-class Placement(msgspec.Struct):
+class AppendPlan(msgspec.Struct):
     """Messages on their way to the end of branches."""
 
     branches: Sequence[Branch]
@@ -29,7 +29,7 @@ class Placement(msgspec.Struct):
     @classmethod
     def of(
         cls, messages: Sequence[Message], branches: Sequence[Branch], stored: Pile[Message]
-    ) -> Placement:
+    ) -> AppendPlan:
         """How these messages go on these branches, which lack them."""
         system = None
         new: list[Message] = []

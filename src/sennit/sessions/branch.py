@@ -20,7 +20,7 @@ from sennit.errors import ExistsError, InvalidTypeError, NotFoundError, Validati
 from sennit.messages.content import MessageContent, SystemContent
 from sennit.messages.message import Message
 from sennit.sessions.async_method import async_twin
-from sennit.sessions.forks import ForkPoint, Start, edited, fork_point, unanswered
+from sennit.sessions.forks import ForkPoint, ForkStart, edited, fork_point, unanswered
 from sennit.sessions.grants import (
     Capabilities,
     Grants,
@@ -31,8 +31,8 @@ from sennit.sessions.grants import (
 )
 from sennit.sessions.repository import branch_record
 from sennit.sessions.segments import Segment
-from sennit.sessions.unarchived import Current
-from sennit.stores.records.sessions import BranchRecord, Head
+from sennit.sessions.unarchived import UnarchivedView
+from sennit.stores.records.sessions import BranchHead, BranchRecord
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
@@ -54,7 +54,7 @@ class FirstLease(NamedTuple):
     """The lease that a branch was made with."""
 
     terms: LeaseTerms
-    head: Head
+    head: BranchHead
     """The branch as it was made, with what taking its lease gave."""
     since: float
     """When it was taken, in seconds of `clock.monotonic`."""
@@ -95,7 +95,7 @@ class Branch(Progression):
         self._tail = tail
         self._system = system
         self._grants = grants
-        self._current: Current | None = None
+        self._current: UnarchivedView | None = None
         self.version = 0
         self.first_lease = None
 
@@ -141,7 +141,7 @@ class Branch(Progression):
             if not archives.covering:
                 return self
             if self._current is None or not self._current.fits(archives):
-                self._current = Current(self, archives)
+                self._current = UnarchivedView(self, archives)
             self._current.catch_up()
             return self._current
 
@@ -296,12 +296,12 @@ class Branch(Progression):
             start = unanswered(self, self._held(message))
         return await self._aforked(start, name)
 
-    def _forked(self, start: Start, name: str | None) -> Branch:
+    def _forked(self, start: ForkStart, name: str | None) -> Branch:
         return self._session.fork_history(
             self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
         )
 
-    async def _aforked(self, start: Start, name: str | None) -> Branch:
+    async def _aforked(self, start: ForkStart, name: str | None) -> Branch:
         return await self._session.afork_history(
             self, start.length, name=name, grants=self._grants, system=start.system, said=start.said
         )

@@ -38,7 +38,7 @@ from sennit.sessions.grants import (
     resource_names,
 )
 from sennit.sessions.segments import Segment
-from sennit.sessions.state import Kept
+from sennit.sessions.state import SessionData
 from sennit.sessions.views import RAISE, BranchPile, MessagePile
 from sennit.stores.records.sessions import RemoveBranch, RenameBranch, branch_name
 
@@ -50,7 +50,7 @@ DEFAULT_BRANCH = "main"
 _FORK_NUMBER = re.compile(r"_fork_\d+$")
 
 
-class Braid(Kept):
+class BranchRegistry(SessionData):
     """Messages in memory and store, and the branches through them."""
 
     @cached_property

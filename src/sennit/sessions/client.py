@@ -25,10 +25,10 @@ from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch, LeaseTerms
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.sessions.grants import Capabilities, Resources
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.session import ASSISTANT, SessionCore, service_registry
 from sennit.stores.base import Store
-from sennit.stores.group_commit import GroupWriter
+from sennit.stores.group_commit import GroupCommitter
 from sennit.stores.records.sessions import (
     LONGEST_NAME,
     Owner,
@@ -86,12 +86,12 @@ class ClientCore(Generic[_S]):
         user: str,
         agent: str = ASSISTANT,
         services: ServiceRegistry | None = None,
-        group: GroupWriter | None = None,
+        group: GroupCommitter | None = None,
     ) -> None:
         """With the `group` of other clients it writes together with them, and closes nothing."""
         self._store = store
         self._shares = group is not None
-        self._group = GroupWriter(store) if group is None else group
+        self._group = GroupCommitter(store) if group is None else group
         self._session_type = session_type
         self._owner = Owner(owner_name(tenant, "tenant"), "user", owner_name(user, "user"))
         self._agent = owner_name(agent, "agent")
@@ -193,7 +193,7 @@ class ClientCore(Generic[_S]):
         with self._lock:
             self._open.pop(session_id, None)
 
-    def _opened(self, record: SessionRecord, keeper: Keeper) -> _S:
+    def _opened(self, record: SessionRecord, keeper: SessionRepository) -> _S:
         return self._session_type.opened(record, keeper, services=self.services, agent=self._agent)
 
     def _put(self, session: UUID, gone: _S | None, opened: _S) -> _S:
@@ -259,8 +259,8 @@ class ClientCore(Generic[_S]):
     asearch_messages = async_twin(search_messages)
     aclose = async_twin(close)
 
-    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> Keeper:
-        return Keeper(self._store, self._group, self._owner, session, new)
+    def _keeper(self, session: UUID, new: SessionRecord | None = None) -> SessionRepository:
+        return SessionRepository(self._store, self._group, self._owner, session, new)
 
     def _identify(self, session: Any) -> tuple[UUID, str | None]:
         """The id a key stands for; an id stands for itself."""

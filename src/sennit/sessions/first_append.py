@@ -17,21 +17,30 @@ from uuid import UUID
 
 from sennit.errors import ExistsError, NotFoundError, SennitError
 from sennit.messages.message import Message
-from sennit.sessions.append import Placement
+from sennit.sessions.append import AppendPlan
 from sennit.sessions.grants import NEVER_GIVEN
-from sennit.sessions.repository import Keeper, branch_record, message_record, segment_record
+from sennit.sessions.repository import (
+    SessionRepository,
+    branch_record,
+    message_record,
+    segment_record,
+)
 from sennit.sessions.segments import Segment
-from sennit.stores.records.sessions import AddBranch, AddMessages, Append, Change, Head
+from sennit.stores.records.sessions import AddBranch, AddMessages, Append, BranchHead, Change
 
 if TYPE_CHECKING:
     from sennit.sessions.session import SessionCore
 
 
-class Beginning:
+class FirstAppend:
     """Messages on their way to a default branch that is made with them, or at the same time."""
 
     def __init__(
-        self, session: SessionCore, keeper: Keeper, messages: Sequence[Message], name: str
+        self,
+        session: SessionCore,
+        keeper: SessionRepository,
+        messages: Sequence[Message],
+        name: str,
     ) -> None:
         """To be made under the session's lock."""
         self._session, self._keeper, self._name = session, keeper, name
@@ -41,7 +50,7 @@ class Beginning:
             draft, _ = session._drafted(name, tail, None, NEVER_GIVEN, None, None, messages)
             session._coming = draft
         self.branch = session._coming
-        self._placement = Placement.of(messages, [self.branch], session._messages)
+        self._placement = AppendPlan.of(messages, [self.branch], session._messages)
         self._added = AddMessages(tuple(map(message_record, messages)))
 
     @property
@@ -53,7 +62,7 @@ class Beginning:
         record = branch_record(branch, branch._tail, None, NEVER_GIVEN)
         return self._added, AddBranch(record, segment_record(branch._tail))
 
-    def apply(self, heads: list[Head]) -> None:
+    def apply(self, heads: list[BranchHead]) -> None:
         """Have in memory what the store has now."""
         session = self._session
         with session.lock:

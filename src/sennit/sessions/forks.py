@@ -49,7 +49,7 @@ def fork_point(branch: Branch) -> ForkPoint | None:
     )
 
 
-class Start(NamedTuple):
+class ForkStart(NamedTuple):
     """What a fork begins with."""
 
     length: int
@@ -61,7 +61,7 @@ class Start(NamedTuple):
 
 def edited(
     branch: Branch, old: Message, content: MessageContent | Mapping[str, Any] | str
-) -> Start:
+) -> ForkStart:
     """A fork in which a message says `content` instead; raises ValidationError."""
     from sennit.messages.parts import regrouped  # late: not everyone speaks in parts
 
@@ -77,18 +77,18 @@ def edited(
             f"is set with session.set_branch_system()."
         )
     if old.id == branch.system_id:
-        return Start(branch.tail.total, new)
-    return Start(_before(branch, old), branch.system_id, (new,))
+        return ForkStart(branch.tail.total, new)
+    return ForkStart(_before(branch, old), branch.system_id, (new,))
 
 
-def unanswered(branch: Branch, old: Message) -> Start:
+def unanswered(branch: Branch, old: Message) -> ForkStart:
     """A fork that ends before an answer; raises ValidationError for what is none."""
     if old.role is not MessageRole.ASSISTANT:
         raise ValidationError(
             f"Only what the assistant said can be regenerated, and message {old.id} is the "
             f"{old.role.value}'s; use edit() for that."
         )
-    return Start(_before(branch, old), branch.system_id)
+    return ForkStart(_before(branch, old), branch.system_id)
 
 
 def _before(branch: Branch, message: Message) -> int:

@@ -14,19 +14,19 @@ from sennit.sessions.diff import shared_length
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class MessageVersion:
     """A message at some place, and the first branch that has it there."""
 
     branch: Branch
     message: UUID
 
 
-def versions(branch: Branch) -> dict[int, list[Version]]:
+def versions(branch: Branch) -> dict[int, list[MessageVersion]]:
     """By index on the branch, all versions of what stands there, its own included, oldest first.
 
     Places where all branches agree are left out.
     """
-    found: dict[int, dict[int, Version]] = {}
+    found: dict[int, dict[int, MessageVersion]] = {}
     with branch.session.lock:
         mine, first = branch.tail, len(branch) - branch.tail.total
         for other in branch.session.branches:
@@ -36,10 +36,10 @@ def versions(branch: Branch) -> dict[int, list[Version]]:
             here = found.setdefault(place + first, {})
             for one in (branch, other):
                 uid = one.tail.id_at(place)
-                here.setdefault(uid.int, Version(one, uid))
+                here.setdefault(uid.int, MessageVersion(one, uid))
         messages = branch.session.messages
 
-        def made(version: Version) -> tuple[int, UUID]:
+        def made(version: MessageVersion) -> tuple[int, UUID]:
             # Not by id alone: one that a client has made need not grow with time.
             return messages.get(version.message).created_us, version.message
 

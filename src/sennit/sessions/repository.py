@@ -17,12 +17,12 @@ from sennit.messages.message import Message
 from sennit.sessions.grants import Grants
 from sennit.sessions.segments import Segment
 from sennit.stores.base import circular
-from sennit.stores.group_commit import GroupWriter, Outcome, Wake
+from sennit.stores.group_commit import GroupCommitter, Outcome, Wake
 from sennit.stores.records.sessions import (
+    BranchHead,
     BranchRecord,
     Change,
     ChangeBranch,
-    Head,
     MessageRecord,
     Owner,
     RemoveBranch,
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
     from sennit.sessions.branch import Branch
     from sennit.stores.base import Store
-    from sennit.stores.loop_bridge import Mailbox
+    from sennit.stores.loop_bridge import LoopBridge
     from sennit.stores.records.commits import ArchiveRecord
 
 
 Otherwise: TypeAlias = Callable[[SennitError], tuple[Change, ...] | None]
 
 
-class Keeper:
+class SessionRepository:
     """Keeps one session in a store."""
 
     def __init__(
         self,
         store: Store,
-        group: GroupWriter,
+        group: GroupCommitter,
         owner: Owner,
         session: UUID,
         new: SessionRecord | None = None,
@@ -62,9 +62,9 @@ class Keeper:
         self.erases = False
         """Whether messages are erased as soon as they are removed from their last branch."""
         self._new = new
-        self._mailbox: Mailbox | None = None
+        self._mailbox: LoopBridge | None = None
 
-    def write(self, changes: Sequence[Change]) -> list[Head]:
+    def write(self, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes durable, all or none."""
         self.edition += 1
         heads = self.store.write(self.owner, self.session, changes)
@@ -80,7 +80,7 @@ class Keeper:
     def submit(
         self,
         changes: tuple[Change, ...],
-        apply: Callable[[list[Head]], None],
+        apply: Callable[[list[BranchHead]], None],
         otherwise: Otherwise | None = None,
     ) -> Future[None]:
         """The same together with others, to be awaited; `apply` is called in order of commits.
@@ -94,9 +94,9 @@ class Keeper:
     def _send(
         self,
         changes: tuple[Change, ...],
-        apply: Callable[[list[Head]], None],
+        apply: Callable[[list[BranchHead]], None],
         otherwise: Otherwise | None,
-        mailbox: Mailbox,
+        mailbox: LoopBridge,
         finished: Future[None],
     ) -> None:
         def done(outcome: Outcome) -> Wake:
@@ -118,14 +118,14 @@ class Keeper:
 
         self.group.submit(Write(self.owner, self.session, changes, self._new), done)
 
-    def _promised(self) -> tuple[Mailbox, Future[None]]:
+    def _promised(self) -> tuple[LoopBridge, Future[None]]:
         """Where the outcome of something goes, and what waits for it there."""
         mailbox = self._mailbox
         finished = None if mailbox is None else mailbox.promise()
         if mailbox is None or finished is None:
-            from sennit.stores.loop_bridge import Mailbox  # asyncio takes long to import
+            from sennit.stores.loop_bridge import LoopBridge  # asyncio takes long to import
 
-            mailbox = self._mailbox = Mailbox.of_running_loop()
+            mailbox = self._mailbox = LoopBridge.of_running_loop()
             finished = mailbox.promise()
             assert finished is not None
         return mailbox, finished

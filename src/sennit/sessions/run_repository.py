@@ -16,18 +16,18 @@ from uuid import UUID
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.rewrite import Rewrite, rewrite
-from sennit.sessions.state import Kept
+from sennit.sessions.state import SessionData
 from sennit.stores.records.sessions import (
     AddEvents,
+    BranchHead,
     EventRecord,
-    Head,
     Lease,
+    LeaseGrant,
     PutRun,
     RunRecord,
     TakeLease,
-    Taken,
 )
 
 if TYPE_CHECKING:
@@ -37,28 +37,28 @@ _PAGE = 1000
 _SURE = 0.25e-6  # seconds for each microsecond of a lease in which it has surely not expired
 
 
-class Taking:
+class LeaseAcquisition:
     """A branch that is being taken."""
 
     __slots__ = ("as_known", "taken", "written")
 
     written: Future[None] | None
     """Done when it is taken; raises ConflictError if someone else has it. None: it is taken."""
-    taken: Taken
+    taken: LeaseGrant
     as_known: bool
     """Whether the branch is in the store as it is known here."""
 
     def __init__(self) -> None:
         self.written = None
 
-    def note(self, head: Head, runs: BranchRuns) -> None:
+    def note(self, head: BranchHead, runs: RunRepository) -> None:
         """Keep what taking it gave."""
         assert head.taken is not None
         self.taken = head.taken
         self.as_known = runs.stands_at(head, head.taken.commits)
 
 
-def last_runs(session: Kept) -> dict[UUID, RunRecord]:
+def last_runs(session: SessionData) -> dict[UUID, RunRecord]:
     """Find the newest run of each branch of a session, by branch; the store is asked once."""
     keeper = session._keeper
     if keeper is None:
@@ -67,7 +67,7 @@ def last_runs(session: Kept) -> dict[UUID, RunRecord]:
     return keeper.store.last_runs(keeper.owner, keeper.session)
 
 
-class BranchRuns:
+class RunRepository:
     """Runs on one branch."""
 
     def __init__(self, branch: Branch) -> None:
@@ -75,7 +75,7 @@ class BranchRuns:
         self._session = branch.session
 
     @property
-    def _keeper(self) -> Keeper | None:
+    def _keeper(self) -> SessionRepository | None:
         return self._session._keeper
 
     @property
@@ -90,10 +90,10 @@ class BranchRuns:
         """Whether there is a store behind it, and others may be running too."""
         return self._keeper is not None
 
-    def take(self, holder: str, ttl: int) -> Taking:
+    def take(self, holder: str, ttl: int) -> LeaseAcquisition:
         """Take the branch together with what others write, if it was not made with a lease."""
         assert self._keeper is not None
-        taking = Taking()
+        taking = LeaseAcquisition()
         with self._session.lock:
             first, self.branch.first_lease = self.branch.first_lease, None
         if first is not None:
@@ -102,14 +102,16 @@ class BranchRuns:
                 taking.note(first.head, self)
                 return taking
 
-        def apply(heads: list[Head]) -> None:  # in the order of commits, so it can be compared
+        def apply(
+            heads: list[BranchHead],
+        ) -> None:  # in the order of commits, so it can be compared
             taking.note(heads[0], self)
 
         change = TakeLease(self.branch.id, holder, ttl)
         taking.written = self._keeper.submit((change,), apply)
         return taking
 
-    def stands_at(self, head: Head, commits: int) -> bool:
+    def stands_at(self, head: BranchHead, commits: int) -> bool:
         """Whether the branch and the session's commits are known here as the store has them."""
         with self._session.lock:
             tail, number = self.branch.tail, self._session.archives.number

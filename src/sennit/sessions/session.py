@@ -37,11 +37,11 @@ from sennit.messages.json_values import plain_dict
 from sennit.messages.message import Message, SenderRecipient, party
 from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch
-from sennit.sessions.branches import DEFAULT_BRANCH, Braid, Branches, BranchRef
+from sennit.sessions.branches import DEFAULT_BRANCH, Branches, BranchRef, BranchRegistry
 from sennit.sessions.grants import (
     NEVER_GIVEN,
 )
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.segments import Segment, erase
 from sennit.sessions.views import Conversations
 from sennit.stores.records.sessions import DescribeSession, RemoveMessages, SessionRecord
@@ -54,7 +54,7 @@ ASSISTANT = "assistant"
 """Who sends what a model says, unless told otherwise."""
 
 
-class SessionCore(Braid):
+class SessionCore(BranchRegistry):
     """Messages, and branches through them. Safe to use from many threads."""
 
     def __init__(
@@ -79,13 +79,13 @@ class SessionCore(Braid):
             self._take_over(conversations)
 
     @classmethod
-    def opened(cls, record: SessionRecord, keeper: Keeper, **given: Any) -> Self:
+    def opened(cls, record: SessionRecord, keeper: SessionRepository, **given: Any) -> Self:
         """The session a store has, as it is now; `given` is what no store keeps, its services."""
         session = cls(id=record.id, **given)
         session._keep(record, keeper)
         return session
 
-    def _keep(self, record: SessionRecord, keeper: Keeper) -> None:
+    def _keep(self, record: SessionRecord, keeper: SessionRepository) -> None:
         """Be the session that a store has, from now on."""
         self._key, self._keeper = record.key, keeper
         self._user = party(record.user, "user")
@@ -304,12 +304,12 @@ class SessionCore(Braid):
             return False
         return True
 
-    async def _abegin_with(self, keeper: Keeper, messages: Sequence[Message]) -> None:
+    async def _abegin_with(self, keeper: SessionRepository, messages: Sequence[Message]) -> None:
         """The same for async callers; if someone else did, they go to the end of that branch."""
-        from sennit.sessions.first_append import Beginning  # late: only where something begins
+        from sennit.sessions.first_append import FirstAppend  # late: only where something begins
 
         with self.lock:
-            begun = Beginning(self, keeper, messages, DEFAULT_BRANCH)
+            begun = FirstAppend(self, keeper, messages, DEFAULT_BRANCH)
         await keeper.submit(begun.changes, begun.apply, begun.otherwise)
         self._was_kept(messages, [self.get_branch(DEFAULT_BRANCH)])
 

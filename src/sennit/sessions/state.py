@@ -24,12 +24,12 @@ from sennit.containers.element import Element
 from sennit.errors import ConflictError, ExistsError
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.sessions.append import Placement
+from sennit.sessions.append import AppendPlan
 from sennit.sessions.async_method import async_twin
 from sennit.sessions.branch import Branch, FirstLease, LeaseTerms
 from sennit.sessions.grants import Grants
 from sennit.sessions.repository import (
-    Keeper,
+    SessionRepository,
     branch_record,
     change_of,
     message_record,
@@ -37,15 +37,15 @@ from sennit.sessions.repository import (
     segments_from,
 )
 from sennit.sessions.segments import Segment
-from sennit.sessions.unarchived import Archives
+from sennit.sessions.unarchived import ArchiveIndex
 from sennit.sessions.views import BranchPile, Conversations, MessagePile
 from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,
     AddMessages,
+    BranchHead,
     BranchRecord,
     Change,
-    Head,
     LabelRecord,
     PutRun,
     PutStarts,
@@ -65,7 +65,7 @@ _TRIES = 3  # to read while others go on
 _FEW = 64  # messages that are encoded on an event loop; more are in a thread
 
 
-class Kept(Element):
+class SessionData(Element):
     """Messages and branches in memory, and the same in a store where there is one."""
 
     def __init__(
@@ -80,12 +80,12 @@ class Kept(Element):
         self._messages = MessagePile(self._whole)
         self._branches = BranchPile(self._whole)
         self._named: dict[str, Branch] = {}
-        self._keeper: Keeper | None = None
+        self._keeper: SessionRepository | None = None
         self._key: str | None = None
         self._coming: Branch | None = None  # the default branch, until it is in the store
         self._elsewhere: UUID | None = None  # the one that another program was faster to begin
         self._labels: dict[tuple[UUID, str], LabelRecord] = {}
-        self._archives = Archives()
+        self._archives = ArchiveIndex()
 
     @cached_property
     def _conversations(self) -> Conversations:
@@ -119,12 +119,12 @@ class Kept(Element):
             self._keeper.write([PutStarts(tuple(starts.items()))])
 
     @property
-    def keeper(self) -> Keeper | None:
+    def keeper(self) -> SessionRepository | None:
         """Its line to the store; None if it lives in memory alone."""
         return self._keeper
 
     @property
-    def archives(self) -> Archives:
+    def archives(self) -> ArchiveIndex:
         """Which of its entries commits cover, as of the last refresh."""
         return self._archives
 
@@ -149,7 +149,7 @@ class Kept(Element):
             for message in messages:
                 self._place_in_memory(message, branches)
             return
-        placement = Placement.of(messages, branches, self._messages)
+        placement = AppendPlan.of(messages, branches, self._messages)
         try:
             heads = self._keeper.write(placement.changes)
         except ConflictError:
@@ -185,7 +185,7 @@ class Kept(Element):
                     self._log.apply(change)
             return
         with self.lock:
-            placement = Placement.of(messages, branches, self._messages)
+            placement = AppendPlan.of(messages, branches, self._messages)
         if len(messages) > _FEW and not also:
             import asyncio  # takes long, and only async callers need it
 
@@ -193,7 +193,7 @@ class Kept(Element):
         else:
             changes = placement.changes
 
-        def apply(heads: list[Head]) -> None:
+        def apply(heads: list[BranchHead]) -> None:
             with self.lock:
                 stale = self._apply(placement, heads)
             if stale:
@@ -206,7 +206,7 @@ class Kept(Element):
             raise
         self._was_kept(messages, branches)
 
-    def _apply(self, placement: Placement, heads: list[Head]) -> bool:
+    def _apply(self, placement: AppendPlan, heads: list[BranchHead]) -> bool:
         """Have in memory what the store has; True if others put more there, which is to be read."""
         self._moved()
         for message in placement.new:
@@ -227,7 +227,7 @@ class Kept(Element):
     async def _achange(self, change: Change, apply: Callable[[], None]) -> None:
         """Make a change durable without blocking the caller's loop, then have it in memory."""
 
-        def done(_heads: list[Head]) -> None:
+        def done(_heads: list[BranchHead]) -> None:
             with self.lock:
                 self._moved()
                 apply()
@@ -280,7 +280,7 @@ class Kept(Element):
         with self.lock:  # so much changes here that nobody else may have a turn
             self._refreshed(self._keeper)
 
-    def _refreshed(self, keeper: Keeper) -> bool:
+    def _refreshed(self, keeper: SessionRepository) -> bool:
         """Read what is new and take it in; False if something changed here while it was read."""
         with self.lock:
             edition, after = keeper.edition, self._archives.number
@@ -298,7 +298,7 @@ class Kept(Element):
             if keeper.edition != edition:
                 return False
             if anew:
-                self._archives = Archives()
+                self._archives = ArchiveIndex()
                 self._drop_messages_except({record.id.int for record in found.messages})
             self._absorb(found, known, archived)
         return True
@@ -398,7 +398,7 @@ class Kept(Element):
         if lease is not None:
             changes.append(TakeLease(branch.id, *lease))
 
-        def apply(heads: list[Head]) -> None:
+        def apply(heads: list[BranchHead]) -> None:
             with self.lock:
                 found = self._branches.by_key(branch.id.int)
                 if found is None:  # nobody has read it meanwhile
@@ -455,7 +455,11 @@ class Kept(Element):
         self._named[branch.name] = branch
 
     def _keep_new_branch(
-        self, keeper: Keeper, branch: Branch, new: Sequence[Message], source_version: int | None
+        self,
+        keeper: SessionRepository,
+        branch: Branch,
+        new: Sequence[Message],
+        source_version: int | None,
     ) -> None:
         """Make a new branch durable together with its new messages."""
         try:

@@ -5,7 +5,7 @@ branches, so forks, diffs and searches see them; prompts are made of what is lef
 archived is read from the store with all else that others may have changed, and costs nothing where
 nobody has committed.
 
-`Current` grows with its branch, so that a prompt made again costs what was added. A commit, or a
+`UnarchivedView` grows with its branch, so that a prompt made again costs what was added. A commit, or a
 rewrite of the branch, makes a new one.
 """
 
@@ -28,7 +28,7 @@ _T = TypeVar("_T", bound=Element)
 
 
 @dataclass(slots=True)
-class Archives:
+class ArchiveIndex:
     """Which entries of a session commits cover, as far as is known here."""
 
     number: int = 0
@@ -55,7 +55,7 @@ class Archives:
         return number is not None and self.made[number] < before.int
 
 
-class Current(Progression):
+class UnarchivedView(Progression):
     """What is current on one branch, as its ids; read it under the lock of the session."""
 
     __slots__ = ("_archives", "_branch", "_read", "_seen", "archived_to", "commits")
@@ -65,7 +65,7 @@ class Current(Progression):
     commits: dict[int, None]
     """The numbers of the commits that cover entries of the branch."""
 
-    def __init__(self, branch: Branch, archives: Archives) -> None:
+    def __init__(self, branch: Branch, archives: ArchiveIndex) -> None:
         super().__init__()
         self._branch, self._archives = branch, archives
         self._seen = (branch.revision, archives, archives.number)
@@ -77,7 +77,7 @@ class Current(Progression):
         """The id of the last commit, as a number."""
         return self._archives.last
 
-    def fits(self, archives: Archives) -> bool:
+    def fits(self, archives: ArchiveIndex) -> bool:
         """Whether the branch was only added to, and nothing committed, since this was made."""
         revision, known, number = self._seen
         return revision == self._branch.revision and known is archives and number == known.number

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from sennit.errors import StoreError
 
 
-class Forkable(Protocol):
+class ForkGuard(Protocol):
     """A store that must not be used in a forked child."""
 
     def disown(self) -> list[object]:
@@ -22,11 +22,11 @@ class Forkable(Protocol):
         ...
 
 
-_open: WeakSet[Forkable] = WeakSet()
+_open: WeakSet[ForkGuard] = WeakSet()
 _inherited: list[object] = []  # closing one would speak for the parent
 
 
-def watch(store: Forkable) -> None:
+def watch(store: ForkGuard) -> None:
     """Have a store refuse to work in a forked child."""
     _open.add(store)
 

@@ -37,13 +37,13 @@ from sennit.errors import (
     shown,
 )
 from sennit.stores.records.files import FileStore
-from sennit.stores.records.search import WordStore
+from sennit.stores.records.search import TextSearchStore
 from sennit.stores.records.sessions import (
+    BranchHead,
     BranchRecord,
     Change,
     EventRecord,
-    Found,
-    Head,
+    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
@@ -61,7 +61,7 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 """A time and an id past those of every session: what a list that begins anew is `before`."""
 
 
-class Store(FileStore, WordStore, VectorStore, Protocol):
+class Store(FileStore, TextSearchStore, VectorStore, Protocol):
     """Where sessions are kept, and what is remembered of them."""
 
     @property
@@ -110,7 +110,7 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """
         ...
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes, all or none; gives the head before each Append and TakeLease, in order.
 
         An Append whose messages all stand on the branch already is taken for one whose
@@ -121,11 +121,13 @@ class Store(FileStore, WordStore, VectorStore, Protocol):
         """
         ...
 
-    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         ...
 
-    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+    def search(
+        self, owner: Owner, text: str, *, session: UUID | None, limit: int
+    ) -> list[FoundMessage]:
         """Messages that hold the words of `text`, the best first."""
         ...
 

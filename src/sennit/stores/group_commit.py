@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from sennit.errors import SennitError, StoreError
 from sennit.stores import after_fork
-from sennit.stores.records.sessions import AddMessages, Head, Write
+from sennit.stores.records.sessions import AddMessages, BranchHead, Write
 
 if TYPE_CHECKING:
     from sennit.stores.base import Store
 
-Outcome: TypeAlias = "list[Head] | SennitError"
+Outcome: TypeAlias = "list[BranchHead] | SennitError"
 Wake: TypeAlias = Callable[[], None]
 Done: TypeAlias = Callable[[Outcome], Wake]
 
@@ -30,7 +30,7 @@ _MANY = 64  # messages of a write that others do not wait for
 _BYTES = 65_536
 
 
-class GroupWriter:
+class GroupCommitter:
     """Writes for those who do not want to wait; each is told when its write is durable."""
 
     def __init__(self, store: Store) -> None:

@@ -16,7 +16,7 @@ from sennit.stores.records.sessions import Owner
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CommitJob:
     """A commit to be finished."""
 
     owner: Owner
@@ -25,21 +25,21 @@ class Job:
     """How often it was tried before, with no success."""
 
 
-Handler: TypeAlias = Callable[[Job], object]
+Handler: TypeAlias = Callable[[CommitJob], object]
 """Does a job. If it raises, the job comes again later, as often as that happens."""
 
 
 @runtime_checkable
-class ServedStore(Protocol):
+class StoreWithWorkers(Protocol):
     """A store that has workers."""
 
-    def serve(self, handler: Handler, serving: Serving) -> None:
+    def serve(self, handler: Handler, serving: WorkerOptions) -> None:
         """Be a worker: have the open commits of all owners finished, until told to stop."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Serving:
+class WorkerOptions:
     """How a worker serves."""
 
     concurrency: int = 1

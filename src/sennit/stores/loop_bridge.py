@@ -9,17 +9,17 @@ from typing import ClassVar
 from weakref import WeakKeyDictionary, ref
 
 
-class Mailbox:
+class LoopBridge:
     """Brings outcomes from a writer's thread to a loop, many with one wake-up."""
 
-    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox]] = WeakKeyDictionary()
+    _all: ClassVar[WeakKeyDictionary[asyncio.AbstractEventLoop, LoopBridge]] = WeakKeyDictionary()
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)  # or what is kept for a loop would keep it, long after it ended
         self._letters: deque[tuple[asyncio.Future[None], Exception | None]] = deque()
 
     @classmethod
-    def of_running_loop(cls) -> Mailbox:
+    def of_running_loop(cls) -> LoopBridge:
         """The running loop's own mailbox."""
         loop = asyncio.get_running_loop()
         found = cls._all.get(loop)

@@ -115,7 +115,7 @@ def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any
 
 
 @dataclass(frozen=True)
-class Layout:
+class SegmentGraph:
     """The segments of a session and its branches, by the store's keys, as they are at a moment."""
 
     rows: Mapping[Any, tuple[Any, int]]
@@ -133,12 +133,12 @@ class Layout:
         """The system messages of all branches."""
         return {system for _, system in self.branches.values() if system is not None}
 
-    def more_than(self, other: Layout) -> list[Range]:
+    def more_than(self, other: SegmentGraph) -> list[Range]:
         """The entries that are shown here and not there."""
         there = other.shown
         return [(no, there.get(no, 0), n) for no, n in self.shown.items() if there.get(no, 0) < n]
 
-    def beside(self, branch: Any, before: Layout) -> list[Range]:
+    def beside(self, branch: Any, before: SegmentGraph) -> list[Range]:
         """The shown entries among which something may stand that was on one branch before.
 
         A branch holds a message once, so what it showed before need not be looked through.

@@ -29,22 +29,22 @@ from sennit.errors import InvalidTypeError, ModelError, shown
 from sennit.messages.codec import dumps
 from sennit.services.models.limits.validators import count, not_negative
 from sennit.services.models.reply import (
-    Assembly,
-    Call,
     CallDelta,
     Delta,
     Finished,
     FinishReason,
     Item,
-    Reasoning,
     ReasoningDelta,
     Reply,
-    Text,
+    ReplyAssembler,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
     Usage,
 )
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.usage import Estimator, tokens_in
+from sennit.services.models.usage import TokenEstimator, tokens_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class ToolCall:
     id: str | None = None
     """The call's id; None for one that no other call of the script has."""
 
-    def item(self, id: str) -> Call:
+    def item(self, id: str) -> ReplyCall:
         """The call as models make it."""
         given = self.arguments
         arguments = given if isinstance(given, str) else dumps(dict(given)).decode()
-        return Call(id if self.id is None else self.id, self.name, arguments)
+        return ReplyCall(id if self.id is None else self.id, self.name, arguments)
 
 
 Said: TypeAlias = str | ToolCall | Item | BaseException
@@ -117,7 +117,7 @@ class ScriptedModel:
         self._chunk = chunk
         self._delay = delay
         self._lock = Lock()
-        self._estimator = Estimator()
+        self._estimator = TokenEstimator()
 
     def __repr__(self) -> str:
         return f"ScriptedModel({self.name!r}, {len(self._replies)} replies)"
@@ -127,7 +127,7 @@ class ScriptedModel:
         lines = await self._lines(request)
         if self._delay:
             await _sleep(self._delay)
-        assembly = Assembly()
+        assembly = ReplyAssembler()
         for delta in lines.deltas(None):
             assembly.feed(delta)
         return assembly.reply()
@@ -181,10 +181,10 @@ def _said(script: Any, number: int) -> tuple[list[Item | BaseException], Reply |
     for place, one in enumerate(lines, 1):
         match one:
             case str():
-                said.append(Text(one))
+                said.append(ReplyText(one))
             case ToolCall():
                 said.append(one.item(f"call_{number}_{place}"))
-            case Text() | Reasoning() | Call() | BaseException():
+            case ReplyText() | ReplyReasoning() | ReplyCall() | BaseException():
                 said.append(one)
             case _:
                 raise InvalidTypeError(f"A model cannot say {shown(one)}; see Said.")
@@ -198,7 +198,7 @@ class _Lines:
         self,
         name: str,
         request: ModelRequest,
-        estimator: Estimator,
+        estimator: TokenEstimator,
         said: list[Item | BaseException],
         whole: Reply | None,
     ) -> None:
@@ -213,11 +213,11 @@ class _Lines:
         calls = 0
         for item in self._said:
             match item:
-                case Text():
+                case ReplyText():
                     yield from (TextDelta(piece) for piece in _pieces(item.text, chunk))
-                case Reasoning():
+                case ReplyReasoning():
                     yield from (ReasoningDelta(piece) for piece in _pieces(item.text, chunk))
-                case Call():
+                case ReplyCall():
                     yield from _call(calls, item, chunk)
                     calls += 1
                 case _:
@@ -235,11 +235,11 @@ class _Lines:
         letters, thought = 0, 0
         for item in self._said:
             match item:
-                case Text():
+                case ReplyText():
                     letters += len(item.text)
-                case Reasoning():
+                case ReplyReasoning():
                     thought += len(item.text)
-                case Call():
+                case ReplyCall():
                     letters += len(item.name) + len(item.arguments)
                 case _:
                     pass
@@ -247,7 +247,7 @@ class _Lines:
         return Usage(sent, tokens_in(letters) + reasoning, reasoning_tokens=reasoning)
 
 
-def _call(index: int, call: Call, chunk: int | None) -> Iterator[Delta]:
+def _call(index: int, call: ReplyCall, chunk: int | None) -> Iterator[Delta]:
     first, *rest = _pieces(call.arguments, chunk) or [""]
     yield CallDelta(index, call.id, call.name, first)
     for piece in rest:

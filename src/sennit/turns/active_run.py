@@ -13,7 +13,7 @@ from sennit.turns.run import CancelMode, Run
 
 
 @dataclass(slots=True)
-class Current:
+class ActiveRun:
     """The run under way, and where it runs."""
 
     run: Run

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sennit.errors import UsageError
 
 if TYPE_CHECKING:
-    from sennit.turns.stream import Watch
+    from sennit.turns.stream import RunStream
 
 _T = TypeVar("_T")
 
@@ -29,7 +29,7 @@ def run_now(work: Coroutine[Any, Any, _T], door: str) -> _T:
 
 @contextmanager
 def watching(
-    make: Callable[[], Watch[_T]], cancel: Callable[[], None], door: str
+    make: Callable[[], RunStream[_T]], cancel: Callable[[], None], door: str
 ) -> Generator[Generator[_T]]:
     """What an async stream shows, one by one; leaving the block early cancels the run."""
     _refuse_a_loop(door, None)

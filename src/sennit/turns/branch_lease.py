@@ -29,9 +29,9 @@ from sennit.errors import ConflictError, SennitError
 from sennit.finish_uncancelled import undisturbed
 from sennit.ids import new_id
 from sennit.sessions.branch import LeaseTerms
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import Lease
-from sennit.turns.recovery import Unfinished, unfinished
+from sennit.turns.recovery import UnfinishedRun, unfinished
 
 _TTL = 30_000_000  # microseconds without a sign of life
 _BEAT = 10.0  # seconds between two of them
@@ -45,13 +45,13 @@ MakeWay = Callable[[str], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Held:
+class BranchLease:
     """A branch that is held, as it was found."""
 
     lease: Lease
     seq: int
     """The number of its last event."""
-    left: Unfinished | None
+    left: UnfinishedRun | None
     """Its last run, if that is not over."""
     released: bool = False
     """Whether it was given back already, with what was written last."""
@@ -69,8 +69,8 @@ def first_lease() -> LeaseTerms:
 
 @asynccontextmanager
 async def held(
-    runs: BranchRuns, holder: str, make_way: MakeWay | None = None
-) -> AsyncGenerator[Held]:
+    runs: RunRepository, holder: str, make_way: MakeWay | None = None
+) -> AsyncGenerator[BranchLease]:
     """Hold a branch; raises ConflictError if another run has it and is alive.
 
     With `make_way` it is waited for instead, and that is told each time who has it.
@@ -93,7 +93,9 @@ async def held(
             await undisturbed(_given_back(runs, found.lease))
 
 
-async def _patient(take: Callable[[], Awaitable[Held]], make_way: MakeWay | None) -> Held:
+async def _patient(
+    take: Callable[[], Awaitable[BranchLease]], make_way: MakeWay | None
+) -> BranchLease:
     """Take a branch; raises ConflictError if a run has it, or something brief for too long."""
     tries = 0
     while True:
@@ -109,22 +111,22 @@ async def _patient(take: Callable[[], Awaitable[Held]], make_way: MakeWay | None
         await sleep(_PAUSE if brief else _LOOK)
 
 
-async def take_away(runs: BranchRuns, holder: str) -> None:
+async def take_away(runs: RunRepository, holder: str) -> None:
     """End the lease of a run in another process, unless it has given that back meanwhile."""
     with suppress(ConflictError):
         await undisturbed(to_thread(_take_away, runs, holder))
 
 
-def _take_away(runs: BranchRuns, holder: str) -> None:
+def _take_away(runs: RunRepository, holder: str) -> None:
     # in its place, so that nobody else is pushed out
     runs.release(runs.acquire(holder, 1))
 
 
-async def _found_now(runs: BranchRuns, holder: str) -> Held:
+async def _found_now(runs: RunRepository, holder: str) -> BranchLease:
     return _found(runs, holder)
 
 
-async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
+async def _found_undisturbed(runs: RunRepository, holder: str) -> BranchLease:
     """Hold it with what others write; nearly always that tells all there is to know.
 
     Being cancelled meanwhile gives it back, as it is taken all the same.
@@ -139,16 +141,16 @@ async def _found_undisturbed(runs: BranchRuns, holder: str) -> Held:
         return await _in_thread(runs, partial(_found, runs, holder))
     taken = taking.taken
     if taking.as_known and (taken.run is None or taken.run.state == "ended"):
-        return Held(taken.lease, taken.seq, None)
+        return BranchLease(taken.lease, taken.seq, None)
     return await _in_thread(runs, partial(_looked_at, runs, taken.lease))
 
 
-async def _in_thread(runs: BranchRuns, take: Callable[[], Held]) -> Held:
+async def _in_thread(runs: RunRepository, take: Callable[[], BranchLease]) -> BranchLease:
     return await _or_given_back(runs, to_thread(take), lambda found: found.lease)
 
 
 async def _or_given_back(
-    runs: BranchRuns, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
+    runs: RunRepository, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
 ) -> _T:
     """What work gives; being cancelled, once or more, waits for it and gives its lease back."""
     taking = ensure_future(work)
@@ -160,25 +162,25 @@ async def _or_given_back(
         raise
 
 
-async def _given_back(runs: BranchRuns, lease: Lease) -> None:
+async def _given_back(runs: RunRepository, lease: Lease) -> None:
     with suppress(SennitError):  # then it runs out by itself
         await get_running_loop().run_in_executor(None, runs.release, lease)
 
 
-def _found(runs: BranchRuns, holder: str) -> Held:
+def _found(runs: RunRepository, holder: str) -> BranchLease:
     return _looked_at(runs, _taken(runs, holder))
 
 
-def _looked_at(runs: BranchRuns, lease: Lease) -> Held:
+def _looked_at(runs: RunRepository, lease: Lease) -> BranchLease:
     # Read once it is held: nobody else changes it any more.
     try:
-        return Held(lease, runs.last_seq(), unfinished(runs))
+        return BranchLease(lease, runs.last_seq(), unfinished(runs))
     except BaseException:
         runs.release(lease)
         raise
 
 
-def _taken(runs: BranchRuns, holder: str) -> Lease:
+def _taken(runs: RunRepository, holder: str) -> Lease:
     ttl = _TTL if runs.durable else 1_000_000 * _TTL
     try:
         return runs.acquire(holder, ttl)
@@ -202,7 +204,7 @@ def is_dead(holder: str) -> bool:
 class _Beating:
     """Signs of life; most runs are over before the first, so until then it is only a timer."""
 
-    def __init__(self, runs: BranchRuns, held: Held) -> None:
+    def __init__(self, runs: RunRepository, held: BranchLease) -> None:
         self._runs, self._held = runs, held
         self._task: Task[None] | None = None
         self._timer = get_running_loop().call_later(_BEAT, self._begin)

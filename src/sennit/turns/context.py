@@ -29,7 +29,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import letters_in, letters_of_tools, tokens_in
 from sennit.sessions.branch import Branch
-from sennit.sessions.unarchived import Current
+from sennit.sessions.unarchived import UnarchivedView
 from sennit.turns.events import ContextAdded, Injection
 from sennit.turns.policies import pass_request
 from sennit.turns.prompt_history import sent
@@ -217,7 +217,7 @@ def overfull(run: Run) -> bool:
 def tokens_of(request: Request) -> int:
     """About how many tokens the conversation takes; only what is new since last time is counted."""
     current = request.branch.current
-    since = current.since if isinstance(current, Current) else 0
+    since = current.since if isinstance(current, UnarchivedView) else 0
     count, known = read(
         _Counting(since), request.session.messages, current, lambda fold: (fold.total, fold.known)
     )

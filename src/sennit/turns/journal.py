@@ -21,9 +21,9 @@ from sennit import failpoints, telemetry
 from sennit.errors import ConflictError
 from sennit.messages.message import Message
 from sennit.sessions.rewrite import Rewrite
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import AddEvents, CallStart, PutRun, RunRecord
-from sennit.turns.branch_lease import Held
+from sennit.turns.branch_lease import BranchLease
 from sennit.turns.events import AnyEvent, ToolStarted, Warned, to_record
 from sennit.turns.result import Notice
 
@@ -52,7 +52,7 @@ class _Batch(msgspec.Struct):
 class Journal:
     """The notes of one run."""
 
-    def __init__(self, runs: BranchRuns, held: Held, publish: Publish) -> None:
+    def __init__(self, runs: RunRepository, held: BranchLease, publish: Publish) -> None:
         self._runs, self._held, self._publish = runs, held, publish
         self._durable = runs.durable
         self._batches: list[_Batch] = []

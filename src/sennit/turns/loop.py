@@ -17,16 +17,16 @@ from sennit.errors import ConflictError, ModelError, SennitError
 from sennit.finish_uncancelled import is_leaving, undisturbed
 from sennit.services.models import traced_call
 from sennit.services.models.request import ModelRequest
-from sennit.turns.branch_lease import Held, held
+from sennit.turns.branch_lease import BranchLease, held
 from sennit.turns.context import prompt, window_of
 from sennit.turns.events import TurnStarted
 from sennit.turns.failing import failed
 from sennit.turns.policies import pass_reply
-from sennit.turns.reply_builder import Draft
+from sennit.turns.reply_builder import ReplyBuilder
 from sennit.turns.result import MOVED, NOTHING, Notice, Return
 from sennit.turns.run import Run
 from sennit.turns.special.automatic import greet, make_room
-from sennit.turns.step import Ask, Drain, Greet, MakeRoom, Stop
+from sennit.turns.step import CallModel, Greet, MakeRoom, RunTools, Stop
 from sennit.turns.subscription import running_here, way_of
 from sennit.turns.tools.run_calls import drain
 from sennit.turns.tracing import watched
@@ -36,13 +36,13 @@ async def turns(run: Run) -> Stop:
     """Take steps until one of them is to stop."""
     while True:
         match await run.next():
-            case Ask():
+            case CallModel():
                 await ask(run)
             case Greet():
                 await greet(run, hold_and_run)
             case MakeRoom():
                 await make_room(run, hold_and_run)
-            case Drain(requests):
+            case RunTools(requests):
                 await drain(run, requests)
             case Stop() as stop:
                 return stop
@@ -65,7 +65,7 @@ async def ask(run: Run) -> None:
             raise
 
 
-async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
+async def converse(run: Run, request: ModelRequest, draft: ReplyBuilder) -> None:
     """Ask the model, and take in what it says."""
     model, session = run.request.model, run.request.session.id
     if run.streaming is not None and model.streams:
@@ -78,7 +78,7 @@ async def converse(run: Run, request: ModelRequest, draft: Draft) -> None:
             draft.feed(delta)
 
 
-async def judge(run: Run, request: ModelRequest, draft: Draft) -> None:
+async def judge(run: Run, request: ModelRequest, draft: ReplyBuilder) -> None:
     """Let policies see a reply that has come to its end; only then does it count."""
     if draft.finished is not None and draft.finished.reason != "error":
         said = draft.reply()
@@ -110,7 +110,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
         return run.refuse("error", Notice("error", type(error).__name__, str(error)))
 
 
-def _misfit(run: Run, found: Held, resume: bool) -> Notice | None:
+def _misfit(run: Run, found: BranchLease, resume: bool) -> Notice | None:
     """Why a run does not fit a branch as it was found."""
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING

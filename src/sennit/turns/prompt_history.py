@@ -18,7 +18,7 @@ from sennit.messages.content import (
     SystemContent,
 )
 from sennit.messages.message import Message
-from sennit.sessions.unarchived import Current
+from sennit.sessions.unarchived import UnarchivedView
 from sennit.turns.result import SPECIAL
 from sennit.turns.tools.pending_calls import latest
 
@@ -32,7 +32,7 @@ def sent(branch: Branch) -> Progression | list[UUID]:
     """The ids of what a prompt holds; one that grows with the branch, if nothing stands apart."""
     with branch.session.lock:
         current = branch.current
-        if not isinstance(current, Current):
+        if not isinstance(current, UnarchivedView):
             return current
         begin = _open_from(branch)
         if begin >= current.archived_to:

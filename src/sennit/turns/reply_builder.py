@@ -26,15 +26,15 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.repair import is_sound_id
 from sennit.messages.unset import Unset
 from sennit.services.models.reply import (
-    Call,
     CallDelta,
     Delta,
     Finished,
     Item,
-    Reasoning,
     ReasoningDelta,
     Reply,
-    Text,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
 )
 
@@ -46,7 +46,7 @@ _CUT = {
 """Ends of a reply after which its last call may be half of one, and what the model is told."""
 
 
-class Teller(Protocol):
+class ReplyListener(Protocol):
     """Who is told what a draft becomes."""
 
     def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
@@ -81,7 +81,7 @@ class _CallItem(msgspec.Struct):
     arguments: list[str] = []
 
 
-class Draft:
+class ReplyBuilder:
     """What a model is saying in one turn.
 
     One that is `judged` becomes messages only with `accept`.
@@ -89,7 +89,7 @@ class Draft:
 
     def __init__(
         self,
-        teller: Teller,
+        teller: ReplyListener,
         sender: str,
         used: Callable[[], Iterable[str]] = tuple,
         *,
@@ -130,12 +130,12 @@ class Draft:
 
     def _said(self, item: _Item | _CallItem) -> Iterator[Item]:
         if isinstance(item, _CallItem):
-            yield Call(item.call_id, item.name, "".join(item.arguments))
+            yield ReplyCall(item.call_id, item.name, "".join(item.arguments))
             return
         if item.thought:
-            yield Reasoning("".join(item.thought))
+            yield ReplyReasoning("".join(item.thought))
         if item.text:
-            yield Text("".join(item.text))
+            yield ReplyText("".join(item.text))
 
     def accept(self, reply: Reply | None = None) -> None:
         """The reply was judged and stands as it was said, or becomes another one."""
@@ -214,7 +214,7 @@ class Draft:
         self._teller.asked(message)
 
 
-class Collector:
+class MessageCollector:
     """Someone who only gathers the messages."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from sennit.sessions.grants import Needs
 from sennit.turns.context import checked_contexts
 from sennit.turns.policies import checked_policies, pass_reply, pass_request
 from sennit.turns.prompt_history import check_answerable, nothing_to_answer, sent
-from sennit.turns.reply_builder import Collector, Draft
+from sennit.turns.reply_builder import MessageCollector, ReplyBuilder
 from sennit.turns.result import SPECIAL, Body, Metrics, Return
 from sennit.turns.tools.pending_calls import latest, pending
 
@@ -295,8 +295,8 @@ def _offered(services: ServiceRegistry, given: Any) -> tuple[dict[str, Tool], fr
 
 
 def _messages(reply: Reply, sender: str) -> list[Message]:
-    collector = Collector()
-    draft = Draft(collector, sender)
+    collector = MessageCollector()
+    draft = ReplyBuilder(collector, sender)
     for delta in reply.deltas():
         draft.feed(delta)
     return collector.messages

@@ -18,7 +18,7 @@ Check: TypeAlias = Callable[[str, str | None], str | None]
 """From an answer, and why the model stopped, to what it is told of it; None if it may stand."""
 
 
-class Aim(msgspec.Struct, frozen=True, kw_only=True):
+class RunInput(msgspec.Struct, frozen=True, kw_only=True):
     """What to do in a run."""
 
     say: tuple[Message, ...] = ()
@@ -33,4 +33,4 @@ class Aim(msgspec.Struct, frozen=True, kw_only=True):
     """The one request whose tool is called; nothing else is done."""
 
 
-NO_AIM = Aim()
+NO_AIM = RunInput()

@@ -16,29 +16,29 @@ from typing import Any
 
 from sennit.errors import AccessError, InvalidTypeError, ValidationError, shown
 from sennit.messages.message import Message
-from sennit.turns.active_run import Current, running_loop
+from sennit.turns.active_run import ActiveRun, running_loop
 from sennit.turns.events import AnyEvent
 from sennit.turns.journal import Publish
 from sennit.turns.loop import hold_and_run
 from sennit.turns.observers import Observers, raised
 from sennit.turns.options import SessionOptions, StreamingOptions, WhenBusy
-from sennit.turns.recovery import Unfinished
+from sennit.turns.recovery import UnfinishedRun
 from sennit.turns.request import Request
 from sennit.turns.result import Notice, Return
 from sennit.turns.run import CancelMode, Run, nobody_stops
-from sennit.turns.run_input import NO_AIM, Aim
+from sennit.turns.run_input import NO_AIM, RunInput
 from sennit.turns.subscription import tell_joined
 
 _log = logging.getLogger(__name__)
 _LOOK = 0.02  # seconds between two looks at a run of the same conversation that is waited for
 
 
-class Driver:
+class Runner:
     """Starts and stops the runs of a conversation."""
 
     def __init__(self, request: Request, observers: tuple[Any, ...], *, greets: bool) -> None:
         self._request, self._observers, self._greets = request, observers, greets
-        self._current: Current | None = None
+        self._current: ActiveRun | None = None
         self._asked_for: dict[Task[Return], list[CancelMode]] = {}  # with cancels that came early
 
     def start(self, work: Coroutine[Any, Any, Return]) -> Task[Return]:
@@ -90,8 +90,8 @@ class Driver:
         options: SessionOptions,
         streaming: StreamingOptions | None,
         publish: Publish,
-        resume: Unfinished | None = None,
-        aim: Aim = NO_AIM,
+        resume: UnfinishedRun | None = None,
+        aim: RunInput = NO_AIM,
     ) -> Return:
         """Run to the end; a run that makes no sense is refused, and has its end too."""
         _check(options, SessionOptions)
@@ -140,10 +140,10 @@ class Driver:
             message = run.steered.popleft()
             await self._request.session.aadd_message(message, branches=self._request.branch)
 
-    async def _under_way(self, run: Run, resume: Unfinished | None) -> Return:
+    async def _under_way(self, run: Run, resume: UnfinishedRun | None) -> Return:
         starting = current_task()
         task = create_task(hold_and_run(run, resume=resume is not None))
-        self._current = current = Current(run, get_running_loop(), task, starting)
+        self._current = current = ActiveRun(run, get_running_loop(), task, starting)
         run.stop = partial(current.cancel, "now")
         for early in () if starting is None else self._asked_for.pop(starting, ()):
             current.cancel(early)
@@ -159,14 +159,14 @@ class Driver:
         finally:
             run.stop = nobody_stops  # else run and Current hold each other until a collection
 
-    def _greets_now(self, resume: Unfinished | None) -> bool:
+    def _greets_now(self, resume: UnfinishedRun | None) -> bool:
         """Whether the next run begins with a greeting."""
         wanted = self._greets if resume is None else resume.notes.get("greets", False)
         return wanted and not any(
             message.content.from_assistant for message in self._request.latest()
         )
 
-    def _problem(self, run: Run, resume: Unfinished | None) -> Notice | None:
+    def _problem(self, run: Run, resume: UnfinishedRun | None) -> Notice | None:
         """Why a run makes no sense, if it does not."""
         request, options = self._request, run.options
         try:

@@ -13,12 +13,12 @@ from sennit.turns.result import Notice, StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CallModel:
     """Ask the model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class RunTools:
     """Call the tools that the model has asked for."""
 
     requests: tuple[Message, ...]
@@ -42,7 +42,7 @@ class MakeRoom:
     """Have what was said earlier summarised, so that the model can be asked."""
 
 
-Step: TypeAlias = Ask | Drain | Greet | MakeRoom | Stop
+Step: TypeAlias = CallModel | RunTools | Greet | MakeRoom | Stop
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) ->
     wanted = tuple(one for one in progress.pending if one.id == only)
     if not made:
         gone = Notice("error", "not_pending", "Someone else has just seen to this call.")
-        return Drain(wanted) if wanted else Stop("invalid", (gone,))
+        return RunTools(wanted) if wanted else Stop("invalid", (gone,))
     if wanted:
         return _waits()
     if resumed:
@@ -120,7 +120,7 @@ def next_step(progress: Progress, options: SessionOptions) -> Step:
     if (spent := overspent(progress, options.budget)) is not None:
         told = f"The budget of {spent} is used; allow more with budget=Budget({spent}=...)."
         return Stop("budget", (Notice("error", f"budget_{spent}", told),))
-    return _drain(progress, options) if progress.pending else Ask()
+    return _drain(progress, options) if progress.pending else CallModel()
 
 
 def _waits() -> Stop:
@@ -146,7 +146,7 @@ def _drain(progress: Progress, options: SessionOptions) -> Step:
         return Stop("loop", (Notice("error", "loop", told),))
     if progress.passes >= options.max_tool_passes:
         return _limit("max_tool_passes", f"Tools were called in {progress.passes} passes")
-    return Drain(tuple(progress.pending))
+    return RunTools(tuple(progress.pending))
 
 
 def _limit(code: str, told: str) -> Stop:

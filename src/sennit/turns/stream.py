@@ -16,7 +16,7 @@ from sennit.turns.result import Body, Return
 _T = TypeVar("_T")
 
 
-class Watch(Generic[_T]):
+class RunStream(Generic[_T]):
     """A run as it happens: an async iterator, and an async context manager.
 
     The run starts with the block, or with the first step of a plain `async for`. Leaving the block
@@ -34,7 +34,7 @@ class Watch(Generic[_T]):
         self._task: Task[Return] | None = None
         self._over = False
 
-    async def __aenter__(self) -> Watch[_T]:
+    async def __aenter__(self) -> RunStream[_T]:
         self._begin()
         return self
 
@@ -44,7 +44,7 @@ class Watch(Generic[_T]):
             with suppress(Exception):
                 await undisturbed(self._task)
 
-    def __aiter__(self) -> Watch[_T]:
+    def __aiter__(self) -> RunStream[_T]:
         return self
 
     async def __anext__(self) -> _T:

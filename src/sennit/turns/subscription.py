@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from sennit.errors import ValidationError, shown
 from sennit.messages.codec import loads
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.branch_lease import MakeWay, is_dead, is_own, take_away
 from sennit.turns.events import AnyEvent, RunEnded
 from sennit.turns.options import WhenBusy
@@ -61,7 +61,7 @@ class _Ear:
 
 
 @contextmanager
-def running_here(runs: BranchRuns, holder: str, stop: Callable[[], None]) -> Generator[None]:
+def running_here(runs: RunRepository, holder: str, stop: Callable[[], None]) -> Generator[None]:
     """While a run holds a branch, those who have joined it need not look at the store.
 
     `stop` is called, in any thread, if another run is to have the branch.
@@ -77,7 +77,7 @@ def running_here(runs: BranchRuns, holder: str, stop: Callable[[], None]) -> Gen
         tell_joined(runs, holder, [])
 
 
-def way_of(runs: BranchRuns, when_busy: WhenBusy) -> MakeWay | None:
+def way_of(runs: RunRepository, when_busy: WhenBusy) -> MakeWay | None:
     """How a run deals with another one that holds its branch; None if it is refused."""
 
     async def interrupt(holder: str) -> None:
@@ -92,7 +92,7 @@ def way_of(runs: BranchRuns, when_busy: WhenBusy) -> MakeWay | None:
     return {"error": None, "wait": wait, "interrupt": interrupt}[when_busy]
 
 
-def tell_joined(runs: BranchRuns, holder: str, events: list[AnyEvent]) -> None:
+def tell_joined(runs: RunRepository, holder: str, events: list[AnyEvent]) -> None:
     """Pass on what has happened on a branch; the end of a run that was refused has no number."""
     refused = bool(events) and not events[0].seq
     if _ears and not refused:
@@ -102,12 +102,12 @@ def tell_joined(runs: BranchRuns, holder: str, events: list[AnyEvent]) -> None:
             ear.tell(holder, events)
 
 
-def is_under_way(runs: BranchRuns) -> bool:
+def is_under_way(runs: RunRepository) -> bool:
     """Whether a run is under way on a branch, here or in another program that is alive."""
     return bool(_holder(runs))
 
 
-def _holder(runs: BranchRuns) -> str:
+def _holder(runs: RunRepository) -> str:
     """Who holds a branch on which a run is under way; empty if there is none."""
     if (here := _holders.get(runs.place)) is not None:  # though the store may not have it yet
         return here
@@ -134,7 +134,7 @@ def _stop_listening(place: Hashable, ear: _Ear) -> None:
             _ears.pop(place, None)
 
 
-class Joined:
+class Subscription:
     """The events of a branch past a number, as they come: an async iterator, best in `async with`.
 
     It ends when the run that is under way has ended; without one, with the last event there is. A
@@ -142,7 +142,7 @@ class Joined:
     With `follow` it does not end: the events of later runs come too.
     """
 
-    def __init__(self, runs: BranchRuns, after: int, *, follow: bool = False) -> None:
+    def __init__(self, runs: RunRepository, after: int, *, follow: bool = False) -> None:
         if type(after) is not int or after < 0:
             raise ValidationError(
                 f"after must be the number of an event, or 0 for all, got {shown(after)}."
@@ -155,14 +155,14 @@ class Joined:
         self._waiting = False
         self._over = False
 
-    async def __aenter__(self) -> Joined:
+    async def __aenter__(self) -> Subscription:
         self._begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._end()
 
-    def __aiter__(self) -> Joined:
+    def __aiter__(self) -> Subscription:
         return self
 
     async def __anext__(self) -> AnyEvent:

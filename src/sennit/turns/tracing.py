@@ -33,7 +33,7 @@ async def watched(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
         return result
 
 
-def _note(seen: telemetry.Watched, result: Return) -> None:
+def _note(seen: telemetry.Span, result: Return) -> None:
     metrics = result.metrics
     seen.note(usage_notes(metrics.usage))
     seen.note(

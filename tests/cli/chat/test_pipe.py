@@ -17,7 +17,7 @@ import pytest
 import sennit
 from sennit import ExistsError, ModelError, Tool, ToolError
 from sennit.cli.chat import pipe as piped
-from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.load_tools import servers_named
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ScriptedModel, ToolCall
@@ -42,11 +42,13 @@ class Pipe:
     def __init__(self, replies: list[Any], store: str | Path = ":memory:", **partner: Any) -> None:
         self.model = ScriptedModel(replies, chunk=3)
         self.client = sennit.open(store)
-        self.talk = Talk(self.client.session("chat"), Partner(model=self.model, **partner))
+        self.talk = ChatSession(
+            self.client.session("chat"), ChatOptions(model=self.model, **partner)
+        )
         self.out = StringIO()
         self.notes = Bell()
 
-    def run(self, *lines: bytes, kind: type[piped.Answers] = piped.Answers) -> int:
+    def run(self, *lines: bytes, kind: type[piped.TextAnswers] = piped.TextAnswers) -> int:
         return piped.run(self.talk, lines, kind(self.out, self.notes))
 
     @property

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sennit import ModelError
-from sennit.cli.chat.conversation import Partner, Talk
+from sennit.cli.chat.conversation import ChatOptions, ChatSession
 from sennit.cli.chat.slash_commands import COMMANDS, Prompt, Quit
 from sennit.services.models.imodel import iModel
-from sennit.services.models.reply import Reasoning
+from sennit.services.models.reply import ReplyReasoning
 from sennit.testing import ToolCall
 from tests.cli.talks import Desk
 from tests.services import wire_server
@@ -238,7 +238,7 @@ def test_quit_quits() -> None:
 
 
 def test_reasoning_stands_apart_from_the_answer() -> None:
-    desk = Desk([[Reasoning("Hm, hm."), "Yes."]])
+    desk = Desk([[ReplyReasoning("Hm, hm."), "Yes."]])
     assert desk.type("Well?") == "Hm, hm.\nYes.\n"
 
 
@@ -281,7 +281,7 @@ def test_what_was_taken_back_reaches_no_provider(
         provider.says(told)
         model = iModel("openai:fake", base_url=f"{provider.url}/v1")
         desk = Desk([], store=store)
-        desk.talk.partner = Partner(model=model)
+        desk.talk.partner = ChatOptions(model=model)
         desk.type(SECRET)
         assert "swordfish42" in str(provider.body)
         desk.type("/undo")
@@ -289,7 +289,9 @@ def test_what_was_taken_back_reaches_no_provider(
         assert "mauve" not in str(provider.body)
         desk.client.close()
         later = Desk([], store=store)
-        later.talk = Talk(later.client.session("other"), Partner(model=model), other_sessions=True)
+        later.talk = ChatSession(
+            later.client.session("other"), ChatOptions(model=model), other_sessions=True
+        )
         later.type(ASKED)
         sent = str(provider.body)
         assert ASKED in sent

@@ -13,7 +13,7 @@ import pytest
 import sennit
 from sennit import Client, ValidationError, clock
 from sennit.memory.commit.auto_commit import AutoCommit
-from sennit.memory.commit.background_worker import Worker
+from sennit.memory.commit.background_worker import BackgroundWorker
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.testing import faults
 
@@ -151,7 +151,7 @@ def test_a_job_that_fails_in_an_unforeseen_way_does_not_stop_those_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     done: list[int] = []
-    worker = Worker("test")
+    worker = BackgroundWorker("test")
     worker.submit(lambda: 1 / 0)
     worker.submit(lambda: done.append(1))
     worker.close()

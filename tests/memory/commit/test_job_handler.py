@@ -15,7 +15,7 @@ import sennit
 from sennit import StoreError, ValidationError
 from sennit.api.worker import work
 from sennit.memory.commit.job_handler import ATTEMPTS
-from sennit.stores.job_queue import Serving
+from sennit.stores.job_queue import WorkerOptions
 from sennit.stores.postgres import job_queue
 from sennit.testing import ScriptedModel, faults
 from tests.memory.remembering import memories, talk
@@ -25,7 +25,7 @@ from tests.torture.nursery import Nursery
 
 pytest_plugins = ("tests.durable",)
 
-DRAIN = Serving(drain=True)
+DRAIN = WorkerOptions(drain=True)
 STEPS = ["read", "thought", "write", "finished"]
 Ask = Callable[[str], list[tuple[Any, ...]]]
 
@@ -399,4 +399,4 @@ def test_a_drain_that_cannot_reach_the_queue_says_so() -> None:
 )
 def test_a_worker_that_could_not_serve_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Serving(**wrong)
+        WorkerOptions(**wrong)

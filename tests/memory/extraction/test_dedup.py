@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sennit.memory.extraction.dedup import LONGEST, decide_by_rules, merged
 from sennit.memory.extraction.similarity import RANKED, TextRanker
 from sennit.memory.extraction.terms import terms
-from sennit.memory.extraction.values import Action, Candidate, Decision, Known
+from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 from tests.memory.saying import AT, Pair, candidate, found, known, pairs, user
 
 DISTRACTIONS = {
@@ -26,11 +26,11 @@ DISTRACTIONS = {
 }
 
 
-def decided(*candidates: Candidate, known: list[Known] | None = None) -> list[Decision]:
+def decided(*candidates: Candidate, known: list[KnownMemory] | None = None) -> list[MemoryDecision]:
     return decide_by_rules(candidates, TextRanker(known or []))
 
 
-def decide(pair: Pair) -> Decision:
+def decide(pair: Pair) -> MemoryDecision:
     others = [
         known(pair.category, text, f"viking://other/{number}")
         for number, text in enumerate(DISTRACTIONS[pair.category])
@@ -232,7 +232,7 @@ def test_whatever_is_known_and_new_nothing_is_lost(
     for one, decision in zip(candidates, decided(*candidates, known=stored), strict=True):
         assert decision.candidate is one
         if decision.action is Action.CREATE:
-            says[one.id] = Known(id=one.id, category=one.category, text=decision.text)
+            says[one.id] = KnownMemory(id=one.id, category=one.category, text=decision.text)
             assert decision.text == one.text
             continue
         target = says[decision.target or ""]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit import Message
-from sennit.memory.extraction.grounding import Claim, Ground
+from sennit.memory.extraction.grounding import Claim, EvidenceChecker
 from sennit.memory.extraction.terms import terms
 from sennit.memory.extraction.transcript import transcript
 from sennit.memory.extraction.utterances import read
@@ -21,7 +21,7 @@ from tests.memory.saying import assistant, user
 
 def grounded(claim: tuple[str, str, list[int]], *messages: Message) -> Candidate | str:
     category, content, evidence = claim
-    ground = Ground(transcript(read(messages), 100_000).shown)
+    ground = EvidenceChecker(transcript(read(messages), 100_000).shown)
     return ground.candidate(Claim(category, content, tuple(evidence)))
 
 

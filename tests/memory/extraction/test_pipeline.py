@@ -17,7 +17,7 @@ from sennit.memory.extraction.pipeline import digest, digest_by_rules
 from sennit.memory.extraction.prompts import PROMPTS
 from sennit.memory.extraction.similarity import TextRanker
 from sennit.memory.extraction.terms import terms
-from sennit.memory.extraction.values import Action, Category, Digest, Known
+from sennit.memory.extraction.values import Action, Category, Digest, KnownMemory
 from sennit.services.models.usage import estimate_tokens
 from sennit.testing import ScriptedModel
 from tests.json_values import json_values
@@ -61,7 +61,7 @@ ANA = memories(
 def think(
     model: ScriptedModel | iModel | None,
     messages: list[Message] = TALK,
-    stored: list[Known] | None = None,
+    stored: list[KnownMemory] | None = None,
     **options: Any,
 ) -> Digest:
     return asyncio.run(digest(messages, TextRanker(stored or []), model=model, **options))

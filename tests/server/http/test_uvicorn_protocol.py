@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from sennit.server.http.uvicorn_protocol import Together
+from sennit.server.http.uvicorn_protocol import BufferedTransport
 
 
 class Wire:
@@ -33,7 +33,7 @@ def written(*pieces: bytes | None, close: bool = False) -> Wire:
     wire = Wire()
 
     async def write() -> None:
-        together: Any = Together(wire, asyncio.get_running_loop(), 60)
+        together: Any = BufferedTransport(wire, asyncio.get_running_loop(), 60)
         for piece in pieces:
             if piece is None:
                 await asyncio.sleep(0)

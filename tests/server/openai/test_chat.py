@@ -27,7 +27,7 @@ from sennit import ModelError
 from sennit.server.http.tokens import new_token, write_tokens
 from sennit.server.openai import derived_sessions
 from sennit.server.openai.derived_sessions import MOST_BRANCHES
-from sennit.services.models.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ScriptedModel, ToolCall
 from tests.openai_client import client, served
@@ -438,14 +438,16 @@ def test_parameters_reach_the_model() -> None:
 
 
 def test_what_a_model_thinks_aloud_is_told_apart() -> None:
-    with served(Reply((Reasoning("Hm."), Text("The bowline.")), "stop", Usage(1, 2))) as chat:
+    with served(
+        Reply((ReplyReasoning("Hm."), ReplyText("The bowline.")), "stop", Usage(1, 2))
+    ) as chat:
         message = chat.ask(USER).choices[0].message
         assert message.content == "The bowline."
         assert message.reasoning_content == "Hm."
 
 
 def test_an_answer_that_was_cut_off_says_so() -> None:
-    with served(Reply((Text("The bow"),), "length", Usage(1, 2))) as chat:
+    with served(Reply((ReplyText("The bow"),), "length", Usage(1, 2))) as chat:
         assert chat.ask(USER, max_tokens=2).choices[0].finish_reason == "length"
 
 
@@ -510,7 +512,9 @@ def test_models_are_listed_and_an_unknown_one_is_not_found() -> None:
 
 def test_a_model_that_fails_is_told_with_its_status() -> None:
     errors = [ModelError("Slow down.", kind="rate_limit", retry_after=3), ModelError("Down.")]
-    with served(*errors, [Text("The bow"), ModelError("Cut.", kind="network")], "Yes.") as chat:
+    with served(
+        *errors, [ReplyText("The bow"), ModelError("Cut.", kind="network")], "Yes."
+    ) as chat:
         with pytest.raises(RateLimitError) as caught:
             chat.ask(USER)
         assert caught.value.response.headers["retry-after"] == "3"

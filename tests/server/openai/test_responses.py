@@ -11,7 +11,7 @@ from openai import BadRequestError, NotFoundError
 from pydantic import BaseModel
 
 from sennit import ModelError, clock
-from sennit.services.models.reply import Reasoning, Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyReasoning, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.testing import ToolCall
 from tests.openai_client import Chat, client, served
@@ -162,7 +162,7 @@ def test_a_response_that_is_not_stored_leaves_nothing() -> None:
 
 
 def test_the_events_of_a_stream_come_in_the_order_clients_rely_on() -> None:
-    reply = Reply((Reasoning("Hm."), Text("The bowline.")), "stop", Usage(3, 4))
+    reply = Reply((ReplyReasoning("Hm."), ReplyText("The bowline.")), "stop", Usage(3, 4))
     with served(reply) as chat:
         events = list(respond(chat, "Name a knot.", stream=True))
         assert [one.type for one in events] == [
@@ -302,7 +302,7 @@ def test_a_model_can_be_made_to_call_a_function() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_incomplete() -> None:
-    with served(Reply((Text("The bow"),), "length", Usage(3, 2))) as chat:
+    with served(Reply((ReplyText("The bow"),), "length", Usage(3, 2))) as chat:
         response = respond(chat, "Name a knot.", max_output_tokens=2)
         assert response.status == "incomplete"
         assert response.incomplete_details.reason == "max_output_tokens"

@@ -25,7 +25,7 @@ from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.services.local import engine, weights
 from sennit.services.local import model as local
-from sennit.services.local.engine import Job, Letter
+from sennit.services.local.engine import EngineJob, Letter
 from sennit.services.local.model import LocalModel
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import CallDelta, Delta, Finished, TextDelta
@@ -60,7 +60,7 @@ async def deltas_of(asked: ModelRequest) -> list[Delta]:
         return [delta async for delta in deltas]
 
 
-class Watched(Job):
+class Watched(EngineJob):
     """A job that knows how often the engine came by, and how much of the prompt it had read."""
 
     def __init__(self, *args: Any) -> None:
@@ -83,7 +83,7 @@ jobs: list[Watched] = []
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
-    monkeypatch.setattr(local, "Job", Watched)
+    monkeypatch.setattr(local, "EngineJob", Watched)
     jobs.clear()
     return jobs
 
@@ -383,7 +383,7 @@ def test_a_caller_whose_loop_is_gone_stops_the_job() -> None:
     def gone(letter: Letter) -> None:
         raise RuntimeError("Event loop is closed")
 
-    job = Job({}, gone)
+    job = EngineJob({}, gone)
     assert job.take({"choices": []}) is True
     assert job.stopped
     job.end(None)

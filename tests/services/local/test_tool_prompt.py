@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
 from sennit.services.local.tool_prompt import FormReader, call_text, tools_schema
-from sennit.services.models.reply import Assembly, Finished, FinishReason, Reply
+from sennit.services.models.reply import Finished, FinishReason, Reply, ReplyAssembler
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=30)
 VALUES = st.recursive(
@@ -25,7 +25,7 @@ def read(
     form: str, cuts: int = 1, *, reason: FinishReason = "stop", in_json: bool = False
 ) -> Reply:
     """The reply of a form that comes in pieces of `cuts` characters."""
-    reader, assembly = FormReader(answers_in_json=in_json), Assembly()
+    reader, assembly = FormReader(answers_in_json=in_json), ReplyAssembler()
     for start in range(0, len(form), cuts):
         for delta in reader.feed(form[start : start + cuts]):
             assembly.feed(delta)

@@ -27,10 +27,10 @@ from sennit import (
 )
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
-from sennit.services.models.limits import Breaker, RateLimit, Retry, Timeout
+from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
 from sennit.services.models.params import PARAMS
 from sennit.services.models.protocol import Model, is_model
-from sennit.services.models.reply import Delta, Reasoning
+from sennit.services.models.reply import Delta, ReplyReasoning
 from sennit.testing import ScriptedModel, ToolCall, run_instantly
 from tests.conducting import Answer, invoked, session_with
 from tests.models import Patient, answered, failure, heard, request
@@ -310,7 +310,7 @@ def test_each_protection_can_be_left_out(way: str) -> None:
 @WAYS
 def test_tries_count_for_the_breaker_which_then_ends_them(way: str) -> None:
     inside = ScriptedModel([failure()] * 2)
-    model = iModel(inside, retry=Retry(attempts=5), breaker=Breaker(failures=2))
+    model = iModel(inside, retry=Retry(attempts=5), breaker=CircuitBreaker(failures=2))
     with pytest.raises(ModelError, match="failed 2 times in a row"):
         run_instantly(answered(model, way))
 
@@ -376,7 +376,7 @@ def test_cancelling_stops_the_model_and_frees_its_place(way: str) -> None:
 
 
 def test_deltas_pass_unchanged_through_all_layers() -> None:
-    script = ["Let me look.", ToolCall("search", {"q": "rope"}, id="a"), Reasoning("hm")]
+    script = ["Let me look.", ToolCall("search", {"q": "rope"}, id="a"), ReplyReasoning("hm")]
     plain = ScriptedModel([script, script], chunk=3)
     through = iModel(plain, limits=RateLimit(tokens_per_minute=100), after=lambda *_: None)
     told: tuple[list[Delta], list[Delta]] = ([], [])

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sennit.services.models.reply import (
-    Assembly,
-    Call,
     CallDelta,
     Delta,
     Finished,
-    Reasoning,
     ReasoningDelta,
     Reply,
-    Text,
+    ReplyAssembler,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     TextDelta,
     Usage,
 )
 
 
 def assembled(*deltas: Delta) -> Reply:
-    assembly = Assembly()
+    assembly = ReplyAssembler()
     for delta in deltas:
         assembly.feed(delta)
     return assembly.reply()
@@ -39,10 +39,10 @@ def test_text_after_a_call_stays_after_it() -> None:
         Finished("tool_calls", Usage(3, 4), "m"),
     )
     assert reply.items == (
-        Reasoning("hm"),
-        Text("Let me look."),
-        Call("a", "search", '{"q": 1}'),
-        Text("Meanwhile"),
+        ReplyReasoning("hm"),
+        ReplyText("Let me look."),
+        ReplyCall("a", "search", '{"q": 1}'),
+        ReplyText("Meanwhile"),
     )
     assert (reply.finish, reply.usage, reply.model) == ("tool_calls", Usage(3, 4), "m")
 
@@ -55,7 +55,7 @@ def test_interleaved_calls_are_kept_apart() -> None:
         CallDelta(1, arguments="]"),
         Finished("tool_calls"),
     )
-    assert reply.calls == (Call("a", "one", "{}"), Call("b", "two", "[]"))
+    assert reply.calls == (ReplyCall("a", "one", "{}"), ReplyCall("b", "two", "[]"))
 
 
 @pytest.mark.parametrize("id", ["", "same"])
@@ -81,14 +81,14 @@ def test_costs_add_up_and_unknown_ones_stay_unknown() -> None:
 
 
 _ITEMS = st.one_of(
-    st.builds(Text, st.text(min_size=1)),
-    st.builds(Reasoning, st.text(min_size=1)),
-    st.builds(Call, st.uuids().map(str), st.text(min_size=1), st.text()),
+    st.builds(ReplyText, st.text(min_size=1)),
+    st.builds(ReplyReasoning, st.text(min_size=1)),
+    st.builds(ReplyCall, st.uuids().map(str), st.text(min_size=1), st.text()),
 )
 
 
 @given(st.lists(_ITEMS, max_size=8))
-def test_a_reply_told_as_deltas_comes_back_with_the_same_words(items: list[Text]) -> None:
+def test_a_reply_told_as_deltas_comes_back_with_the_same_words(items: list[ReplyText]) -> None:
     reply = Reply(tuple(items), "stop", Usage(1, 2), "m")
     told = assembled(*reply.deltas())
     assert (told.text, told.reasoning, told.calls) == (reply.text, reply.reasoning, reply.calls)

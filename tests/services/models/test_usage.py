@@ -11,14 +11,14 @@ import pytest
 from sennit import ModelError, clock, iModel
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.typescript import ToolSchema
-from sennit.services.models.reply import Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.usage import Estimator, Meter, UsageRecord, estimate_tokens
+from sennit.services.models.usage import Meter, TokenEstimator, UsageRecord, estimate_tokens
 from sennit.testing import ScriptedModel, run_instantly
 from tests.models import Patient, answered, failure, request
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
-_REPLY = Reply((Text("x"),), "stop", Usage(3, 4, cost=0.5), "gpt-5-mini")
+_REPLY = Reply((ReplyText("x"),), "stop", Usage(3, 4, cost=0.5), "gpt-5-mini")
 
 
 @WAYS
@@ -101,7 +101,7 @@ def test_estimates_count_all_that_is_sent() -> None:
 
 def test_an_estimator_says_the_same_whether_a_history_grew_shrank_or_changed() -> None:
     said = [{"role": "user", "content": "x" * size} for size in range(40)]
-    estimator = Estimator()
+    estimator = TokenEstimator()
     for messages in (said[:10], said[:20], said[:20], said[:5], said[3:9], said, said[:1]):
         asked = ModelRequest(messages=messages)
         assert estimator.tokens(asked) == estimate_tokens(asked)

@@ -18,7 +18,7 @@ from sennit.errors import InvalidTypeError, ValidationError
 from sennit.services.tools import mcp_connection
 from sennit.services.tools.mcp import MCPServer, mcp_tools
 from sennit.services.tools.mcp_content import result_of, schema_of
-from sennit.services.tools.tool import Outcome
+from sennit.services.tools.tool import ToolOutcome
 
 _T = TypeVar("_T")
 HERE = Path(__file__).parent
@@ -55,7 +55,7 @@ def url() -> Iterator[str]:
     server.kill()
 
 
-async def called(server: MCPServer, name: str, /, **arguments: Any) -> Outcome:
+async def called(server: MCPServer, name: str, /, **arguments: Any) -> ToolOutcome:
     [tool] = [tool for tool in server.tools if tool.name == name]
     return await tool.run(arguments)
 

@@ -28,7 +28,7 @@ from sennit import Tool, ToolContext, ToolError
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import ActionResponseContent
 from sennit.services.tools.docstring import parse
-from sennit.services.tools.tool import Outcome
+from sennit.services.tools.tool import ToolOutcome
 
 _T = TypeVar("_T")
 FOREVER = 3600
@@ -38,7 +38,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
     return asyncio.run(work)
 
 
-def called(function: Callable[..., Any], arguments: Any = "", **options: Any) -> Outcome:
+def called(function: Callable[..., Any], arguments: Any = "", **options: Any) -> ToolOutcome:
     return run(Tool(function, **options).run(arguments))
 
 
@@ -735,7 +735,7 @@ def test_an_async_tool_that_ignores_being_cancelled_is_left_behind(
             except asyncio.CancelledError:
                 continue
 
-    async def main() -> Outcome:
+    async def main() -> ToolOutcome:
         outcome = await Tool(stubborn, timeout=0.01).run()
         stop.set()
         return outcome

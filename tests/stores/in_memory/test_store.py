@@ -10,11 +10,11 @@ import pytest
 
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
-from sennit.stores.records.sessions import Change, Head, Lease, Owner, SessionRecord, Snapshot
+from sennit.stores.records.sessions import BranchHead, Change, Lease, Owner, SessionRecord, Snapshot
 from sennit.testing.conformance import (
     CHECKS,
     DURABLE_CHECKS,
-    Check,
+    ConformanceCheck,
     DurableCheck,
     checks,
     run_all,
@@ -22,7 +22,7 @@ from sennit.testing.conformance import (
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_memory_store_keeps_the_promise(check: Check) -> None:
+def test_memory_store_keeps_the_promise(check: ConformanceCheck) -> None:
     check(MemoryStore())
 
 
@@ -56,7 +56,7 @@ class Careless(MemoryStore):
 class Torn(MemoryStore):
     """Keeps the changes before the one that fails."""
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         return [head for one in changes for head in super(Torn, self).write(owner, session, [one])]
 
 

@@ -33,7 +33,7 @@ from sennit.api.client import Client
 from sennit.ids import new_id
 from sennit.messages.codec import dumps
 from sennit.stores.postgres import statements as sql
-from sennit.stores.postgres.connection import Database, Line
+from sennit.stores.postgres.connection import Database, PreparedConnection
 from sennit.stores.postgres.fast_path import appending as as_appending
 from sennit.stores.postgres.store import PostgresStore
 from sennit.stores.records.sessions import (
@@ -42,11 +42,12 @@ from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     BranchRecord,
     Change,
     EventRecord,
-    Head,
     LabelRecord,
+    LeaseGrant,
     MessageRecord,
     Owner,
     PutLabels,
@@ -55,7 +56,6 @@ from sennit.stores.records.sessions import (
     SegmentRecord,
     SessionRecord,
     TakeLease,
-    Taken,
     Write,
 )
 from sennit.stores.schema_version import SCHEMA_VERSION
@@ -95,7 +95,7 @@ def client(opened: Callable[[], PostgresStore]) -> Callable[..., Client]:
 
 @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_promises_of_a_store(
-    check: conformance.Check, opened: Callable[[], PostgresStore]
+    check: conformance.ConformanceCheck, opened: Callable[[], PostgresStore]
 ) -> None:
     check(opened())
 
@@ -110,10 +110,10 @@ def test_it_keeps_the_promises_of_a_durable_store(
 class Forgetful(Database):
     """Loses the connection after everything it does, before it is told that it was done."""
 
-    def run(self, work: Callable[[Line], _T]) -> _T:
+    def run(self, work: Callable[[PreparedConnection], _T]) -> _T:
         tries = 0
 
-        def lost(connection: Line) -> _T:
+        def lost(connection: PreparedConnection) -> _T:
             nonlocal tries
             tries += 1
             done = work(connection)
@@ -135,7 +135,7 @@ class Forgetful(Database):
     ids=lambda check: check.__name__,
 )
 def test_a_lost_acknowledgement_changes_nothing(
-    check: conformance.Check, emptied: str, monkeypatch: pytest.MonkeyPatch
+    check: conformance.ConformanceCheck, emptied: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sennit.stores.postgres.store.Database", Forgetful)
     with PostgresStore(emptied) as store:
@@ -159,7 +159,7 @@ def started(store: PostgresStore) -> tuple[SessionRecord, BranchRecord]:
     return session, branch
 
 
-def taken(outcome: list[Head] | SennitError) -> Taken:
+def taken(outcome: list[BranchHead] | SennitError) -> LeaseGrant:
     """What taking a lease gave."""
     assert not isinstance(outcome, SennitError), outcome
     assert outcome[0].taken is not None

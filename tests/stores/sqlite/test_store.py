@@ -23,13 +23,13 @@ from sennit.stores.sqlite import store as sqlite
 from sennit.stores.sqlite.connection import lengthen, log_of
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.testing import ToolCall, faults
-from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, Check, DurableCheck
-from sennit.testing.conformance.fixtures import Scene
+from sennit.testing.conformance import CHECKS, DURABLE_CHECKS, ConformanceCheck, DurableCheck
+from sennit.testing.conformance.fixtures import StoreFixture
 from tests.talking import Talk
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_sqlite_keeps_what_every_store_promises(check: Check, tmp_path: Path) -> None:
+def test_sqlite_keeps_what_every_store_promises(check: ConformanceCheck, tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "sennit.db", durability="normal")
     check(store)
     store.close()
@@ -464,7 +464,7 @@ def test_the_work_of_a_fork_does_not_grow_with_the_number_of_branches(
 
 def test_a_lease_waits_for_no_disk_and_whatever_comes_after_it_does(tmp_path: Path) -> None:
     store = SQLiteStore(tmp_path / "a.db")
-    scene = Scene(store)
+    scene = StoreFixture(store)
     branch = scene.branch("main", "one").id
     told: list[str] = []
     store._writer.set_trace_callback(told.append)

@@ -15,7 +15,7 @@ from sennit import Client, ExistsError, Message, StoreError
 from sennit.stores.base import Store
 from sennit.stores.in_memory.store import MemoryStore
 from sennit.stores.postgres.store import PostgresStore
-from sennit.stores.records.sessions import EventRecord, RunRecord, Snapshot, Whole
+from sennit.stores.records.sessions import EventRecord, RunRecord, SessionDump, Snapshot
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.stores.transfer.backup import backup
 from tests.noting import note_something
@@ -189,7 +189,7 @@ def test_a_lost_connection_begins_the_file_again(
     client = filled(store)[0]
     tries = list[int]()
 
-    def cut_off(sessions: Iterable[Whole], _: object) -> int:
+    def cut_off(sessions: Iterable[SessionDump], _: object) -> int:
         tries.append(0)
         for _ in sessions:
             tries[-1] += 1

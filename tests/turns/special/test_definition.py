@@ -28,7 +28,7 @@ from sennit import (
 )
 from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
-from sennit.services.models.reply import Reply, Text
+from sennit.services.models.reply import Reply, ReplyText
 from sennit.services.models.request import ModelRequest
 from sennit.stores.postgres.store import PostgresStore
 from sennit.testing import ScriptedModel, ToolCall
@@ -413,7 +413,7 @@ def test_a_failed_or_empty_replacement_changes_nothing(
 
 
 def test_a_replacement_that_is_cut_off_changes_nothing() -> None:
-    talk = talked(Reply((Text("The sum is"),), "length"))
+    talk = talked(Reply((ReplyText("The sum is"),), "length"))
     assert special(talk, summarize()).stop_reason == "length"
     assert talk.said == TALKED
 

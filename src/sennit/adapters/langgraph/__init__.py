@@ -20,8 +20,8 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from sennit.adapters.branch_handle import Ready, sessions_under
-from sennit.adapters.langgraph.checkpoints import Kept, Packed, Thread, Version
+from sennit.adapters.branch_handle import LruCache, sessions_under
+from sennit.adapters.langgraph.checkpoints import CheckpointRecord, Packed, ThreadState, Version
 from sennit.adapters.langgraph.thread import OpenThread
 from sennit.api.client import Client
 from sennit.errors import MissingExtraError, NotFoundError, ValidationError, shown
@@ -59,7 +59,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         """
         super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._client = client
-        self._open = Ready[str, OpenThread]()
+        self._open = LruCache[str, OpenThread]()
 
     def _thread(self, id: str, *, create: bool = False) -> OpenThread | None:
         """A thread as it is now; None if there is none."""
@@ -118,7 +118,12 @@ class SennitSaver(BaseCheckpointSaver[str]):
         return found
 
     def _value(
-        self, thread: Thread, ns: str, channel: str, before: Kept | None, values: Mapping[str, Any]
+        self,
+        thread: ThreadState,
+        ns: str,
+        channel: str,
+        before: CheckpointRecord | None,
+        values: Mapping[str, Any],
     ) -> dict[str, Any]:
         if channel not in values:
             return {}
@@ -158,7 +163,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
                 return None
             return self._tuple(thread_id, thread.known, ns, chosen)
 
-    def _tuple(self, thread_id: str, thread: Thread, ns: str, id: str) -> CheckpointTuple:
+    def _tuple(self, thread_id: str, thread: ThreadState, ns: str, id: str) -> CheckpointTuple:
         one = thread.checkpoints[ns][id]
         return CheckpointTuple(
             config=_config(thread_id, ns, id),
@@ -179,7 +184,7 @@ class SennitSaver(BaseCheckpointSaver[str]):
         )
 
     def _values(
-        self, thread: Thread, ns: str, versions: Mapping[str, Version]
+        self, thread: ThreadState, ns: str, versions: Mapping[str, Version]
     ) -> Iterator[tuple[str, Any]]:
         for channel, version in versions.items():
             value = thread.values.get((ns, channel, version))

@@ -34,7 +34,7 @@ CheckpointKey: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ChannelValue:
     """A channel's value in one version, and the message that holds it."""
 
     message: UUID
@@ -46,7 +46,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CheckpointRecord:
     """A checkpoint."""
 
     message: UUID
@@ -60,7 +60,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class TaskWrite:
     """One write of a task."""
 
     message: UUID
@@ -70,16 +70,18 @@ class Written:
 
 
 @dataclass(slots=True)
-class Thread:
+class ThreadState:
     """All that is known of a thread."""
 
-    checkpoints: dict[str, dict[str, Kept]] = field(default_factory=dict[str, dict[str, Kept]])
-    """By namespace and id."""
-    values: dict[ValueKey, Value] = field(default_factory=dict[ValueKey, Value])
-    writes: dict[CheckpointKey, dict[tuple[str, int], Written]] = field(
-        default_factory=dict[CheckpointKey, dict[tuple[str, int], Written]]
+    checkpoints: dict[str, dict[str, CheckpointRecord]] = field(
+        default_factory=dict[str, dict[str, CheckpointRecord]]
     )
-    _lists: dict[str, Value] = field(default_factory=dict[str, Value])
+    """By namespace and id."""
+    values: dict[ValueKey, ChannelValue] = field(default_factory=dict[ValueKey, ChannelValue])
+    writes: dict[CheckpointKey, dict[tuple[str, int], TaskWrite]] = field(
+        default_factory=dict[CheckpointKey, dict[tuple[str, int], TaskWrite]]
+    )
+    _lists: dict[str, ChannelValue] = field(default_factory=dict[str, ChannelValue])
     """All lists by their ids, also those whose version was put again."""
     _messages: dict[CheckpointKey, set[UUID]] = field(
         default_factory=dict[CheckpointKey, set[UUID]]
@@ -97,7 +99,7 @@ class Thread:
                 self._messages.setdefault((one["ns"], one["id"]), set()).add(message)
                 for channel, version, data in one["values"]:
                     self._take_value(message, (one["ns"], channel, version), data)
-                self.checkpoints.setdefault(one["ns"], {})[one["id"]] = Kept(
+                self.checkpoints.setdefault(one["ns"], {})[one["id"]] = CheckpointRecord(
                     message,
                     one["parent"],
                     one["versions"],
@@ -119,7 +121,7 @@ class Thread:
         self, message: UUID, key: ValueKey, data: Mapping[str, Any], *, current: bool = True
     ) -> None:
         """Know a value; one that is not `current` is only the base of others."""
-        value = Value(message, key, data)
+        value = ChannelValue(message, key, data)
         if current:
             self.values[key] = value
         if "id" in data:
@@ -130,7 +132,7 @@ class Thread:
         for index, channel, value in one["writes"]:
             # A task that runs again gives the same; only the marks (negative) may change.
             if index < 0 or (one["task"], index) not in held:
-                held[one["task"], index] = Written(message, one["path"], channel, value)
+                held[one["task"], index] = TaskWrite(message, one["path"], channel, value)
 
     def latest(self, ns: str) -> str | None:
         """The newest checkpoint of a namespace; their ids are in order of time."""
@@ -158,9 +160,9 @@ class Thread:
         self._last[ns, channel] = (value.data["id"], items)
         return items
 
-    def _chain(self, value: Value) -> Iterator[Value]:
+    def _chain(self, value: ChannelValue) -> Iterator[ChannelValue]:
         """A value, then the lists that it is based on, one after the other."""
-        at: Value | None = value
+        at: ChannelValue | None = value
         while at is not None:
             yield at
             base: str | None = at.data.get("base")
@@ -179,7 +181,7 @@ class Thread:
         on: str = self.values[ns, channel, before].data["id"]
         return {"id": made, "items": items[keep:], "base": on, "keep": keep}
 
-    def ordered_writes(self, ns: str, id: str) -> Iterator[tuple[str, Written]]:
+    def ordered_writes(self, ns: str, id: str) -> Iterator[tuple[str, TaskWrite]]:
         """What tasks wrote after a checkpoint, in the order in which it is applied."""
         held = self.writes.get((ns, id), {})
         for task, index in sorted(held, key=lambda one: (held[one].path, *one)):
@@ -214,7 +216,7 @@ class Thread:
             at = one.parent
         return found
 
-    def _has_value(self, ns: str, channel: str, checkpoint: Kept) -> bool:
+    def _has_value(self, ns: str, channel: str, checkpoint: CheckpointRecord) -> bool:
         version = checkpoint.versions.get(channel)
         value = None if version is None else self.values.get((ns, channel, version))
         return value is not None and bool(value.data)
@@ -237,13 +239,13 @@ class Thread:
             (*value.key, self.values.get(value.key) is value, value.data) for value in moved
         ]
 
-    def _needed(self, ns: str, checkpoint: Kept) -> Iterator[Value]:
+    def _needed(self, ns: str, checkpoint: CheckpointRecord) -> Iterator[ChannelValue]:
         for channel, version in checkpoint.versions.items():
             value = self.values.get((ns, channel, version))
             if value is not None:
                 yield from self._chain(value)
 
-    def _orphaned(self, needed: Iterable[Value], erased: set[UUID]) -> set[UUID]:
+    def _orphaned(self, needed: Iterable[ChannelValue], erased: set[UUID]) -> set[UUID]:
         """Messages of values alone, of which none is needed any more."""
         putting = {message for held in self._messages.values() for message in held}
         useful = {value.message for value in needed}

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from threading import RLock
 from typing import Any
 
-from sennit.adapters.langgraph.checkpoints import CheckpointKey, Thread
-from sennit.adapters.record_log import Log
+from sennit.adapters.langgraph.checkpoints import CheckpointKey, ThreadState
+from sennit.adapters.record_log import RecordLog
 from sennit.api.session import Session
 
 _LOG = "langgraph"
@@ -22,8 +22,8 @@ class OpenThread:
     def __init__(self, session: Session) -> None:
         self.lock = RLock()
         self._session = session
-        self._log = Log(_LOG)
-        self.known = Thread()
+        self._log = RecordLog(_LOG)
+        self.known = ThreadState()
 
     def follow(self, session: Session) -> None:
         """Take in what is new."""
@@ -31,7 +31,7 @@ class OpenThread:
             self._session = session
             anew, messages = self._log.new(session)
             if anew:
-                self.known = Thread()
+                self.known = ThreadState()
             for message in messages:
                 self.known.take(message.id, message.metadata[_LOG])
 
@@ -51,7 +51,7 @@ class OpenThread:
         branch = self._session.get_branch(_LOG)
         return [message.metadata[_LOG] for message in branch.messages]
 
-    def drop(self, choose: Callable[[Thread], Collection[CheckpointKey]]) -> None:
+    def drop(self, choose: Callable[[ThreadState], Collection[CheckpointKey]]) -> None:
         """Erase checkpoints; first what others need of them is kept elsewhere."""
         with self.lock:
             gone = choose(self.known)

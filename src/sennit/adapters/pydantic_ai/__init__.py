@@ -37,9 +37,14 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("sennit.adapters.pydantic_ai", "pydantic-ai") from error
 
-from sennit.adapters.branch_handle import Place
-from sennit.adapters.message_mapping import Form, answer, call, instruction, result
-from sennit.adapters.pydantic_ai.conversations import Entry, Families, Family, Unsaved
+from sennit.adapters.branch_handle import BranchHandle
+from sennit.adapters.message_mapping import MessageFormat, answer, call, instruction, result
+from sennit.adapters.pydantic_ai.conversations import (
+    ConversationFamilies,
+    ConversationFamily,
+    StoredEntry,
+    Unsaved,
+)
 from sennit.api.client import Client
 from sennit.errors import ConflictError, NotFoundError
 from sennit.messages.content import MessageContent
@@ -58,7 +63,7 @@ class SennitMessageHistory:
     def __init__(self, client: Client, session_id: str, *, branch: str = DEFAULT_BRANCH) -> None:
         """The session is made when it is first read or written."""
         self.session_id = session_id
-        self._place = Place(client, session_id, branch)
+        self._place = BranchHandle(client, session_id, branch)
 
     @property
     def branch(self) -> str:
@@ -96,7 +101,7 @@ class SennitConversationStore(ConversationStore):
     """
 
     def __init__(self, client: Client) -> None:
-        self._families = Families(client)
+        self._families = ConversationFamilies(client)
         self._lock = RLock()
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -149,7 +154,7 @@ class SennitConversationStore(ConversationStore):
             revision=record.revision,
             record=_RECORD.dump_json(record).decode(),
             entries=[
-                Entry(one.id, one.parent_id, _FORM.ours(one.message, **_noted(one)))
+                StoredEntry(one.id, one.parent_id, _FORM.ours(one.message, **_noted(one)))
                 for one in new_entries
             ],
         )
@@ -208,7 +213,7 @@ class _conflicts:
 
 
 def _noted(entry: ConversationEntry) -> dict[str, Any]:
-    return Family.noted(entry.id, entry.parent_id)
+    return ConversationFamily.noted(entry.id, entry.parent_id)
 
 
 def _newest(records: list[ConversationRecord], limit: int | None) -> list[ConversationRecord]:
@@ -265,6 +270,6 @@ def _told(chat: Sequence[dict[str, Any]]) -> Iterator[ModelMessage]:
     return layer_messages(chat)
 
 
-_FORM = Form[ModelMessage](
+_FORM = MessageFormat[ModelMessage](
     "pydantic_ai", write=_written, read=_restored, contents=_contents, tell=_told
 )

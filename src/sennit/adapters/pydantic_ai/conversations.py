@@ -18,8 +18,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
 
-from sennit.adapters.branch_handle import Ready, named_branch, sessions_under
-from sennit.adapters.record_log import Log
+from sennit.adapters.branch_handle import LruCache, named_branch, sessions_under
+from sennit.adapters.record_log import RecordLog
 from sennit.api.client import Client
 from sennit.api.session import Session
 from sennit.errors import ConflictError, ExistsError, NotFoundError, ValidationError, shown
@@ -33,7 +33,7 @@ _TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoredEntry:
     """A message of a conversation, as messages of ours."""
 
     id: str
@@ -50,7 +50,7 @@ class Unsaved:
     revision: str
     record: str
     """As JSON."""
-    entries: Sequence[Entry]
+    entries: Sequence[StoredEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class _Record:
     text: str | None
 
 
-class Family:
+class ConversationFamily:
     """One session and what its log says."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._log = Log(_LOG)
-        self._entries: dict[str, Entry] = {}
+        self._log = RecordLog(_LOG)
+        self._entries: dict[str, StoredEntry] = {}
         self._records: dict[str, _Record] = {}
 
     @staticmethod
@@ -83,11 +83,11 @@ class Family:
         anew, messages = self._log.new(session)
         if anew:
             self._entries, self._records = {}, {}
-        begun: Entry | None = None
+        begun: StoredEntry | None = None
         for message in messages:
             match message.metadata.get(_LOG):
                 case {"entry": str(id), "parent": parent}:
-                    begun = self._entries[id] = Entry(id, parent, [message])
+                    begun = self._entries[id] = StoredEntry(id, parent, [message])
                 case {"conversation": str(name), "record": text, "head": head, "revision": now}:
                     self._records[name] = _Record(message.id, now, head, text)
                 case _ if begun is not None:
@@ -108,9 +108,9 @@ class Family:
         """Whether an entry is here."""
         return entry in self._entries
 
-    def chain(self, head: str | None, limit: int | None = None) -> list[Entry]:
+    def chain(self, head: str | None, limit: int | None = None) -> list[StoredEntry]:
         """The entries up to one, in order, or the last so many; raises NotFoundError."""
-        found: list[Entry] = []
+        found: list[StoredEntry] = []
         at = head
         while at is not None and (limit is None or len(found) < limit):
             if at not in self._entries:
@@ -175,7 +175,7 @@ class Family:
     def _bring(self, branch: Branch, head: str | None) -> None:
         """Let a branch end with an entry; what it held beyond that stays on a fork."""
         with self.session.lock:
-            missing, at = list[Entry](), head
+            missing, at = list[StoredEntry](), head
             while at is not None and self._entries[at].messages[-1].id not in branch:
                 missing.append(self._entries[at])
                 at = missing[-1].parent
@@ -225,14 +225,14 @@ class Family:
         ]
 
 
-class Families:
+class ConversationFamilies:
     """All families of a client's owner."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._open = Ready[UUID, Family]()
+        self._open = LruCache[UUID, ConversationFamily]()
 
-    def of(self, conversation: str) -> Family | None:
+    def of(self, conversation: str) -> ConversationFamily | None:
         """The family of a conversation, if there is one."""
         try:
             session = self._client.session(_KEY + conversation, create=False)
@@ -243,7 +243,7 @@ class Families:
             return None
         return self._ready(session)
 
-    def for_writing(self, conversation: str, forked_from: str | None) -> Family:
+    def for_writing(self, conversation: str, forked_from: str | None) -> ConversationFamily:
         """The family in which a conversation is, or is to be; raises ValidationError."""
         if conversation == _LOG:
             raise ValidationError(f"{_LOG!r} is the name of the log; call the conversation else.")
@@ -261,7 +261,7 @@ class Families:
             raise ConflictError(f"The conversation {conversation!r} was erased meanwhile.")
         return made
 
-    def delete(self, family: Family, conversation: str, expected: str) -> None:
+    def delete(self, family: ConversationFamily, conversation: str, expected: str) -> None:
         """Erase a conversation; raises ConflictError."""
         root = family.session.key
         if not family.delete(conversation, expected):
@@ -270,7 +270,7 @@ class Families:
         if root != _KEY + conversation:
             self._client.delete_session(_KEY + conversation)
 
-    def holding(self, entry: str) -> Family:
+    def holding(self, entry: str) -> ConversationFamily:
         """The family that an entry is in; raises NotFoundError.
 
         It is nearly always one that was just read. If not, all are looked through.
@@ -283,7 +283,7 @@ class Families:
                 return family
         raise NotFoundError(f"There is no entry {shown(entry)} of this user.")
 
-    def all(self) -> Iterator[tuple[datetime, Family]]:
+    def all(self) -> Iterator[tuple[datetime, ConversationFamily]]:
         """All families with the time of their last change, the newest first."""
         for one in sessions_under(self._client, _KEY):
             if one.key is not None and _ROOT not in one.metadata:
@@ -291,7 +291,7 @@ class Families:
                 if family is not None:
                     yield one.updated_at, family
 
-    def _ready(self, session: Session) -> Family:
-        found = self._open.get(session.id, lambda: Family(session))
+    def _ready(self, session: Session) -> ConversationFamily:
+        found = self._open.get(session.id, lambda: ConversationFamily(session))
         found.follow(session)
         return found

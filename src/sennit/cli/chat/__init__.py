@@ -18,8 +18,8 @@ from sennit.api.client import Client
 from sennit.api.local_models import check_model
 from sennit.api.open import open as open_client
 from sennit.cli.chat import pipe, terminal
-from sennit.cli.chat.conversation import Partner, Talk
-from sennit.cli.chat.output import Screen
+from sennit.cli.chat.conversation import ChatOptions, ChatSession
+from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import recall
 from sennit.cli.completion import branch_names, session_names
 from sennit.cli.load_tools import servers_named, tools_named
@@ -96,7 +96,7 @@ def chat(
 ) -> None:
     """Talk to a model; with piped input, answer each line."""
     params = {"max_tokens": max_tokens, "temperature": temperature}
-    partner = Partner(
+    partner = ChatOptions(
         model=iModel(model, base_url=base_url),
         tools=tools_named(tool or (), ask),
         params={name: value for name, value in params.items() if value is not None},
@@ -120,7 +120,7 @@ def chat(
 
 def start(
     client: Client,
-    partner: Partner,
+    partner: ChatOptions,
     *,
     name: str = "chat",
     branch: str | None = None,
@@ -139,23 +139,23 @@ def start(
         raise NotFoundError(
             f"Session {name!r} is new and has no branch {branch!r}; /fork makes one."
         )
-    talk = Talk(
+    talk = ChatSession(
         client.session(name), partner, branch, remembers=memory, other_sessions=other_sessions
     )
     if system is not None and system != talk.instructions:
         talk.instruct(system or None)
     if on_terminal:
-        screen = Screen(Console(highlight=False))
+        screen = ChatOutput(Console(highlight=False))
         code, tell = asyncio.run(_talk(talk, screen, name, new=new)), screen.note
     else:
-        answers = (pipe.JsonAnswers if as_json else pipe.Answers)(sys.stdout, sys.stderr)
+        answers = (pipe.JsonAnswers if as_json else pipe.TextAnswers)(sys.stdout, sys.stderr)
         if new and partner.model.name == "local":
             answers.note(f"{TINY} {BETTER}")
         code, tell = pipe.run(talk, sys.stdin.buffer, answers), answers.note
     return _commit(talk, tell) or code if commit else code
 
 
-def _commit(talk: Talk, tell: Callable[[str], object]) -> int:
+def _commit(talk: ChatSession, tell: Callable[[str], object]) -> int:
     """Remember, and tell what; gives 1 if nothing could be."""
     result = talk.commit()
     for line in commit_lines(talk.session.memory, result):
@@ -171,7 +171,7 @@ def _is_new(client: Client, name: str) -> bool:
     return False
 
 
-async def _talk(talk: Talk, screen: Screen, name: str, *, new: bool) -> int:
+async def _talk(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> int:
     try:
         await talk.open()
         _greet(talk, screen, name, new=new)
@@ -180,7 +180,7 @@ async def _talk(talk: Talk, screen: Screen, name: str, *, new: bool) -> int:
         await talk.close()
 
 
-def _greet(talk: Talk, screen: Screen, name: str, *, new: bool) -> None:
+def _greet(talk: ChatSession, screen: ChatOutput, name: str, *, new: bool) -> None:
     count = counted(len(talk.branch), "message")
     where = "new" if new else f"{talk.branch.name}, {count}"
     screen.line(f"sennit {version('sennit')} · {name} ({where}) · {talk.partner.model.name}")

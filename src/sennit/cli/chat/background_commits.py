@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 
-from sennit.cli.chat.conversation import Talk
-from sennit.cli.chat.output import Screen
+from sennit.cli.chat.conversation import ChatSession
+from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import commit_lines
 from sennit.errors import SennitError
 from sennit.memory.commit.result import CommitResult
 
 
-class Commits:
+class BackgroundCommits:
     """The commits of one talk that are under way."""
 
-    def __init__(self, talk: Talk, screen: Screen) -> None:
+    def __init__(self, talk: ChatSession, screen: ChatOutput) -> None:
         self._talk, self._screen = talk, screen
         self._under_way: list[asyncio.Task[CommitResult]] = []
 

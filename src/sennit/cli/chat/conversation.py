@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from sennit.api.session import Session
-from sennit.cli.chat.interrupted import Interrupted, called, interrupted, started, started_before
+from sennit.cli.chat.interrupted import (
+    InterruptedAnswer,
+    called,
+    interrupted,
+    started,
+    started_before,
+)
 from sennit.cli.targets import branch_named, latest_branch
 from sennit.errors import ExistsError, NotFoundError, OutOfRangeError
 from sennit.memory.commit.result import CommitResult
@@ -44,14 +50,14 @@ _PAUSE = 0.1  # seconds between two looks whether another program still answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Partner:
+class ChatOptions:
     """Who answers, and how."""
 
     model: Model
     tools: tuple[Tool, ...] = ()
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     servers: tuple[MCPServer, ...] = ()
-    """Servers whose tools are offered too, from `Talk.open` on."""
+    """Servers whose tools are offered too, from `ChatSession.open` on."""
 
     @property
     def offered(self) -> str:
@@ -60,13 +66,13 @@ class Partner:
         return f"Tools: {', '.join(f'{name}{asks}' for name, asks in asking.items())}."
 
 
-class Talk:
+class ChatSession:
     """A conversation as somebody leads it; every change is durable when a method returns."""
 
     def __init__(
         self,
         session: Session,
-        partner: Partner,
+        partner: ChatOptions,
         branch: str | None = None,
         *,
         remembers: bool = True,
@@ -117,7 +123,7 @@ class Talk:
         """The tool calls of the answer that wait for a decision."""
         return self._conversation().waiting()
 
-    def interrupted(self) -> Interrupted | None:
+    def interrupted(self) -> InterruptedAnswer | None:
         """Return the last answer if it did not come to its end and waits for no decision."""
         return None if self.waiting() else interrupted(self.branch, self.partner.tools)
 

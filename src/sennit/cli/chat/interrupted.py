@@ -14,10 +14,10 @@ from sennit.messages.content import ActionRequestContent
 from sennit.messages.message import Message
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.recovery import unfinished
 from sennit.turns.subscription import is_under_way
-from sennit.turns.tools.call_state import Calls
+from sennit.turns.tools.call_state import ToolCallStates
 from sennit.turns.tools.pending_calls import pending
 
 
@@ -35,7 +35,7 @@ class InterruptedCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Interrupted:
+class InterruptedAnswer:
     """An answer that did not come to its end."""
 
     text: str
@@ -69,25 +69,25 @@ class Interrupted:
         return resumed
 
 
-def interrupted(branch: Branch, tools: Iterable[Tool]) -> Interrupted | None:
+def interrupted(branch: Branch, tools: Iterable[Tool]) -> InterruptedAnswer | None:
     """Return what is left of the last answer of a branch, if it did not come to its end."""
-    runs = BranchRuns(branch)
+    runs = RunRepository(branch)
     left = unfinished(runs)
     if left is None:
         return None
     if is_under_way(runs):
-        return Interrupted("", (), elsewhere=True)
+        return InterruptedAnswer("", (), elsewhere=True)
     requests = pending(branch)
     left.calls.complete_now(runs, requests)
     known = {tool.name: tool for tool in tools}
     text = "".join("".join(draft.text) for draft in left.drafts.values())
-    return Interrupted(text, tuple(_call(one, known, left.calls) for one in requests), False)
+    return InterruptedAnswer(text, tuple(_call(one, known, left.calls) for one in requests), False)
 
 
 def started(branch: Branch, messages: Iterable[Message]) -> list[str]:
     """Return the tool calls among some messages that were started, so may have taken effect."""
     requests = [one for one in messages if isinstance(one.content, ActionRequestContent)]
-    starts = BranchRuns(branch).starts([one.id for one in requests])
+    starts = RunRepository(branch).starts([one.id for one in requests])
     return [call_text(called(one)) for one in requests if one.id in starts]
 
 
@@ -116,7 +116,7 @@ def called(message: Message) -> ActionRequestContent:
     return content
 
 
-def _call(request: Message, tools: Mapping[str, Tool], calls: Calls) -> InterruptedCall:
+def _call(request: Message, tools: Mapping[str, Tool], calls: ToolCallStates) -> InterruptedCall:
     tool, decision = tools.get(called(request).function or ""), calls.decided.get(request.id)
     again = calls.may_have_run(request.id)
     uncertain = again and request.id not in calls.returned

@@ -37,7 +37,7 @@ from sennit.turns.events import (
 from sennit.turns.result import Notice, Return
 
 
-class Screen:
+class ChatOutput:
     """Writes to a terminal."""
 
     def __init__(self, console: Console) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any, TextIO, TypeVar
 from uuid import UUID
 
-from sennit.cli.chat.conversation import Talk
-from sennit.cli.chat.interrupted import Interrupted, called
+from sennit.cli.chat.conversation import ChatSession
+from sennit.cli.chat.interrupted import InterruptedAnswer, called
 from sennit.cli.text import call_text, clean, one_line, said
 from sennit.errors import SennitError
 from sennit.messages.content import AssistantResponseContent, MessageRole
@@ -36,7 +36,7 @@ WAITING = 3
 """The exit code of a chat that waits for a person."""
 
 
-class Answers:
+class TextAnswers:
     """Writes answers to one stream and everything else to another."""
 
     def __init__(self, out: TextIO, notes: TextIO) -> None:
@@ -65,7 +65,7 @@ class Answers:
             case _:
                 pass
 
-    def ended(self, talk: Talk, result: Return) -> None:
+    def ended(self, talk: ChatSession, result: Return) -> None:
         """Write what there is to say about the end of a run."""
         del talk
         for notice in result.messages:
@@ -76,7 +76,7 @@ class Answers:
         """Say why the next answer takes a while."""
         self.note("sennit: Another program is answering on this branch; the line waits for it.")
 
-    def waits(self, talk: Talk, calls: list[Message]) -> None:
+    def waits(self, talk: ChatSession, calls: list[Message]) -> None:
         """Say what waits for a person, and how to decide."""
         for call in calls:
             self.note(f"sennit: {call_text(called(call))} waits for approval.")
@@ -91,7 +91,7 @@ class Answers:
         for call in calls:
             self.note(f"sennit: {call_text(called(call))} waited for approval and is not made.")
 
-    def interrupted(self, talk: Talk, left: Interrupted) -> None:
+    def interrupted(self, talk: ChatSession, left: InterruptedAnswer) -> None:
         """Say what is left of an answer that did not come to its end."""
         for report in left.reports:
             self.note(f"sennit: {report}")
@@ -119,13 +119,13 @@ class Answers:
             self._line_open = False
 
 
-class JsonAnswers(Answers):
+class JsonAnswers(TextAnswers):
     """Writes each answer as one line of JSON."""
 
     def event(self, event: AnyEvent) -> None:
         """Nothing is written before the end."""
 
-    def ended(self, talk: Talk, result: Return) -> None:
+    def ended(self, talk: ChatSession, result: Return) -> None:
         """Write the answer and how it came about."""
         usage = result.metrics.usage
         told: dict[str, Any] = {
@@ -147,7 +147,7 @@ class JsonAnswers(Answers):
         self._out.flush()
 
 
-def run(talk: Talk, lines: Iterable[bytes], answers: Answers) -> int:
+def run(talk: ChatSession, lines: Iterable[bytes], answers: TextAnswers) -> int:
     """Answer each line; gives the exit code, 1 if the last answer failed.
 
     An answer that waits for a person's decision is the end: what is said after it would be said
@@ -183,7 +183,7 @@ def _run(runner: asyncio.Runner, work: Coroutine[Any, Any, _T]) -> _T:
         work.close()
 
 
-def _passed_over(talk: Talk, waiting: list[Message], answers: Answers) -> bool:
+def _passed_over(talk: ChatSession, waiting: list[Message], answers: TextAnswers) -> bool:
     """Tell if lines may be said over calls that an earlier line left waiting.
 
     That is so with --yes. They are not made: whoever was told of --yes says the line again.
@@ -196,11 +196,11 @@ def _passed_over(talk: Talk, waiting: list[Message], answers: Answers) -> bool:
     return True
 
 
-def _chat(talk: Talk) -> str:
+def _chat(talk: ChatSession) -> str:
     return f"sennit chat --session {shlex.quote(talk.session.key or '')}"
 
 
-async def _exchange(talk: Talk, text: str, answers: Answers) -> bool:
+async def _exchange(talk: ChatSession, text: str, answers: TextAnswers) -> bool:
     try:
         result = await talk.answer_in_turn(answers.event, text, answers.busy)
     except SennitError as error:

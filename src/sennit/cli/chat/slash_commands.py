@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TypeAlias
 
-from sennit.cli.chat.conversation import Talk
-from sennit.cli.chat.output import Screen
+from sennit.cli.chat.conversation import ChatSession
+from sennit.cli.chat.output import ChatOutput
 from sennit.cli.memory import memory_lines
 from sennit.cli.text import counted, nearest, one_line, said
 from sennit.errors import SennitError
@@ -28,7 +28,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AskModel:
     """Let the model answer."""
 
     say: str | None = None
@@ -55,8 +55,8 @@ class Quit:
     """End the program."""
 
 
-Next: TypeAlias = Prompt | Answer | Resume | Decide | Remember | Quit
-_Run: TypeAlias = Callable[[Talk, Screen, str], Next | None]
+Next: TypeAlias = Prompt | AskModel | Resume | Decide | Remember | Quit
+_Run: TypeAlias = Callable[[ChatSession, ChatOutput, str], Next | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ def _command(usage: str, told: str) -> Callable[[_Run], _Run]:
     return register
 
 
-def take(talk: Talk, screen: Screen, line: str) -> Next:
+def take(talk: ChatSession, screen: ChatOutput, line: str) -> Next:
     """Do what a line says: a command, or something to be said to the model."""
     text = line.strip()
     if not text:
         return Prompt()
     if not text.startswith("/") or text.startswith("//"):
-        return Answer(text.removeprefix("/") if text.startswith("//") else text)
+        return AskModel(text.removeprefix("/") if text.startswith("//") else text)
     try:
         return _obey(talk, screen, text)
     except SennitError as error:
@@ -95,7 +95,7 @@ def take(talk: Talk, screen: Screen, line: str) -> Next:
         return Prompt()
 
 
-def _obey(talk: Talk, screen: Screen, text: str) -> Next:
+def _obey(talk: ChatSession, screen: ChatOutput, text: str) -> Next:
     typed, _, rest = text.partition(" ")
     name = typed.lower()
     command = COMMANDS.get(_ALIASES.get(name, name))
@@ -110,7 +110,7 @@ def _obey(talk: Talk, screen: Screen, text: str) -> Next:
 
 
 @_command("/help", "this list")
-def _help(_talk: Talk, screen: Screen, _rest: str) -> None:
+def _help(_talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     width = max(len(command.usage) for command in COMMANDS.values())
     for command in COMMANDS.values():
         screen.line(f"{command.usage:<{width}}  {command.told}")
@@ -118,13 +118,13 @@ def _help(_talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/fork [NAME]", "go on with the same history on a new branch")
-def _fork(talk: Talk, screen: Screen, rest: str) -> None:
+def _fork(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     source = talk.branch.name
     screen.note(f"Now on {talk.fork(rest or None).name}, a fork of {source}.")
 
 
 @_command("/branches", "list the branches")
-def _branches(talk: Talk, screen: Screen, _rest: str) -> None:
+def _branches(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     for branch in talk.session.branches:
         mark = "*" if branch is talk.branch else " "
         last = one_line(said(talk.session.messages.get(branch[-1])), 40) if len(branch) else ""
@@ -132,7 +132,7 @@ def _branches(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/switch NAME", "go to another branch")
-def _switch(talk: Talk, screen: Screen, rest: str) -> None:
+def _switch(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if not rest:
         screen.error("Which branch? Write /switch NAME; /branches lists them.")
         return
@@ -142,7 +142,7 @@ def _switch(talk: Talk, screen: Screen, rest: str) -> None:
 
 
 @_command("/rename NAME", "call this branch something else")
-def _rename(talk: Talk, screen: Screen, rest: str) -> None:
+def _rename(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if not rest:
         screen.error("What is it to be called? Write /rename NAME.")
         return
@@ -151,13 +151,13 @@ def _rename(talk: Talk, screen: Screen, rest: str) -> None:
 
 
 @_command("/tree", "draw the branches as a tree of forks")
-def _tree(talk: Talk, screen: Screen, _rest: str) -> None:
+def _tree(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     screen.line(str(talk.session.tree()))
     screen.note(f"You are on {talk.branch.name}.")
 
 
 @_command("/edit [N] [TEXT]", "say your last message, or number N, differently, on a fork")
-def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
+def _edit(talk: ChatSession, screen: ChatOutput, rest: str) -> Next:
     first, _, more = rest.partition(" ")
     numbered = first.isascii() and first.isdigit() and len(first) <= _DIGITS
     number, text = (int(first), more.strip()) if numbered else (None, rest)
@@ -166,10 +166,10 @@ def _edit(talk: Talk, screen: Screen, rest: str) -> Next:
         return Prompt(f"/edit {talk.number(old)} {said(old)}")
     _warn_of_repetition(talk, screen, talk.question(number))
     screen.note(f"Now on {talk.edit(number, text).name}.")
-    return Answer()
+    return AskModel()
 
 
-def _warn_of_repetition(talk: Talk, screen: Screen, question: Message) -> None:
+def _warn_of_repetition(talk: ChatSession, screen: ChatOutput, question: Message) -> None:
     """Name the tool calls of an answer that is about to be given anew."""
     for call in talk.started_since(question):
         screen.note(
@@ -179,7 +179,7 @@ def _warn_of_repetition(talk: Talk, screen: Screen, question: Message) -> None:
 
 
 @_command("/resume", "go on with an answer that was interrupted")
-def _resume(talk: Talk, screen: Screen, _rest: str) -> Next:
+def _resume(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     if talk.waiting():
         return Decide()
     if talk.interrupted() is not None:
@@ -189,15 +189,15 @@ def _resume(talk: Talk, screen: Screen, _rest: str) -> Next:
 
 
 @_command("/retry", "have the last answer given anew, on a fork")
-def _retry(talk: Talk, screen: Screen, _rest: str) -> Next:
+def _retry(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     _warn_of_repetition(talk, screen, talk.question())
     if talk.retry():
         screen.note(f"Now on {talk.branch.name}.")
-    return Answer()
+    return AskModel()
 
 
 @_command("/undo", "take back your last message and the answer")
-def _undo(talk: Talk, screen: Screen, _rest: str) -> None:
+def _undo(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     screen.note(f"Taken back: {one_line(said(talk.undo()))}")
     if talk.committed:
         screen.note(
@@ -207,7 +207,7 @@ def _undo(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/forget", "erase what you took back last, with what was learnt from it")
-def _forget(talk: Talk, screen: Screen, _rest: str) -> None:
+def _forget(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     if not talk.committed:
         screen.note(
             "Nothing that you took back here had been committed, so there is no more to do."
@@ -217,14 +217,14 @@ def _forget(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/model", "show which model answers, and how to take another")
-def _model(talk: Talk, screen: Screen, _rest: str) -> None:
+def _model(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     again = f"sennit chat --session {quote(talk.session.key or '')} --model NAME"
     screen.line(talk.partner.model.name)
     screen.note(f"To go on with another: /quit, then {again}, such as openai:gpt-5.")
 
 
 @_command("/tools", "list the tools the model may call")
-def _tools(talk: Talk, screen: Screen, _rest: str) -> None:
+def _tools(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     for tool in talk.partner.tools:
         asks = " (asks you first)" if tool.needs_approval else ""
         screen.line(f"{tool.name}{asks}  {one_line(tool.description)}")
@@ -236,7 +236,7 @@ def _tools(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/approve", "decide about tool calls that wait for you")
-def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
+def _approve(talk: ChatSession, screen: ChatOutput, _rest: str) -> Next:
     if talk.waiting():
         return Decide()
     screen.note("No tool call waits for you.")
@@ -245,12 +245,12 @@ def _approve(talk: Talk, screen: Screen, _rest: str) -> Next:
 
 
 @_command("/commit", "archive what was said, and remember what matters of it")
-def _commit(_talk: Talk, _screen: Screen, _rest: str) -> Next:
+def _commit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
     return Remember()
 
 
 @_command("/memory", "show what is remembered of you, and what was said that it rests on")
-def _memory(talk: Talk, screen: Screen, _rest: str) -> None:
+def _memory(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     found = talk.session.memory.all()
     said_of = talk.session.memory.evidence(found)
     for one in found:
@@ -263,7 +263,7 @@ def _memory(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/system [TEXT]", "show or set what the model is told first; - removes it")
-def _system(talk: Talk, screen: Screen, rest: str) -> None:
+def _system(talk: ChatSession, screen: ChatOutput, rest: str) -> None:
     if rest:
         talk.instruct(None if rest == "-" else rest)
         screen.note("The model is told nothing first." if rest == "-" else "Set.")
@@ -274,7 +274,7 @@ def _system(talk: Talk, screen: Screen, rest: str) -> None:
 
 
 @_command("/history", "show the whole branch, its messages numbered")
-def _history(talk: Talk, screen: Screen, _rest: str) -> None:
+def _history(talk: ChatSession, screen: ChatOutput, _rest: str) -> None:
     for number, message in enumerate(talk.branch.messages, 1):
         _show(screen, message, number)
     if not len(talk.branch):
@@ -282,11 +282,11 @@ def _history(talk: Talk, screen: Screen, _rest: str) -> None:
 
 
 @_command("/quit", "end; the conversation is kept")
-def _quit(_talk: Talk, _screen: Screen, _rest: str) -> Next:
+def _quit(_talk: ChatSession, _screen: ChatOutput, _rest: str) -> Next:
     return Quit()
 
 
-def recall(talk: Talk, screen: Screen) -> None:
+def recall(talk: ChatSession, screen: ChatOutput) -> None:
     """Show the last exchange of the branch, to go on from."""
     asked = talk.questions
     if asked:
@@ -296,7 +296,7 @@ def recall(talk: Talk, screen: Screen) -> None:
     show_interruption(talk, screen)
 
 
-def show_interruption(talk: Talk, screen: Screen) -> None:
+def show_interruption(talk: ChatSession, screen: ChatOutput) -> None:
     """Show what is left of an answer that did not come to its end, and what can be done."""
     left = talk.interrupted()
     if left is None:
@@ -307,7 +307,7 @@ def show_interruption(talk: Talk, screen: Screen) -> None:
         screen.note(sentence)
 
 
-def _show(screen: Screen, message: Message, number: int) -> None:
+def _show(screen: ChatOutput, message: Message, number: int) -> None:
     match message.role:
         case MessageRole.USER:
             screen.line(f"{number}› {said(message)}", "bold")

@@ -26,13 +26,13 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
 from sennit import settings
-from sennit.cli.chat.background_commits import Commits
-from sennit.cli.chat.conversation import Talk
+from sennit.cli.chat.background_commits import BackgroundCommits
+from sennit.cli.chat.conversation import ChatSession
 from sennit.cli.chat.interrupted import called
-from sennit.cli.chat.output import Screen
+from sennit.cli.chat.output import ChatOutput
 from sennit.cli.chat.slash_commands import (
     COMMANDS,
-    Answer,
+    AskModel,
     Decide,
     Prompt,
     Quit,
@@ -52,9 +52,9 @@ _NO_TOOL = (
 _TWICE = "It may have taken effect; if you allow it now, it may happen twice."
 
 
-async def run(talk: Talk, screen: Screen) -> int:
+async def run(talk: ChatSession, screen: ChatOutput) -> int:
     """Talk until the user has had enough; gives the exit code."""
-    lines, commits = Lines(talk), Commits(talk, screen)
+    lines, commits = LineEditor(talk), BackgroundCommits(talk, screen)
     fill = ""
     with get_app_session().input.raw_mode(), _ended_by_signals() as told:
         await settle(talk, screen, lines)  # what waited when one stopped
@@ -65,7 +65,7 @@ async def run(talk: Talk, screen: Screen) -> int:
                     continue
                 case Remember():
                     await remember(commits)
-                case Answer(say):
+                case AskModel(say):
                     await answer(talk, screen, lines, partial(talk.answer, say=say))
                 case Resume():
                     await answer(talk, screen, lines, talk.go_on)
@@ -79,9 +79,9 @@ async def run(talk: Talk, screen: Screen) -> int:
 
 
 async def answer(
-    talk: Talk,
-    screen: Screen,
-    lines: Lines,
+    talk: ChatSession,
+    screen: ChatOutput,
+    lines: LineEditor,
     run: Callable[[Callable[[AnyEvent], object]], Awaitable[object]],
 ) -> None:
     """Show an answer; Ctrl-C stops it. Whatever goes wrong is one line, and the talk goes on."""
@@ -90,14 +90,14 @@ async def answer(
     await settle(talk, screen, lines)
 
 
-async def remember(commits: Commits) -> None:
+async def remember(commits: BackgroundCommits) -> None:
     """Commit, and show what came of it; Ctrl-C lets it go on in the background."""
     enough = asyncio.Event()
     with _listening(enough.set):
         await commits.make(enough)
 
 
-async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
+async def settle(talk: ChatSession, screen: ChatOutput, lines: LineEditor) -> None:
     """Ask about the tool calls that wait, and let the answer go on, until none waits any more."""
     with _outlived(screen):
         while waiting := talk.waiting():
@@ -118,7 +118,7 @@ async def settle(talk: Talk, screen: Screen, lines: Lines) -> None:
 
 
 @contextmanager
-def _outlived(screen: Screen) -> Generator[None]:
+def _outlived(screen: ChatOutput) -> Generator[None]:
     try:
         yield
     except SennitError as error:
@@ -128,29 +128,29 @@ def _outlived(screen: Screen) -> Generator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ApprovalDecision:
     """What a person says to a tool call."""
 
     reason: str | None
     """Why not; None if it is allowed."""
 
 
-def decision_in(line: str) -> Decision | None:
+def decision_in(line: str) -> ApprovalDecision | None:
     """What a line decides: y, or n and perhaps why; None if it says neither."""
     word, _, reason = line.strip().partition(" ")
     match word.lower().rstrip(",.:;"):
         case "y" | "yes" if not reason:
-            return Decision(None)
+            return ApprovalDecision(None)
         case "n" | "no":
-            return Decision(reason.strip())
+            return ApprovalDecision(reason.strip())
         case _:
             return None
 
 
-class Lines:
+class LineEditor:
     """Reads what the user types."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: ChatSession) -> None:
         self._talk = talk
         self._interrupted = False
         self._asking: PromptSession[str] = PromptSession(history=InMemoryHistory())
@@ -165,7 +165,7 @@ class Lines:
             prompt_continuation="  ",
         )
 
-    async def next(self, screen: Screen, fill: str = "") -> str | None:
+    async def next(self, screen: ChatOutput, fill: str = "") -> str | None:
         """The next line; None for the end: Ctrl-D, or Ctrl-C twice on an empty line."""
         while True:
             try:
@@ -183,7 +183,7 @@ class Lines:
                 self._interrupted = False
                 return line
 
-    async def decide(self, screen: Screen, call: str) -> Decision | None:
+    async def decide(self, screen: ChatOutput, call: str) -> ApprovalDecision | None:
         """What the user says to a tool call; None if that is to be left open.
 
         What was typed before the question is no answer to it, and waits for the next line. A long
@@ -216,7 +216,7 @@ class Lines:
 class _Commands(Completer):
     """Completes commands, and the branch after /switch."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: ChatSession) -> None:
         self._talk = talk
 
     def get_completions(

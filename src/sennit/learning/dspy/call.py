@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from sennit.learning.dspy.call_lock import CallLock
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, Span, Told
-from sennit.learning.dspy.node_memory import Node, NodeMemory
+from sennit.learning.dspy.history import Fields, HistorySpan, Told
+from sennit.learning.dspy.node_memory import NodeMemory, PredictorNode
 from sennit.learning.dspy.state import SessionState
 from sennit.learning.dspy.turn import Turn
 
@@ -19,7 +19,7 @@ _R = TypeVar("_R")
 _OPEN = CallLock("none")
 
 
-class Call:
+class SessionCall:
     """One call; its past is fixed when its turn comes."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Call:
         self.alone = alone
         """Whether its program speaks on no other conversation."""
         self.nodes: dict[str, dict[str, Any]] = {}
-        self.span: Span | None = None
+        self.span: HistorySpan | None = None
         self.turn: Turn | None = None
         """What was kept of it."""
         self._told: Any = None
@@ -55,7 +55,7 @@ class Call:
             outer = outer.parent
         return self.state.lock
 
-    def begun(self) -> Call:
+    def begun(self) -> SessionCall:
         """The call, now that it is its turn."""
         self.span = self.state.log.caught_up()
         return self
@@ -102,11 +102,11 @@ class Call:
             self._memory.heard(node, inputs, outputs)
 
     @property
-    def nodes_now(self) -> dict[str, Node]:
+    def nodes_now(self) -> dict[str, PredictorNode]:
         """The nodes with a past of their own, by name."""
         return {} if self._memory is None else self.state.nodes.all()
 
-    def node(self, name: str) -> Node | None:
+    def node(self, name: str) -> PredictorNode | None:
         """The node that a predictor speaks on, if it has a past of its own."""
         return None if self._memory is None else self._memory.node(name)
 

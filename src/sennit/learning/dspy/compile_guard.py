@@ -18,7 +18,7 @@ from types import FrameType
 from sennit.learning.dspy.dspy_imports import Teleprompter
 
 
-class Rehearsal:
+class CompileGuard:
     """The compilation that a copy was made in, as long as it goes on."""
 
     __slots__ = ("_frame", "_thread")
@@ -39,7 +39,7 @@ class Rehearsal:
             self._frame = None
         return self._frame is not None
 
-    def __deepcopy__(self, memo: object) -> Rehearsal:
+    def __deepcopy__(self, memo: object) -> CompileGuard:
         return self
 
 

@@ -23,7 +23,7 @@ from sennit.learning.dspy.dspy_imports import History
 Told: TypeAlias = dict[str, Any]
 
 
-class Span(NamedTuple):
+class HistorySpan(NamedTuple):
     """A stretch of what was told, and what was known before anything was."""
 
     told: list[Told]
@@ -39,11 +39,11 @@ class Span(NamedTuple):
         return [*self.known, *self.told[self.start : self.stop]]
 
 
-class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]
+class HistorySnapshot(History):  # pyright: ignore[reportUntypedBaseClass]
     """A history that is read from what was told when someone looks at it."""
 
     @classmethod
-    def of(cls, span: Span) -> Any:
+    def of(cls, span: HistorySpan) -> Any:
         """The history in a stretch, not read yet."""
         made = cls.model_construct()
         object.__setattr__(made, "_span", span)
@@ -52,7 +52,7 @@ class Snapshot(History):  # pyright: ignore[reportUntypedBaseClass]
     def __getattr__(self, name: str) -> Any:
         if name != "messages":
             return super().__getattr__(name)  # pyright: ignore
-        span = cast("Span", object.__getattribute__(self, "_span"))
+        span = cast("HistorySpan", object.__getattribute__(self, "_span"))
         # Copies, so that nobody changes what was told through a history they look at.
         found = self.__dict__["messages"] = [dict(one) for one in span.messages()]
         return found

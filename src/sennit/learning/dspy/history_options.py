@@ -14,7 +14,7 @@ CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Telling:
+class HistoryOptions:
     """What later turns hear of one, and how many turns there are to hear."""
 
     history_field: str = "history"

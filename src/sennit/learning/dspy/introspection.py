@@ -6,8 +6,8 @@ from typing import Any
 
 from sennit.errors import SennitError
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Snapshot
-from sennit.learning.dspy.node_memory import Node
+from sennit.learning.dspy.history import HistorySnapshot
+from sennit.learning.dspy.node_memory import PredictorNode
 from sennit.learning.dspy.predictor_hook import active_nodes, current_call
 from sennit.learning.dspy.turn import Turn
 
@@ -20,13 +20,13 @@ def get_current_history() -> Any:
     call = _call()
     if node is None or call.given is not None:
         return get_outer_history()
-    return Snapshot.of(node.log.span(call.state.log.initial))
+    return HistorySnapshot.of(node.log.span(call.state.log.initial))
 
 
 def get_outer_history() -> Any:
     """The history of the program as a whole, as this call was told it."""
     call = _call()
-    return History(messages=call.given) if call.given is not None else Snapshot.of(call.span)
+    return History(messages=call.given) if call.given is not None else HistorySnapshot.of(call.span)
 
 
 def get_node_memory() -> str:
@@ -54,7 +54,7 @@ def get_execution_trace() -> str:
     return "\n".join([*lines, f"active: {' > '.join([_ROOT, *active_nodes()])}"])
 
 
-def _node_running() -> Node | None:
+def _node_running() -> PredictorNode | None:
     call = _call()
     stack = active_nodes()
     return call.node(stack[-1]) if stack else None

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 from sennit.errors import ExistsError
 from sennit.ids import new_id
 from sennit.learning.dspy.history import Fields, Told
-from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.plain_values import mended
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.dspy.turn_log import TurnLog, again
@@ -51,7 +51,7 @@ class MemoryPlan:
     consolidator: Consolidator | None = None
 
 
-class Node:
+class PredictorNode:
     """A predictor's own past."""
 
     def __init__(self, log: TurnLog) -> None:
@@ -83,22 +83,24 @@ class Node:
             self.remember("")
 
 
-class Nodes:
+class PredictorNodes:
     """The nodes of a conversation, made when first needed."""
 
-    def __init__(self, beside: Branch, telling: Telling) -> None:
+    def __init__(self, beside: Branch, telling: HistoryOptions) -> None:
         self._session, self._stem, self._telling = beside.session, f"{beside.name}/", telling
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, PredictorNode] = {}
         self._making = Lock()
 
-    def of(self, name: str) -> Node:
+    def of(self, name: str) -> PredictorNode:
         """A node by the name of its predictor."""
         if (found := self._nodes.get(name)) is not None:
             return found  # without waiting for one that is being made
         with self._making:
             found = self._nodes.get(name)
             if found is None:
-                found = self._nodes[name] = Node(TurnLog(self._telling, self._branch(name)))
+                found = self._nodes[name] = PredictorNode(
+                    TurnLog(self._telling, self._branch(name))
+                )
             return found
 
     def _branch(self, name: str) -> Branch:
@@ -111,7 +113,7 @@ class Nodes:
         except ExistsError:  # another process was faster
             return self._session.get_branch(named)
 
-    def all(self) -> dict[str, Node]:
+    def all(self) -> dict[str, PredictorNode]:
         """Those that have said something, or remember something, by name."""
         for branch in self._session.branches:
             if branch.name.startswith(self._stem) and _speaks(branch):
@@ -126,16 +128,16 @@ class Nodes:
         for name, text in before.items():
             self.of(name).memory = text
 
-    def forked(self, beside: Branch) -> Nodes:
+    def forked(self, beside: Branch) -> PredictorNodes:
         """The same nodes, to go on with beside another branch of the same session."""
-        made = Nodes(beside, self._telling)
+        made = PredictorNodes(beside, self._telling)
         for name, node in self.all().items():
-            made._nodes[name] = Node(node.log.fork(f"{made._stem}{name}"))
+            made._nodes[name] = PredictorNode(node.log.fork(f"{made._stem}{name}"))
         return made
 
-    def detached(self, beside: Branch) -> Nodes:
+    def detached(self, beside: Branch) -> PredictorNodes:
         """The same nodes beside a branch in memory."""
-        made = Nodes(beside, self._telling)
+        made = PredictorNodes(beside, self._telling)
         for name, node in self.all().items():
             copy = made.of(name)
             copy.log.become(node.log.detached())
@@ -152,7 +154,7 @@ def _speaks(branch: Branch) -> bool:
 class NodeMemory:
     """What the nodes hear and keep during one call of the program."""
 
-    def __init__(self, nodes: Nodes, plan: MemoryPlan, *, anew: bool = False) -> None:
+    def __init__(self, nodes: PredictorNodes, plan: MemoryPlan, *, anew: bool = False) -> None:
         """Begin a call; with `anew` it takes the place of all before it, once it has succeeded."""
         self._nodes, self.plan, self._anew = nodes, plan, anew
         self.call = new_id().hex
@@ -166,7 +168,7 @@ class NodeMemory:
     def _key(self, name: str) -> str:
         return SHARED if self.plan.scope == "shared" else name
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> PredictorNode:
         """The node that a predictor speaks on."""
         return self._nodes.of(self._key(name))
 

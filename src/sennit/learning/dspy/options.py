@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 from sennit.errors import ValidationError, shown
 from sennit.learning.dspy.call_lock import LockMode
-from sennit.learning.dspy.history_options import CopyMode, Telling
+from sennit.learning.dspy.history_options import CopyMode, HistoryOptions
 from sennit.learning.dspy.node_memory import MemoryPlan
 from sennit.learning.dspy.turn import Turn
 
@@ -22,7 +22,7 @@ OnTurn: TypeAlias = Callable[[Any, Turn], object]
 class Options:
     """The options of a session, except for where its turns are."""
 
-    telling: Telling
+    telling: HistoryOptions
     policy: HistoryPolicy
     on_metric_error: OnMetricError
     strict: bool

@@ -31,10 +31,10 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _log = logging.getLogger(__name__)
-_under_way: list[Call] = []
+_under_way: list[ActiveCall] = []
 
 
-class Call(Protocol):
+class ActiveCall(Protocol):
     """A call of a session that is under way."""
 
     @property
@@ -67,7 +67,7 @@ class Call(Protocol):
         ...
 
 
-class Hearing:
+class HistoryAwarePredictor:
     """What a predictor's class gains."""
 
     def forward(self, **kwargs: Any) -> Any:
@@ -145,12 +145,12 @@ def _allows_none(annotation: Any) -> bool:
     return annotation in (Any, None, NoneType) or NoneType in get_args(annotation)
 
 
-async def _aside(call: Call | None, work: Callable[..., _R], *args: Any) -> _R:
+async def _aside(call: ActiveCall | None, work: Callable[..., _R], *args: Any) -> _R:
     return work(*args) if call is None else await call.aside(work, *args)
 
 
-def _call_of(predictor: Any) -> Call | None:
-    call: Call | None = dspy.settings.get(_CALL)
+def _call_of(predictor: Any) -> ActiveCall | None:
+    call: ActiveCall | None = dspy.settings.get(_CALL)
     if call is not None:
         return call
     holding = [one for one in list(_under_way) if one.holds(predictor)]
@@ -166,12 +166,12 @@ def _call_of(predictor: Any) -> Call | None:
     return None
 
 
-class Speaking:
+class CallContext:
     """A call while it is under way, as a context manager."""
 
     __slots__ = ("_call", "_context")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ActiveCall) -> None:
         self._call = call
         self._context = dspy.context(**{_CALL: call, _STACK: ()})
 
@@ -210,13 +210,13 @@ def wire(program: Any, field: str, *, strict: bool) -> None:
 
 
 def _let_hear(predictor: Any) -> None:
-    if not isinstance(predictor, Hearing):
+    if not isinstance(predictor, HistoryAwarePredictor):
         predictor.__class__ = _hearing(predictor.__class__)
 
 
 @cache
 def _hearing(kind: type) -> type:
-    return type(kind.__name__, (Hearing, kind), {"__module__": kind.__module__})
+    return type(kind.__name__, (HistoryAwarePredictor, kind), {"__module__": kind.__module__})
 
 
 def history_field(signature: Any) -> str | None:

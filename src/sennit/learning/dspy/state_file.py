@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 from sennit.errors import SennitError, ValidationError, shown
 from sennit.ids import new_id
 from sennit.learning.dspy.history import Told, history_from
-from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.node_memory import Lifetime, MemoryPlan, Scope
 from sennit.learning.dspy.options import require
 from sennit.learning.dspy.plain_values import plain_fields
@@ -73,13 +73,13 @@ class SavedTurns:
         found: dict[str, Any] = {"initial_history": initial, "turns": self.turns}
         return {**found, "earlier": self.earlier} if self.earlier else found
 
-    def log(self, telling: Telling) -> TurnLog:
+    def log(self, telling: HistoryOptions) -> TurnLog:
         """A log in memory that holds them."""
         return TurnLog.of(telling, self.initial, self.earlier, self.turns)
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedState:
     """A conversation as plain data, its nodes, and how it was told."""
 
     conversation: SavedTurns
@@ -110,10 +110,10 @@ class Saved:
         )
 
     @property
-    def telling(self) -> Telling:
+    def telling(self) -> HistoryOptions:
         """How it was told."""
         options, only = self.options, self.options.get("history_input_fields")
-        return Telling(
+        return HistoryOptions(
             history_field=options.get("history_field", "history"),
             exclude=frozenset(options.get("exclude_fields") or ()),
             only_inputs=None if only is None else frozenset(only),
@@ -131,7 +131,7 @@ class Saved:
         return {**found, "nodes": nodes} if nodes else found
 
 
-def write_file(path: str | Path, saved: Saved) -> None:
+def write_file(path: str | Path, saved: SavedState) -> None:
     """Write it; whoever reads the file meanwhile sees what was there before, or all of it."""
     target = Path(path)
     part = target.with_name(f".{target.name}.{new_id().hex}.part")
@@ -144,7 +144,7 @@ def write_file(path: str | Path, saved: Saved) -> None:
         raise
 
 
-def read_file(path: str | Path) -> Saved:
+def read_file(path: str | Path) -> SavedState:
     """Read a saved conversation of version 1 or 2; raises ValidationError if it is none.
 
     Files of version 1 name the inputs of the history `input_field_override`, and may say no
@@ -175,7 +175,7 @@ def read_file(path: str | Path) -> Saved:
         name: (SavedTurns.read(_mapping(one)), str(_mapping(one).get("memory", "")))
         for name, one in _mapping(state.get("nodes")).items()
     }
-    return Saved(SavedTurns.read(state), dict(_node_states(state)) | nodes, options)
+    return SavedState(SavedTurns.read(state), dict(_node_states(state)) | nodes, options)
 
 
 def is_saved(path: str | Path) -> bool:

@@ -15,13 +15,13 @@ from typing import Any, Self, TypeVar
 
 from sennit.errors import ConflictError
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Fields, Span, Told
-from sennit.learning.dspy.history_options import Telling
+from sennit.learning.dspy.history import Fields, HistorySpan, Told
+from sennit.learning.dspy.history_options import HistoryOptions
 from sennit.learning.dspy.plain_values import plain_fields
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.dspy.turn_messages import (
-    Began,
-    Said,
+    ConversationStart,
+    StoredTurn,
     beginning,
     inside_of,
     past_in,
@@ -42,8 +42,8 @@ _SPARE = 64  # so much more than is asked for may be held before it is let go
 class TurnLog:
     """The turns of a session, in order."""
 
-    def __init__(self, telling: Telling, branch: Branch | None = None) -> None:
-        self.telling: Telling = telling
+    def __init__(self, telling: HistoryOptions, branch: Branch | None = None) -> None:
+        self.telling: HistoryOptions = telling
         self._guard = RLock()
         self._branch = branch  # none yet: it is laid out when somebody asks for it
         self._seen = 0  # how much of the branch is held here,
@@ -61,7 +61,7 @@ class TurnLog:
     @classmethod
     def of(
         cls,
-        telling: Telling,
+        telling: HistoryOptions,
         initial: Iterable[Told],
         earlier: Iterable[Told] = (),
         saved: Iterable[Mapping[str, Any]] = (),
@@ -122,7 +122,7 @@ class TurnLog:
         """How much was told before that, and let go."""
         return self._gone
 
-    def tell_as(self, telling: Telling) -> None:
+    def tell_as(self, telling: HistoryOptions) -> None:
         """Tell the turns in another way from now on; what earlier calls heard stays as it was."""
         if telling == self.telling:
             return  # without waiting for whoever has the turns in hand
@@ -131,16 +131,16 @@ class TurnLog:
             told = (telling.told(turn.inputs, turn.outputs) for turn in self.turns)
             self._told, self._fitted = [*self.earlier, *told], {}
 
-    def span(self, before: Sequence[Told] = ()) -> Span:
+    def span(self, before: Sequence[Told] = ()) -> HistorySpan:
         """What a call now is told, with what came `before` all of it."""
         stop, window = len(self._told), self.telling.max_turns
         known = [*before, *self.initial] if before else self.initial
         start = self._first if window is None else max(self._first, stop - window)
         if window is not None and window - (stop - start) < len(known):
             known = known[len(known) - (window - (stop - start)) :]
-        return Span(self._told, start, stop, known, self._gone)
+        return HistorySpan(self._told, start, stop, known, self._gone)
 
-    def fitted(self, span: Span, node: str, fields: Fields) -> list[Told]:
+    def fitted(self, span: HistorySpan, node: str, fields: Fields) -> list[Told]:
         """A stretch as a predictor with these fields would have had it."""
         with self._guard:
             known = [one for told in span.known if (one := fields.fit(told, {})) is not None]
@@ -177,7 +177,7 @@ class TurnLog:
                 if not self._holds_all(self._branch):
                     self._read_on(self._branch)
 
-    def caught_up(self, before: Sequence[Told] = ()) -> Span:
+    def caught_up(self, before: Sequence[Told] = ()) -> HistorySpan:
         """What a call now is told, with what others have said meanwhile."""
         with self._guard:
             self.catch_up()
@@ -200,7 +200,7 @@ class TurnLog:
             self._mark(branch)
         judged = labels_of(branch.session)
         for one in read(new):
-            if isinstance(one, Began):
+            if isinstance(one, ConversationStart):
                 self._begin(one.initial, one.earlier)
             elif own is not None and one.message == own.message:
                 own.index = self._count
@@ -215,7 +215,7 @@ class TurnLog:
         first = self._seen + (branch.system is not None)
         return branch.items_of(branch.session.messages, first)
 
-    def _found(self, said: Said, score: float | None) -> Turn:
+    def _found(self, said: StoredTurn, score: float | None) -> Turn:
         past = past_in(said.note, self._told, self.initial, self._gone)
         turn = Turn(
             self._count,
@@ -271,7 +271,7 @@ class TurnLog:
         self,
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],
-        past: Span | None = None,
+        past: HistorySpan | None = None,
         given: list[Told] | None = None,
         **inside: Any,
     ) -> Turn:
@@ -292,7 +292,7 @@ class TurnLog:
                 self._read_on(branch, turn)
         return turn
 
-    def _still(self, past: Span | None) -> Any:
+    def _still(self, past: HistorySpan | None) -> Any:
         """What a call was told, as it is to be kept: turns may have been taken back meanwhile."""
         if past is None:
             return self.span()
@@ -413,9 +413,9 @@ def again(work: Callable[[], _R]) -> _R:
 def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
     """A turn for a branch of its own, whose positions begin with what is told here."""
     past = turn.past
-    if isinstance(past, Span):
+    if isinstance(past, HistorySpan):
         if past.gone == gone:
-            past = Span(told, past.start, past.stop, past.known)
+            past = HistorySpan(told, past.start, past.stop, past.known)
         else:
             past = History(messages=past.messages())
     return turn.again(past=past)

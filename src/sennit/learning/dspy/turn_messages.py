@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sennit.learning.dspy.blocks import images_in, without_blocks
 from sennit.learning.dspy.dspy_imports import History
-from sennit.learning.dspy.history import Span, Told, history_from
+from sennit.learning.dspy.history import HistorySpan, Told, history_from
 from sennit.learning.dspy.plain_values import plain_fields, spoken
 from sennit.learning.dspy.turn import Turn
 from sennit.learning.exchanges import KEY, NODE
@@ -35,7 +35,7 @@ def note_of(turn: Turn, gone: int = 0) -> Note:
     """
     inside = {name: one for name in _INSIDE if (one := getattr(turn, name))}
     past = turn.past
-    if not isinstance(past, Span) or past.start + past.gone < gone:
+    if not isinstance(past, HistorySpan) or past.start + past.gone < gone:
         return {"history": [plain_fields(one) for one in turn.history_snapshot.messages], **inside}
     start, stop = (one + past.gone - gone for one in (past.start, past.stop))
     known = {"known": len(past.known)} if past.known else {}
@@ -61,7 +61,7 @@ def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told], gone
         return None
     earlier = gone + max(0, stop - gone - len(told))
     start, stop = (max(0, one - earlier) for one in (start, stop))
-    return Span(told, start, stop, initial[len(initial) - known :] if known else (), gone)
+    return HistorySpan(told, start, stop, initial[len(initial) - known :] if known else (), gone)
 
 
 def reaches(message: Message) -> float:
@@ -100,7 +100,7 @@ def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class ConversationStart:
     """A conversation begins here."""
 
     initial: list[Told]
@@ -108,7 +108,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StoredTurn:
     """A turn that stands on a branch."""
 
     asked: UUID
@@ -118,7 +118,7 @@ class Said:
     note: Note
 
 
-def read(messages: Iterable[Message]) -> Iterator[Began | Said]:
+def read(messages: Iterable[Message]) -> Iterator[ConversationStart | StoredTurn]:
     """What messages of a branch say of turns; what others said between them is passed over."""
     asking: tuple[UUID, dict[str, Any]] | None = None
     for message in messages:
@@ -127,9 +127,11 @@ def read(messages: Iterable[Message]) -> Iterator[Began | Said]:
             continue
         note = cast("Note", found)
         if "initial" in note:
-            yield Began(history_from(note["initial"]), history_from(note.get("earlier", [])))
+            yield ConversationStart(
+                history_from(note["initial"]), history_from(note.get("earlier", []))
+            )
         elif "inputs" in note:
             asking = message.id, note["inputs"]
         elif "outputs" in note and asking is not None:
-            yield Said(asking[0], message.id, asking[1], note["outputs"], note)
+            yield StoredTurn(asking[0], message.id, asking[1], note["outputs"], note)
             asking = None

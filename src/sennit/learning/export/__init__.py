@@ -84,7 +84,7 @@ class Exported:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SessionSource:
     """Where sessions are read."""
 
     kept: Callable[[UUID], Snapshot]
@@ -99,7 +99,7 @@ class Source:
 
 def export(
     sessions: Sequence[UUID],
-    source: Source,
+    source: SessionSource,
     path: Path,
     options: ExportOptions,
     progress: Progress | None = None,
@@ -150,7 +150,7 @@ class TrainingLines(Iterator[bytes]):
         raise StopIteration
 
 
-def lines(session: UUID, source: Source, options: ExportOptions) -> TrainingLines:
+def lines(session: UUID, source: SessionSource, options: ExportOptions) -> TrainingLines:
     """One session as lines of JSON. Raises NotFoundError."""
     format = format_named(options.format)
     found = _Units(source, format.unit, options.keep).of(session)
@@ -173,7 +173,7 @@ def _row(unit: Any, format: Format, redact: Redact | None) -> Row | LeftOut:
 class _Units:
     """What sessions give for a kind of row."""
 
-    def __init__(self, source: Source, unit: Unit, keep: Filter) -> None:
+    def __init__(self, source: SessionSource, unit: Unit, keep: Filter) -> None:
         self._source, self._unit, self._keep = source, unit, keep
         self._tools = described_tools(source.services)
 

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from sennit.learning.examples import Filter
 from sennit.learning.exchanges import leaves, of_predictor
-from sennit.learning.export.formats import Chat, Conversation, LeftOut, Row, tools_in
+from sennit.learning.export.formats import Chat, ChatConversation, LeftOut, Row, tools_in
 from sennit.learning.labels import Label, average, labels_from
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
@@ -43,7 +43,7 @@ class _Strand:
 
 def conversations(
     kept: Snapshot, labels: Iterable[LabelRecord], keep: Filter, described: Mapping[str, Row]
-) -> Iterator[Conversation | LeftOut]:
+) -> Iterator[ChatConversation | LeftOut]:
     """Every conversation of a session; in place of one of which nothing is left, why."""
     known = labels_from(labels, by=keep.by)
     stored = {record.id.int: record for record in kept.messages}
@@ -64,7 +64,7 @@ def _told(
     known: Mapping[UUID, list[Label]],
     keep: Filter,
     described: Mapping[str, Row],
-) -> Conversation | LeftOut:
+) -> ChatConversation | LeftOut:
     chat = kept_chat(said)
     weak: frozenset[int] = frozenset[int]()
     if keep.min_score is not None:
@@ -74,7 +74,7 @@ def _told(
     chat = _up_to_the_last_answer(chat)
     if all(at in weak for at, one in enumerate(chat) if one["role"] == "assistant"):
         return NO_ANSWER if keep.min_score is None else NOT_GOOD_ENOUGH
-    return Conversation(chat, tools_in(chat, described), weak)
+    return ChatConversation(chat, tools_in(chat, described), weak)
 
 
 def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) -> list[float | None]:

@@ -45,7 +45,7 @@ TOO_MANY_TOOLS = LeftOut(f"has more than {_MOST_TOOLS} tools")
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class ChatConversation:
     """A branch from its beginning to its last answer, as messages of a chat API."""
 
     chat: Chat
@@ -67,7 +67,7 @@ class Format:
     about: str
 
 
-def openai_chat(told: Conversation) -> Row | LeftOut:
+def openai_chat(told: ChatConversation) -> Row | LeftOut:
     """OpenAI's fine-tuning of chat models, tool calls included."""
     if len(told.tools) > _MOST_TOOLS:
         return TOO_MANY_TOOLS
@@ -92,7 +92,7 @@ def _with_tools(row: Row, tools: list[Row]) -> Row:
     return {**row, "tools": tools} if tools else row
 
 
-def tool_chat(told: Conversation) -> Row | LeftOut:
+def tool_chat(told: ChatConversation) -> Row | LeftOut:
     """Conversations with tools as chat templates take them: arguments are objects, not text."""
     if told.weak:
         return SCORED_TOO_LOW
@@ -126,7 +126,7 @@ def _called(call: Row) -> Row:
 _SPEAKERS = {"user": "human", "assistant": "gpt", "tool": "observation", "calls": "function_call"}
 
 
-def sharegpt(told: Conversation) -> Row | LeftOut:
+def sharegpt(told: ChatConversation) -> Row | LeftOut:
     """Lines of who said what, in which questions or results and answers or calls alternate."""
     if told.weak:
         return SCORED_TOO_LOW

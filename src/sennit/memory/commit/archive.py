@@ -18,7 +18,7 @@ from sennit.memory.files.messages_jsonl import group_id
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.repository import Keeper
+from sennit.sessions.repository import SessionRepository
 from sennit.sessions.retry_on_conflict import again
 from sennit.sessions.session import SessionCore
 from sennit.stores.records.commits import AddCommit, ArchiveRecord, CommitRecord
@@ -27,7 +27,7 @@ _TRIES = 20
 
 
 def archive(
-    session: SessionCore, keeper: Keeper, branch: Branch, keep_recent: int, body: bytes
+    session: SessionCore, keeper: SessionRepository, branch: Branch, keep_recent: int, body: bytes
 ) -> CommitRecord | None:
     """Archive what is new on a branch, but for the last few messages; None if nothing is.
 

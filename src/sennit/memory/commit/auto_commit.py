@@ -45,7 +45,7 @@ class _Said:
 
 
 @dataclass(slots=True)
-class Counting:
+class CommitCounter:
     """What was said on branches since they were last committed by themselves."""
 
     policy: AutoCommit

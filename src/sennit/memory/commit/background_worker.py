@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 Job: TypeAlias = Callable[[], object]
 
 
-class Worker:
+class BackgroundWorker:
     """Does jobs one after another in a thread that is started by the first of them."""
 
     def __init__(self, name: str) -> None:

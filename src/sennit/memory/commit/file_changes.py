@@ -22,19 +22,19 @@ import msgspec
 from sennit import clock
 from sennit.ids import new_id
 from sennit.memory.commit import profile
-from sennit.memory.commit.profile import Fact, Source
+from sennit.memory.commit.profile import FactSource, ProfileFact
 from sennit.memory.extraction.clauses import telling
 from sennit.memory.extraction.values import (
     Action,
     Candidate,
     Category,
-    Decision,
-    Known,
+    KnownMemory,
+    MemoryDecision,
     abstract_of,
 )
-from sennit.memory.scope import MERGED_INTO, PROFILE, Realm, folder_of
+from sennit.memory.scope import MERGED_INTO, PROFILE, MemoryScope, folder_of
 from sennit.memory.uri import SCHEME, Uri, is_name
-from sennit.stores.records.files import Evidence, FileRecord, PutFile, VersionRecord
+from sennit.stores.records.files import EvidenceRecord, FileRecord, PutFile, VersionRecord
 from sennit.stores.records.sessions import Owner
 
 Did: TypeAlias = Literal["created", "updated", "merged", "confirmed"]
@@ -48,7 +48,7 @@ _DID: dict[Action, Did] = {
 }
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenChange(msgspec.Struct, frozen=True):
     """What became of a decision, as `memory_diff.json` says it."""
 
     did: Did
@@ -71,9 +71,9 @@ class _Draft:
     text: str = ""
     valid_from: int = 0
     valid_to: int | None = None
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[EvidenceRecord, ...] = ()
     """In any order; the store puts it in one."""
-    facts: list[Fact] = field(default_factory=list[Fact])
+    facts: list[ProfileFact] = field(default_factory=list[ProfileFact])
     did: Did = "created"
     joined: bool = False
     """Whether its text says on what a version before it said."""
@@ -83,30 +83,30 @@ class _Draft:
     """The URI of the memory that it became part of; then it says nothing any more."""
 
 
-class Drafts:
+class FileChangeSet:
     """The files that one commit changes."""
 
-    def __init__(self, realm: Realm, session: UUID, commit: UUID, now: int) -> None:
+    def __init__(self, realm: MemoryScope, session: UUID, commit: UUID, now: int) -> None:
         self._realm, self._session, self._commit, self._now = realm, session, commit, now
         self._files: dict[str, FileRecord | None] = {}
         self._drafts: dict[str, _Draft] = {}
         self._replaced: list[PutFile] = []  # versions that did not outlive the batch
         self._ids: dict[str, str] = {}  # what candidates and facts have become in this batch
-        self.written: list[Written] = []
+        self.written: list[WrittenChange] = []
         self.refused: list[str] = []
 
     @property
-    def realm(self) -> Realm:
+    def realm(self) -> MemoryScope:
         """Whose files they are."""
         return self._realm
 
-    def known(self, file: FileRecord) -> Known:
+    def known(self, file: FileRecord) -> KnownMemory:
         """A memory that is there already, as candidates are compared with it."""
         uri = str(self._realm.uri(file))
         self._files[uri] = file
         return _known_file(uri, Category(file.category or ""), file.latest)
 
-    def known_facts(self) -> list[Known]:
+    def known_facts(self) -> list[KnownMemory]:
         """The lines of the profile that are there already."""
         file = self._stored(Uri.parse(_PROFILE_URI))
         return [] if file is None else [*map(_known_fact, profile.facts_in(file.latest.info))]
@@ -118,14 +118,14 @@ class Drafts:
             self._files[name] = self._realm.find(uri)
         return self._files[name]
 
-    def apply(self, decisions: Iterable[Decision]) -> None:
+    def apply(self, decisions: Iterable[MemoryDecision]) -> None:
         """Take in decisions, in order; what cannot be done is noted in `refused`."""
         for decision in decisions:
             fault = self._apply(decision)
             if fault is not None:
                 self.refused.append(f"{decision.action} {decision.candidate.category}: {fault}")
 
-    def _apply(self, decision: Decision) -> str | None:
+    def _apply(self, decision: MemoryDecision) -> str | None:
         """Take in a decision; gives why it could not be."""
         candidate, target = decision.candidate, decision.target
         if not (decision.text or candidate.text).strip():
@@ -150,7 +150,7 @@ class Drafts:
             named = self._ids[named]
         return named
 
-    def _absorb(self, other: str, into: _Draft, uri: str, decision: Decision) -> None:
+    def _absorb(self, other: str, into: _Draft, uri: str, decision: MemoryDecision) -> None:
         """Merge a further memory into a draft; its history stays, and forgetting either undoes it.
 
         The last version of the merged file says nothing and names the memory it became part of.
@@ -166,10 +166,10 @@ class Drafts:
         draft.text, draft.merged_into, draft.did = "", uri, "merged"
         draft.valid_from, draft.is_new = self._since(decision.candidate), True
         self.written.append(
-            Written("merged", str(draft.category), other, draft.number, f"now part of {uri}")
+            WrittenChange("merged", str(draft.category), other, draft.number, f"now part of {uri}")
         )
 
-    def _create(self, decision: Decision) -> None:
+    def _create(self, decision: MemoryDecision) -> None:
         candidate = decision.candidate
         if candidate.category is Category.PROFILE:
             fact = self._fact(decision)
@@ -185,7 +185,7 @@ class Drafts:
         draft.evidence, draft.is_new = self._evidence(candidate), True
         self._note(decision, draft, str(uri))
 
-    def _change(self, draft: _Draft, decision: Decision) -> None:
+    def _change(self, draft: _Draft, decision: MemoryDecision) -> None:
         candidate, mine = decision.candidate, self._evidence(decision.candidate)
         if draft.is_new and decision.action is Action.UPDATE:
             self._replaced.append(self._put(draft))
@@ -210,12 +210,12 @@ class Drafts:
                 draft.joined = draft.joined or not fresh
         self._note(decision, draft, str(self._realm.uri_at(draft.owner, draft.path)))
 
-    def _change_fact(self, decision: Decision, uid: str) -> str | None:
+    def _change_fact(self, decision: MemoryDecision, uid: str) -> str | None:
         draft, name = self._profile(), uid.removeprefix(f"{_PROFILE_URI}#")
         old = next((fact for fact in draft.facts if fact.id == name), None)
         if old is None:
             return "the line of the profile it would change is gone"
-        sources = tuple(map(Source.of, self._evidence(decision.candidate)))
+        sources = tuple(map(FactSource.of, self._evidence(decision.candidate)))
         match decision.action:
             case Action.UPDATE:
                 new = self._fact(decision)
@@ -248,20 +248,22 @@ class Drafts:
         self._note(decision, draft, f"{_PROFILE_URI}#{name}")
         return None
 
-    def _replace(self, old: Iterable[Fact], new: Fact) -> None:
+    def _replace(self, old: Iterable[ProfileFact], new: ProfileFact) -> None:
         """Add a fact; decisions that follow and name one that it replaces mean it."""
         self._profile().facts.append(new)
         self._ids |= {f"{_PROFILE_URI}#{one.id}": f"{_PROFILE_URI}#{new.id}" for one in old}
 
-    def _absorbed_facts(self, decision: Decision, facts: Sequence[Fact]) -> list[Fact]:
+    def _absorbed_facts(
+        self, decision: MemoryDecision, facts: Sequence[ProfileFact]
+    ) -> list[ProfileFact]:
         ids = map(self._became, decision.absorbed)
         names = {uid.removeprefix(f"{_PROFILE_URI}#") for uid in ids}
         return [fact for fact in facts if fact.id in names and fact.valid_to is None]
 
-    def _note(self, decision: Decision, draft: _Draft, uid: str) -> None:
+    def _note(self, decision: MemoryDecision, draft: _Draft, uid: str) -> None:
         self._ids[decision.candidate.id] = uid
         did, category = _DID[decision.action], str(draft.category)
-        self.written.append(Written(did, category, uid, draft.number, decision.reason))
+        self.written.append(WrittenChange(did, category, uid, draft.number, decision.reason))
 
     def _draft(self, category: Category, uri: str) -> _Draft | None:
         draft = self._drafts.get(uri)
@@ -286,20 +288,20 @@ class Drafts:
             self._drafts[_PROFILE_URI] = draft
         return draft
 
-    def _fact(self, decision: Decision) -> Fact:
+    def _fact(self, decision: MemoryDecision) -> ProfileFact:
         candidate = decision.candidate
-        return Fact(
+        return ProfileFact(
             profile.new_fact_id(),
             " ".join((decision.text or candidate.text).split()),
             self._since(candidate),
             _us(candidate.valid_to),
-            tuple(map(Source.of, self._evidence(candidate))),
+            tuple(map(FactSource.of, self._evidence(candidate))),
             self._commit,
         )
 
-    def _evidence(self, candidate: Candidate) -> tuple[Evidence, ...]:
+    def _evidence(self, candidate: Candidate) -> tuple[EvidenceRecord, ...]:
         user, session = self._realm.user, self._session
-        return tuple(Evidence(user, session, one.message_id) for one in candidate.evidence)
+        return tuple(EvidenceRecord(user, session, one.message_id) for one in candidate.evidence)
 
     def _since(self, candidate: Candidate) -> int:
         return _us(candidate.valid_from) or clock.from_datetime(candidate.said_at)
@@ -349,13 +351,13 @@ class Drafts:
         return PutFile(draft.owner, draft.id, draft.path, str(draft.category), version)
 
 
-def profile_abstract(facts: Sequence[Fact]) -> str:
+def profile_abstract(facts: Sequence[ProfileFact]) -> str:
     """What holds of the profile now, in one line."""
     return abstract_of("; ".join(fact.text for fact in facts if fact.valid_to is None))
 
 
-def _known_file(uri: str, category: Category, version: VersionRecord) -> Known:
-    return Known(
+def _known_file(uri: str, category: Category, version: VersionRecord) -> KnownMemory:
+    return KnownMemory(
         id=uri,
         category=category,
         text=version.body.decode().strip(),
@@ -364,8 +366,8 @@ def _known_file(uri: str, category: Category, version: VersionRecord) -> Known:
     )
 
 
-def _known_fact(fact: Fact) -> Known:
-    return Known(
+def _known_fact(fact: ProfileFact) -> KnownMemory:
+    return KnownMemory(
         id=f"{_PROFILE_URI}#{fact.id}",
         category=Category.PROFILE,
         text=fact.text,

@@ -21,14 +21,14 @@ import msgspec
 
 from sennit import clock, failpoints
 from sennit.errors import ConflictError
-from sennit.memory.commit.file_changes import Drafts, Written
+from sennit.memory.commit.file_changes import FileChangeSet, WrittenChange
 from sennit.memory.commit.injected_context import injected_texts
 from sennit.memory.commit.result import CommitResult, archive_name, result_of
 from sennit.memory.commit.usage import counted, counting
 from sennit.memory.extraction import summarize
-from sennit.memory.extraction.similar import StoredSimilar
-from sennit.memory.extraction.values import Candidate, Digest, Known
-from sennit.memory.scope import Realm
+from sennit.memory.extraction.similar import SimilarMemories
+from sennit.memory.extraction.values import Candidate, Digest, KnownMemory
+from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
 from sennit.sessions.repository import message_from
@@ -48,16 +48,16 @@ _WHILE = 600_000_000  # models need longer
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedMessages:
     """What a commit covers, ready to be thought about."""
 
     messages: Sequence[Message]
-    similar: Callable[[Candidate], Sequence[Known]]
+    similar: Callable[[Candidate], Sequence[KnownMemory]]
     injected: Sequence[str]
     """Texts that were put into prompts: never to be taken for what the user said."""
 
 
-Thinking = Callable[[Archived], Digest]
+Thinking = Callable[[ArchivedMessages], Digest]
 """Whoever thinks: rules, or a model."""
 
 
@@ -71,10 +71,10 @@ def _held(*, model: bool) -> dict[str, int]:
     return {"held": clock.now_us() + (_WHILE if model else _MOMENT)}
 
 
-class Finishing:
+class CommitFinalizer:
     """Finishes commits of one user."""
 
-    def __init__(self, realm: Realm, think: Thinking) -> None:
+    def __init__(self, realm: MemoryScope, think: Thinking) -> None:
         self._realm, self._store, self._think = realm, realm.store, think
 
     def finish(self, commit: UUID, messages: Sequence[Message] = ()) -> CommitResult:
@@ -141,7 +141,7 @@ class Finishing:
         messages = self._messages(session, record, given)
         uses = self._store.uses_of(self._realm.user, session, record.number)
         realm = self._realm.of_agent(loads(record.body).get("agent", self._realm.agent_name))
-        drafts = Drafts(realm, session, record.id, clock.now_us())
+        drafts = FileChangeSet(realm, session, record.id, clock.now_us())
         digest, record = self._digest(session, record, messages, uses, drafts)
         drafts.apply(digest.decisions)
         times, skills = counted(uses, messages)
@@ -177,15 +177,15 @@ class Finishing:
         record: CommitRecord,
         messages: Sequence[Message],
         uses: Sequence[UseRecord],
-        drafts: Drafts,
+        drafts: FileChangeSet,
     ) -> tuple[Digest, CommitRecord]:
         """What thinking gives, or has given before; and the commit, which may have got its mark."""
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record
-        archived = Archived(
+        archived = ArchivedMessages(
             messages,
-            StoredSimilar(drafts.realm, drafts),
+            SimilarMemories(drafts.realm, drafts),
             injected_texts(drafts.realm, messages, uses),
         )
         digest = self._think(archived)
@@ -199,7 +199,9 @@ class Finishing:
         return digest, msgspec.structs.replace(record, body=change.body, version=record.version + 1)
 
 
-def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> dict[str, Any]:
+def _told(
+    record: CommitRecord, digest: Digest, drafts: FileChangeSet, active: int
+) -> dict[str, Any]:
     extracted = [one for one in drafts.written if one.did != "confirmed"]
     return {
         "memories_extracted": len(extracted),
@@ -215,6 +217,6 @@ def _told(record: CommitRecord, digest: Digest, drafts: Drafts, active: int) -> 
     }
 
 
-def _counts(written: Sequence[Written]) -> dict[str, int]:
+def _counts(written: Sequence[WrittenChange]) -> dict[str, int]:
     did = [one.did for one in written]
     return {name: did.count(name) for name in ("created", "updated", "merged", "confirmed")}

@@ -16,8 +16,8 @@ from uuid import UUID
 from sennit import clock
 from sennit.errors import NotFoundError
 from sennit.memory.history.evidence import said_in
-from sennit.memory.history.history import Source
-from sennit.memory.scope import Realm
+from sennit.memory.history.history import EvidenceSource
+from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.messages.parts import contexts_of
@@ -27,7 +27,7 @@ _ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.ab
 
 
 def injected_texts(
-    realm: Realm, messages: Iterable[Message], uses: Iterable[UseRecord]
+    realm: MemoryScope, messages: Iterable[Message], uses: Iterable[UseRecord]
 ) -> list[str]:
     """What the contexts say that came with messages or were recorded as used."""
     parts = [
@@ -47,7 +47,7 @@ def injected_texts(
     return [*(part.abstract for part, _ in parts if part.abstract), *files, *_said(realm, bodies)]
 
 
-def _at(realm: Realm, said: str, since: int) -> Iterator[str]:
+def _at(realm: MemoryScope, said: str, since: int) -> Iterator[str]:
     """What a file has said since a moment, or what the abstract of an archive says."""
     file = realm.named(said)
     if file is not None:
@@ -61,7 +61,7 @@ def _at(realm: Realm, said: str, since: int) -> Iterator[str]:
         yield from _abstract(realm, found[1], int(found[2]))
 
 
-def _abstract(realm: Realm, session: str, number: int) -> Iterator[str]:
+def _abstract(realm: MemoryScope, session: str, number: int) -> Iterator[str]:
     try:
         commits = realm.store.commits_numbered(realm.user, realm.session_id(session), [number])
     except NotFoundError:
@@ -70,10 +70,10 @@ def _abstract(realm: Realm, session: str, number: int) -> Iterator[str]:
         yield str(loads(commit.body).get("abstract", ""))
 
 
-def _said(realm: Realm, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
+def _said(realm: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
     """What messages say that were recalled, bare and as prompts show them."""
     wanted = [
-        Source(UUID(session), UUID(message))
+        EvidenceSource(UUID(session), UUID(message))
         for body in bodies
         if (session := body.get("session")) and (message := body.get("message"))
     ]

@@ -13,10 +13,10 @@ from threading import local
 from sennit.errors import NotFoundError
 from sennit.memory.commit.result import CommitResult
 from sennit.memory.memory import Memory
-from sennit.memory.scope import Realm
+from sennit.memory.scope import MemoryScope
 from sennit.services.models.protocol import Model
 from sennit.stores.base import Store
-from sennit.stores.job_queue import Job
+from sennit.stores.job_queue import CommitJob
 
 ATTEMPTS = 5
 """How often a commit is tried before it is noted as failed."""
@@ -24,7 +24,7 @@ ATTEMPTS = 5
 _AGENT = "assistant"  # of commits from before they said for which agent they are
 
 
-class Finisher:
+class CommitJobHandler:
     """Finishes commits of all users of a store."""
 
     def __init__(
@@ -37,9 +37,9 @@ class Finisher:
         self._store, self._model, self._told = store, model, told
         self._own = local()
 
-    def __call__(self, job: Job) -> None:
+    def __call__(self, job: CommitJob) -> None:
         """Do a job; raises whatever went wrong if it is to be tried again."""
-        memory = Memory(Realm(self._store, job.owner, _AGENT))
+        memory = Memory(MemoryScope(self._store, job.owner, _AGENT))
         memory.use(model=self._thinker())
         try:
             if job.attempts >= ATTEMPTS:

@@ -17,14 +17,14 @@ import msgspec
 
 from sennit import clock
 from sennit.ids import new_id
-from sennit.stores.records.files import Evidence, in_order
+from sennit.stores.records.files import EvidenceRecord, in_order
 from sennit.stores.records.sessions import Owner
 
 TITLE = "# Profile"
 _CLOSED = re.compile(r"^~~(?P<text>.*)~~(?: \(until [^)]*\))?$")
 
 
-class Source(msgspec.Struct, frozen=True):
+class FactSource(msgspec.Struct, frozen=True):
     """A message a fact came from."""
 
     tenant: str
@@ -33,70 +33,70 @@ class Source(msgspec.Struct, frozen=True):
     message: UUID
 
     @classmethod
-    def of(cls, evidence: Evidence) -> Source:
+    def of(cls, evidence: EvidenceRecord) -> FactSource:
         """The same, as it is written down."""
         owner = evidence.owner
         return cls(owner.tenant, owner.name, evidence.session, evidence.message)
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> EvidenceRecord:
         """The same, as a store keeps it."""
-        return Evidence(Owner(self.tenant, "user", self.user), self.session, self.message)
+        return EvidenceRecord(Owner(self.tenant, "user", self.user), self.session, self.message)
 
 
-class Fact(msgspec.Struct, frozen=True):
+class ProfileFact(msgspec.Struct, frozen=True):
     """One line of the profile."""
 
     id: str
     text: str
     valid_from: int
     valid_to: int | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[FactSource, ...] = ()
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
     replaced_by: str | None = None
     """The fact that took its place."""
     merged: bool = False
     """Whether its text joins what several messages said."""
-    parts: tuple[Source, ...] = ()
+    parts: tuple[FactSource, ...] = ()
     """Messages that said a part of it, or the same in other words, and are no witness for it."""
 
 
-SaidBy: TypeAlias = Callable[[str, Sequence[Source], Sequence[Source]], str]
+SaidBy: TypeAlias = Callable[[str, Sequence[FactSource], Sequence[FactSource]], str]
 """Gives what messages say of a text, and those that said a part of it, in their own words."""
 
 
-def facts_in(info: dict[str, Any]) -> list[Fact]:
+def facts_in(info: dict[str, Any]) -> list[ProfileFact]:
     """The facts of a version of the profile."""
-    return msgspec.convert(info.get("facts", []), list[Fact])
+    return msgspec.convert(info.get("facts", []), list[ProfileFact])
 
 
-def facts_info(facts: Iterable[Fact]) -> list[dict[str, Any]]:
+def facts_info(facts: Iterable[ProfileFact]) -> list[dict[str, Any]]:
     """Facts as a version keeps them."""
     return cast("list[dict[str, Any]]", msgspec.to_builtins(list(facts)))
 
 
-def evidence_of(facts: Iterable[Fact]) -> tuple[Evidence, ...]:
+def evidence_of(facts: Iterable[ProfileFact]) -> tuple[EvidenceRecord, ...]:
     """The messages that facts came from."""
     return in_order(source.evidence for fact in facts for source in fact.sources)
 
 
-def lines_of(facts: Sequence[Fact]) -> str:
+def lines_of(facts: Sequence[ProfileFact]) -> str:
     """The file that says these facts."""
     said = [f"- {_line(fact)}" for fact in facts]
     return "\n".join([TITLE, "", *said]) + "\n"
 
 
-def _line(fact: Fact) -> str:
+def _line(fact: ProfileFact) -> str:
     if fact.valid_to is None:
         return fact.text
     return f"~~{fact.text}~~ (until {clock.to_iso(fact.valid_to)[:10]})"
 
 
-def facts_after_edit(body: str, known: Sequence[Fact], now: int) -> list[Fact]:
+def facts_after_edit(body: str, known: Sequence[ProfileFact], now: int) -> list[ProfileFact]:
     """The facts of an edited file: known lines stay what they were, new ones are a person's."""
     left = list(known)
-    found: list[Fact] = []
+    found: list[ProfileFact] = []
     for line in body.splitlines():
         said = _said(line)
         if not said or said.startswith("#"):
@@ -104,7 +104,7 @@ def facts_after_edit(body: str, known: Sequence[Fact], now: int) -> list[Fact]:
         closed = _CLOSED.match(said)
         text = closed["text"] if closed else said
         fact = _taken(left, text, is_closed=closed is not None)
-        found.append(fact or Fact(new_fact_id(), text, now, now if closed else None))
+        found.append(fact or ProfileFact(new_fact_id(), text, now, now if closed else None))
     return found
 
 
@@ -117,7 +117,7 @@ def lines_that_hold(body: str) -> list[str]:
     return [line for line in body.strip().splitlines() if not _CLOSED.match(_said(line))]
 
 
-def _taken(facts: list[Fact], text: str, *, is_closed: bool) -> Fact | None:
+def _taken(facts: list[ProfileFact], text: str, *, is_closed: bool) -> ProfileFact | None:
     for place, fact in enumerate(facts):
         if fact.text == text and (fact.valid_to is not None) == is_closed:
             return facts.pop(place)
@@ -129,7 +129,7 @@ def new_fact_id() -> str:
     return f"fact-{new_id()}"
 
 
-def closed(facts: Iterable[Fact], uid: str, at: int, replaced_by: str) -> list[Fact]:
+def closed(facts: Iterable[ProfileFact], uid: str, at: int, replaced_by: str) -> list[ProfileFact]:
     """The facts after one of them has ended, as another has taken its place."""
     return [
         msgspec.structs.replace(fact, valid_to=max(at, fact.valid_from), replaced_by=replaced_by)
@@ -140,22 +140,22 @@ def closed(facts: Iterable[Fact], uid: str, at: int, replaced_by: str) -> list[F
 
 
 def without_commit(
-    facts: Sequence[Fact], commit: UUID, messages: Container[UUID], said_by: SaidBy
-) -> list[Fact]:
+    facts: Sequence[ProfileFact], commit: UUID, messages: Container[UUID], said_by: SaidBy
+) -> list[ProfileFact]:
     """The facts as if a commit of these messages had not been made.
 
     Its own are gone unless others have said so too, or a part of it, and what these had replaced
     holds again. Those that are left rest on what others said.
     """
-    joined: dict[str, set[Source]] = {}
+    joined: dict[str, set[FactSource]] = {}
     for fact in facts:
         if fact.replaced_by is not None:
             joined.setdefault(fact.replaced_by, set()).update(fact.sources)
-    kept: list[Fact] = []
-    gone: dict[str, Fact] = {}
+    kept: list[ProfileFact] = []
+    gone: dict[str, ProfileFact] = {}
     for fact in facts:
         own = fact.commit == commit
-        parts = joined.get(fact.id, set()) if own and fact.merged else set[Source]()
+        parts = joined.get(fact.id, set()) if own and fact.merged else set[FactSource]()
         others = any(one.message not in messages and one not in parts for one in fact.sources)
         parts_left = tuple(one for one in fact.parts if one.message not in messages)
         if others or not (own or fact.sources):
@@ -167,14 +167,16 @@ def without_commit(
     return [_outlived(fact, gone) for fact in kept]
 
 
-def _unconfirmed(fact: Fact, parts: tuple[Source, ...], messages: Container[UUID]) -> Fact:
+def _unconfirmed(
+    fact: ProfileFact, parts: tuple[FactSource, ...], messages: Container[UUID]
+) -> ProfileFact:
     sources = fact.sources
     if not fact.merged:  # else whoever has said which part of it, all of them are there to go by
         sources = tuple(one for one in sources if one.message not in messages)
     return msgspec.structs.replace(fact, sources=sources, parts=parts)
 
 
-def _in_part(fact: Fact, text: str, sources: tuple[Source, ...]) -> Fact:
+def _in_part(fact: ProfileFact, text: str, sources: tuple[FactSource, ...]) -> ProfileFact:
     """Give a fact that says only what these messages say of it."""
     several = len(sources) > 1
     return msgspec.structs.replace(
@@ -183,15 +185,15 @@ def _in_part(fact: Fact, text: str, sources: tuple[Source, ...]) -> Fact:
 
 
 def without_sources(
-    facts: Iterable[Fact], is_gone: Callable[[Source], bool], said_by: SaidBy
-) -> list[Fact]:
+    facts: Iterable[ProfileFact], is_gone: Callable[[FactSource], bool], said_by: SaidBy
+) -> list[ProfileFact]:
     """The facts that say nothing of forgotten messages; what others have said too stays.
 
     Of a text that joins what several messages said, or of which others have said a part, what
     `said_by` finds in those left stays.
     """
-    kept: list[Fact] = []
-    gone: dict[str, Fact] = {}
+    kept: list[ProfileFact] = []
+    gone: dict[str, ProfileFact] = {}
     for fact in facts:
         left = tuple(source for source in fact.sources if not is_gone(source))
         parts = tuple(source for source in fact.parts if not is_gone(source))
@@ -205,7 +207,7 @@ def without_sources(
     return [_outlived(fact, gone) for fact in kept]
 
 
-def _outlived(fact: Fact, gone: Mapping[str, Fact]) -> Fact:
+def _outlived(fact: ProfileFact, gone: Mapping[str, ProfileFact]) -> ProfileFact:
     """Give a fact as it is when some are gone: it holds again if all that took its place are."""
     last, by = fact, fact.replaced_by
     while by is not None and by in gone:

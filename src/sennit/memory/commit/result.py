@@ -62,7 +62,7 @@ def failed(commit: CommitRecord, reason: str) -> CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommitStatus:
     """A commit as it stands: where it was made, what became of it, and each of its decisions."""
 
     id: UUID
@@ -74,11 +74,11 @@ class Committed:
     """As `memory_diff.json` has them: did, category, uri, version, reason."""
 
 
-def committed(session: UUID, commit: CommitRecord) -> Committed:
+def committed(session: UUID, commit: CommitRecord) -> CommitStatus:
     """A commit of a session as the store has it."""
     decisions = tuple(loads(commit.body).get("diff", ()))
     made = clock.to_datetime(commit.created)
-    return Committed(commit.id, session, commit.branch, made, result_of(commit), decisions)
+    return CommitStatus(commit.id, session, commit.branch, made, result_of(commit), decisions)
 
 
 def _result(status: Status, commit: UUID | None, *, archived: bool) -> CommitResult:

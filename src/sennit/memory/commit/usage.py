@@ -15,8 +15,8 @@ from uuid import UUID, uuid5
 from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.ids import new_id
-from sennit.memory.history.history import Source
-from sennit.memory.scope import Realm
+from sennit.memory.history.history import EvidenceSource
+from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain_dict
@@ -40,7 +40,9 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
     return tuple(UseRecord(new_id(), branch.id, now, head, dumps(body)) for body in bodies)
 
 
-def recalled(branch: Branch, found: Iterable[tuple[str, Source | None]]) -> tuple[UseRecord, ...]:
+def recalled(
+    branch: Branch, found: Iterable[tuple[str, EvidenceSource | None]]
+) -> tuple[UseRecord, ...]:
     """What was put into a prompt, by address, and by id where it is a message.
 
     The same at the same place is the same use. Its id says so, and a store leaves alone what it
@@ -121,7 +123,7 @@ def counted(
     return times, skills
 
 
-def counting(realm: Realm, times: Counter[str]) -> list[CountUses]:
+def counting(realm: MemoryScope, times: Counter[str]) -> list[CountUses]:
     """The changes that count uses of files, those included that the same commit writes.
 
     The store ignores a file that is not there.

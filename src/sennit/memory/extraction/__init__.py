@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from sennit.memory.extraction.similarity import TextRanker
     from sennit.memory.extraction.summarize import abstract, markdown
     from sennit.memory.extraction.utterances import read
-    from sennit.memory.extraction.values import Category, Known
+    from sennit.memory.extraction.values import Category, KnownMemory
 
 __all__ = [
     "PROMPTS",
     "Category",
-    "Known",
+    "KnownMemory",
     "TextRanker",
     "abstract",
     "digest",
@@ -31,7 +31,7 @@ __getattr__ = lazy_exports(
     {
         "PROMPTS": "prompts",
         "Category": "values",
-        "Known": "values",
+        "KnownMemory": "values",
         "TextRanker": "similarity",
         "abstract": "summarize",
         "digest": "pipeline",

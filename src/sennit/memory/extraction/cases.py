@@ -14,8 +14,8 @@ from itertools import filterfalse
 
 from sennit.memory.extraction.clauses import expanded, is_order, is_unfit, tidy
 from sennit.memory.extraction.terms import slug
-from sennit.memory.extraction.utterances import Conversation, ToolUse, Utterance
-from sennit.memory.extraction.values import Candidate, Category, Evidence
+from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
+from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 
 _I = re.IGNORECASE
 _PROBLEM = re.compile(
@@ -46,8 +46,8 @@ class _Said:
     sentence: str
 
     @property
-    def evidence(self) -> Evidence:
-        return Evidence(self.utterance.message_id, self.sentence)
+    def evidence(self) -> QuotedEvidence:
+        return QuotedEvidence(self.utterance.message_id, self.sentence)
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +65,7 @@ def is_solution(sentence: str) -> bool:
     )
 
 
-def cases(conversation: Conversation) -> Iterator[Candidate]:
+def cases(conversation: Utterances) -> Iterator[Candidate]:
     """The problems that were solved, each with its solution."""
     problem: _Said | None = None
     proposed: _Said | None = None

@@ -29,7 +29,7 @@ from sennit.memory.extraction.terms import (
     words,
 )
 from sennit.memory.extraction.utterances import sentences
-from sennit.memory.extraction.values import Candidate, Category, Known
+from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 
 
 class Verdict(Enum):
@@ -43,7 +43,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TextComparison:
     """A verdict, and the sentence of the known text that it is about."""
 
     verdict: Verdict
@@ -55,20 +55,22 @@ _SETTLED = frozenset({"home", "age", "job", "status"})
 """What can be said of somebody only once at a time."""
 
 
-def compare(known: Known, candidate: Candidate) -> Comparison:
+def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
     """How a candidate stands to a memory of the same category."""
     if is_repeat(known, candidate):
-        return Comparison(Verdict.SAME, known.text)
+        return TextComparison(Verdict.SAME, known.text)
     if not candidate.category.mergeable or known.category is not candidate.category:
-        return Comparison(Verdict.OTHER)
-    found = [Comparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
+        return TextComparison(Verdict.OTHER)
+    found = [TextComparison(told_apart(one, candidate.text), one) for one in sentences(known.text)]
     if candidate.valid_to is not None and candidate.valid_to <= candidate.said_at:
         # What held until some day says nothing about what holds now.
         found = [one for one in found if one.verdict is not Verdict.CHANGED]
-    return min(found, key=lambda one: _ORDER.index(one.verdict), default=Comparison(Verdict.OTHER))
+    return min(
+        found, key=lambda one: _ORDER.index(one.verdict), default=TextComparison(Verdict.OTHER)
+    )
 
 
-def is_repeat(known: Known, candidate: Candidate) -> bool:
+def is_repeat(known: KnownMemory, candidate: Candidate) -> bool:
     """Whether a candidate says word for word what is known; of events also of the same day."""
     if known.category is not candidate.category or _said(known.text) != _said(candidate.text):
         return False

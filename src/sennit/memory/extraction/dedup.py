@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
-from sennit.memory.extraction.compare import Comparison, Verdict, compare, covers, is_repeat
+from sennit.memory.extraction.compare import TextComparison, Verdict, compare, covers, is_repeat
 from sennit.memory.extraction.similarity import RANKED, Similar, TextRanker
 from sennit.memory.extraction.utterances import sentences
-from sennit.memory.extraction.values import Action, Candidate, Decision, Known
+from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
 _ACTIONS = {
     Verdict.SAME: Action.SKIP,
@@ -28,37 +28,37 @@ LONGEST = 4000
 """A memory that would grow past this many characters is not merged with; a new one is begun."""
 
 
-def decide_by_rules(candidates: Iterable[Candidate], similar: Similar) -> list[Decision]:
+def decide_by_rules(candidates: Iterable[Candidate], similar: Similar) -> list[MemoryDecision]:
     """A decision for each candidate, in order, without a model."""
-    batch = Batch(similar)
+    batch = Deduplicator(similar)
     return [batch.decide(candidate) for candidate in candidates]
 
 
-class Batch:
+class Deduplicator:
     """Decides on candidates one after another, each in view of the decisions before it."""
 
     def __init__(self, similar: Similar) -> None:
         self._similar = similar
         self._own = TextRanker()
-        self._now: dict[str, Known] = {}
+        self._now: dict[str, KnownMemory] = {}
         """What memories say after the decisions so far."""
         self._became: dict[str, str] = {}
         """The memory that a candidate became part of, if it did not become one of its own."""
         self._absorbed: set[str] = set()
         """Memories that were merged into another one."""
 
-    def known(self, candidate: Candidate) -> list[Known]:
+    def known(self, candidate: Candidate) -> list[KnownMemory]:
         """What may be about the same thing, as it stands now: own candidates, then by rank."""
         similar = (one for one in self._similar(candidate) if one.id not in self._absorbed)
         stored = [self._now.get(one.id, one) for one in islice(similar, RANKED)]
         return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
 
-    def as_it_stands(self, known: Known) -> Known:
+    def as_it_stands(self, known: KnownMemory) -> KnownMemory:
         """A memory, or what became of a candidate, after the decisions so far."""
         id = self._became.get(known.id, known.id)
         return self._own.get(id) or self._now.get(id) or replace(known, id=id)
 
-    def decide(self, candidate: Candidate) -> Decision:
+    def decide(self, candidate: Candidate) -> MemoryDecision:
         """The decision of rules."""
         found = [(one, compare(one, candidate)) for one in self.known(candidate)]
         found = [(one, told) for one, told in found if fits(told, one, candidate)]
@@ -72,14 +72,14 @@ class Batch:
             decision = replace(decision, absorbed=tuple(dict.fromkeys(covered)))
         return self.take(decision)
 
-    def take(self, decision: Decision) -> Decision:
+    def take(self, decision: MemoryDecision) -> MemoryDecision:
         """Note a decision, whoever made it; those that follow see what it changed."""
         candidate = decision.candidate
         if decision.action is not Action.CREATE and decision.target is not None:
             self._became[candidate.id] = decision.target
         if decision.action is Action.CREATE:
             self._own.put(
-                Known(
+                KnownMemory(
                     id=candidate.id,
                     category=candidate.category,
                     text=decision.text,
@@ -95,15 +95,15 @@ class Batch:
             self._absorbed.add(id)
         return decision
 
-    def _changed(self, target: str, decision: Decision) -> None:
-        changed = Known(id=target, category=decision.candidate.category, text=decision.text)
+    def _changed(self, target: str, decision: MemoryDecision) -> None:
+        changed = KnownMemory(id=target, category=decision.candidate.category, text=decision.text)
         if self._own.get(target):
             self._own.put(changed)
         else:
             self._now[target] = changed
 
 
-def comparable(known: Known, candidate: Candidate) -> bool:
+def comparable(known: KnownMemory, candidate: Candidate) -> bool:
     """Whether a memory can decide on a candidate: of its category, and about the same time.
 
     What ceased to hold is not known now, unless the candidate speaks of the past in the same words.
@@ -114,17 +114,19 @@ def comparable(known: Known, candidate: Candidate) -> bool:
     return known.valid_to is None or past
 
 
-def create(candidate: Candidate, reason: str = "nothing like it is known") -> Decision:
+def create(candidate: Candidate, reason: str = "nothing like it is known") -> MemoryDecision:
     """The decision to write a new memory."""
-    return Decision(action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason)
+    return MemoryDecision(
+        action=Action.CREATE, candidate=candidate, text=candidate.text, reason=reason
+    )
 
 
-def by_rules(candidate: Candidate, known: Known, told: Comparison) -> Decision:
+def by_rules(candidate: Candidate, known: KnownMemory, told: TextComparison) -> MemoryDecision:
     """The decision that a comparison leads to."""
     action = _ACTIONS[told.verdict]
     if action is Action.CREATE:
         return create(candidate)
-    decision = Decision(
+    decision = MemoryDecision(
         action=action,
         candidate=candidate,
         target=known.id,
@@ -140,7 +142,7 @@ def by_rules(candidate: Candidate, known: Known, told: Comparison) -> Decision:
     return decision
 
 
-def fits(told: Comparison, known: Known, candidate: Candidate) -> bool:
+def fits(told: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
     """Whether a comparison leads anywhere; a memory does not grow without end."""
     if told.verdict in (Verdict.MORE, Verdict.BESIDE):
         return len(known.text) + len(candidate.text) < LONGEST

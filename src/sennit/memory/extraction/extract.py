@@ -17,8 +17,8 @@ from sennit.memory.extraction.facts import Fact
 from sennit.memory.extraction.patterns import patterns
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.terms import slug, words
-from sennit.memory.extraction.utterances import Conversation, Utterance
-from sennit.memory.extraction.values import Candidate, Category, Evidence, Extraction
+from sennit.memory.extraction.utterances import Utterance, Utterances
+from sennit.memory.extraction.values import Candidate, Category, Extraction, QuotedEvidence
 from sennit.stores.search.tokenizer import STOP_WORDS
 
 _UNDATED = frozenset({"birthday", "age"})
@@ -33,7 +33,7 @@ _CODE_LINE = re.compile(
 )
 
 
-def extract_by_rules(conversation: Conversation) -> Extraction:
+def extract_by_rules(conversation: Utterances) -> Extraction:
     """All that rules find, in the order in which it was said."""
     users = [one for one in conversation.utterances if one.speaker == "user"]
     found = [candidate for one in users for candidate in stated(one)]
@@ -57,7 +57,7 @@ def candidate_of(fact: Fact, clause: str, utterance: Utterance) -> Candidate:
         category=fact.category,
         text=tidy(clause),
         slug=slug_of(fact, when),
-        evidence=(Evidence(utterance.message_id, clause.strip()),),
+        evidence=(QuotedEvidence(utterance.message_id, clause.strip()),),
         said_at=utterance.at,
         valid_from=when.start,
         valid_to=when.end,

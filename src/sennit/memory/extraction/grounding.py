@@ -32,7 +32,7 @@ from sennit.memory.extraction.rules import fact_of, is_instruction
 from sennit.memory.extraction.terms import FRAME, NEGATIONS, slug, stem, terms, words
 from sennit.memory.extraction.transcript import said_in
 from sennit.memory.extraction.utterances import ToolUse, Utterance, sentences
-from sennit.memory.extraction.values import Candidate, Category, Evidence
+from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence
 from sennit.stores.search.tokenizer import STOP_WORDS
 
 _BETWEEN_CLAUSES = re.compile(r"[.:;,!?\n](?=\s|$)|\n")
@@ -93,7 +93,7 @@ class _Clause:
         return self.negated == _negated(claim)
 
 
-class Ground:
+class EvidenceChecker:
     """What claims about one transcript can rest on."""
 
     def __init__(self, shown: Mapping[int, Utterance | ToolUse]) -> None:
@@ -169,7 +169,7 @@ class Ground:
             category=category,
             text=tidy(text),
             slug=slug(" ".join(text.split()[:8])),
-            evidence=tuple(Evidence(one.message_id) for one in cited),
+            evidence=tuple(QuotedEvidence(one.message_id) for one in cited),
             said_at=cited[-1].at,
         )
 
@@ -292,7 +292,7 @@ def _candidate(category: Category, text: str, passage: _Passage) -> Candidate:
         category=category,
         text=text,
         slug=slug(dated, fact.label if fact else " ".join(text.split()[:8])),
-        evidence=(Evidence(passage.source.message_id, passage.text),),
+        evidence=(QuotedEvidence(passage.source.message_id, passage.text),),
         said_at=passage.source.at,
         valid_from=when.start,
         valid_to=when.end,

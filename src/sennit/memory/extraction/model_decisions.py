@@ -15,10 +15,10 @@ from string import ascii_uppercase
 from typing import Any, cast
 
 from sennit.memory.extraction.clauses import expanded
-from sennit.memory.extraction.compare import Comparison, Verdict, compare, says
+from sennit.memory.extraction.compare import TextComparison, Verdict, compare, says
 from sennit.memory.extraction.dedup import (
     LONGEST,
-    Batch,
+    Deduplicator,
     comparable,
     create,
     is_covered,
@@ -29,7 +29,7 @@ from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.similarity import Similar, TextRanker
 from sennit.memory.extraction.terms import telling_tokens, terms
 from sennit.memory.extraction.utterances import sentences
-from sennit.memory.extraction.values import Action, Candidate, Decision, Known
+from sennit.memory.extraction.values import Action, Candidate, KnownMemory, MemoryDecision
 
 _LETTER = re.compile(r"\b[A-Z]\b")
 _KNOWN = 4
@@ -37,21 +37,21 @@ _KNOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DecisionPrompt:
     """The candidates a model is asked about, with what is known."""
 
     text: str
-    asked: dict[int, dict[str, Known]]
+    asked: dict[int, dict[str, KnownMemory]]
     """Number of the candidate, and letter of the known memory."""
     left_out: int = 0
     """How many candidates did not fit; rules decide on them."""
 
 
-def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> Question:
+def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> DecisionPrompt:
     """What to ask: exact repeats and what has nothing like it need no model."""
     earlier = TextRanker()
     blocks: list[str] = []
-    asked: dict[int, dict[str, Known]] = {}
+    asked: dict[int, dict[str, KnownMemory]] = {}
     left_out = 0
     for number, candidate in enumerate(candidates, 1):
         known = _shown(candidate, earlier, similar)
@@ -67,21 +67,21 @@ def question(candidates: Sequence[Candidate], similar: Similar, letters: int) ->
         letters -= len(block) + 1
         blocks.append(block)
         asked[number] = listed
-    return Question("\n".join(blocks), asked, left_out)
+    return DecisionPrompt("\n".join(blocks), asked, left_out)
 
 
-def as_known(candidate: Candidate) -> Known:
+def as_known(candidate: Candidate) -> KnownMemory:
     """A candidate as those after it see it."""
-    return Known(id=candidate.id, category=candidate.category, text=candidate.text)
+    return KnownMemory(id=candidate.id, category=candidate.category, text=candidate.text)
 
 
-def _shown(candidate: Candidate, earlier: TextRanker, similar: Similar) -> list[Known]:
+def _shown(candidate: Candidate, earlier: TextRanker, similar: Similar) -> list[KnownMemory]:
     known = [*earlier(candidate)[:_KNOWN], *similar(candidate)[:_KNOWN]]
     fitting = (one for one in known if comparable(one, candidate))
     return [*{one.id: one for one in fitting}.values()]
 
 
-def _block(number: int, candidate: Candidate, listed: Mapping[str, Known]) -> str:
+def _block(number: int, candidate: Candidate, listed: Mapping[str, KnownMemory]) -> str:
     known = "".join(f"\n  {letter}: {_line(one.text)}" for letter, one in listed.items())
     return f"Candidate {number} ({candidate.category}): {_line(candidate.text)}{known}"
 
@@ -91,12 +91,15 @@ def _line(text: str) -> str:
 
 
 def decide_by_model(
-    candidates: Sequence[Candidate], similar: Similar, asked: Question, answer: Mapping[str, Any]
-) -> tuple[list[Decision], int]:
+    candidates: Sequence[Candidate],
+    similar: Similar,
+    asked: DecisionPrompt,
+    answer: Mapping[str, Any],
+) -> tuple[list[MemoryDecision], int]:
     """A decision for each candidate, and on how many rules had to decide against the model."""
-    batch = Batch(similar)
+    batch = Deduplicator(similar)
     told = _told(answer)
-    decisions: list[Decision] = []
+    decisions: list[MemoryDecision] = []
     overruled = 0
     for number, candidate in enumerate(candidates, 1):
         listed = asked.asked.get(number)
@@ -119,10 +122,10 @@ def _told(answer: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
 
 def _decision(
     candidate: Candidate,
-    batch: Batch,
-    listed: Mapping[str, Known],
+    batch: Deduplicator,
+    listed: Mapping[str, KnownMemory],
     told: Mapping[str, Any] | None,
-) -> Decision | None:
+) -> MemoryDecision | None:
     """What a model decided, if it may; None to let rules decide."""
     if told is None or told["action"] not in list(Action):
         return None
@@ -141,7 +144,7 @@ def _decision(
         action = Action.MERGE
     if action is Action.UPDATE and _leaves_it_true(told_by_rules, candidate):
         action = Action.MERGE
-    decision = Decision(
+    decision = MemoryDecision(
         action=action,
         candidate=candidate,
         target=known.id,
@@ -157,7 +160,7 @@ def _decision(
     return decision
 
 
-def _merging(decision: Decision, shown: Sequence[Known], said: str) -> Decision:
+def _merging(decision: MemoryDecision, shown: Sequence[KnownMemory], said: str) -> MemoryDecision:
     """Merge a candidate into the first of some memories, and the others too if no word is lost."""
     new = decision.candidate.text
     known = [one for one in dict.fromkeys(shown) if len(one.text) + len(new) < LONGEST]
@@ -170,7 +173,7 @@ def _merging(decision: Decision, shown: Sequence[Known], said: str) -> Decision:
     return replace(decision, text=text, absorbed=tuple(covered))
 
 
-def _updated(known: Known, candidate: Candidate, said: str) -> str:
+def _updated(known: KnownMemory, candidate: Candidate, said: str) -> str:
     """The known text with the candidate in place of the sentence that no longer holds.
 
     A text of the model is taken instead if it says the candidate and all the other sentences.
@@ -186,7 +189,7 @@ def _updated(known: Known, candidate: Candidate, said: str) -> str:
     return with_sentence(known.text, ended, candidate.text)
 
 
-def _leaves_it_true(told: Comparison, candidate: Candidate) -> bool:
+def _leaves_it_true(told: TextComparison, candidate: Candidate) -> bool:
     """Whether rules know that both hold: one says more, or they are facts of different kinds."""
     if told.verdict is Verdict.MORE:
         return True
@@ -196,7 +199,7 @@ def _leaves_it_true(told: Comparison, candidate: Candidate) -> bool:
     return one is not None and other is not None and one.slot != other.slot
 
 
-def _is_apart(known: Known, candidate: Candidate) -> bool:
+def _is_apart(known: KnownMemory, candidate: Candidate) -> bool:
     """Whether rules know that a candidate states another fact than a memory, so that both hold."""
     facts = [fact_of(one) for one in (candidate.text, *sentences(known.text))]
     return None not in facts and compare(known, candidate).verdict is Verdict.OTHER
@@ -205,7 +208,7 @@ def _is_apart(known: Known, candidate: Candidate) -> bool:
 _SURE = (Verdict.SAME, Verdict.CHANGED)
 
 
-def _may(action: Action, known: Known, candidate: Candidate) -> bool:
+def _may(action: Action, known: KnownMemory, candidate: Candidate) -> bool:
     """Whether two texts have enough in common to be dropped, changed or merged for one another."""
     verdict = compare(known, candidate).verdict
     if action is Action.SKIP and verdict is Verdict.CHANGED:
@@ -217,7 +220,7 @@ def _may(action: Action, known: Known, candidate: Candidate) -> bool:
     return bool(new & old) or bool(one and other and one.slot == other.slot)
 
 
-def _within(said: str, known: Known, candidate: Candidate) -> bool:
+def _within(said: str, known: KnownMemory, candidate: Candidate) -> bool:
     """Whether a text says the candidate, and nothing that neither text says."""
     found, new = frozenset(terms(said)), frozenset(terms(candidate.text))
     return new <= found <= new | frozenset(terms(known.text)) and _tells(said, candidate.text)

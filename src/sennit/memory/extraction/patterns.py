@@ -11,14 +11,14 @@ from itertools import pairwise
 
 from sennit.memory.extraction.clauses import is_order, is_unfit
 from sennit.memory.extraction.terms import slug
-from sennit.memory.extraction.utterances import Conversation, ToolUse, Utterance
-from sennit.memory.extraction.values import Candidate, Category, Evidence, abstract_of
+from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
+from sennit.memory.extraction.values import Candidate, Category, QuotedEvidence, abstract_of
 from sennit.messages.codec import dumps
 
 _LONGEST = 160
 
 
-def patterns(conversation: Conversation) -> Iterator[Candidate]:
+def patterns(conversation: Utterances) -> Iterator[Candidate]:
     """What the tools of a conversation have taught."""
     for candidate in (*_made_good(conversation.tool_uses), *_together(conversation)):
         if not is_unfit(candidate.text) and not is_order(candidate.text):
@@ -39,7 +39,7 @@ def _made_good(uses: list[ToolUse]) -> Iterator[Candidate]:
             yield _candidate(text, slug(use.name, "works with", _shown(use.arguments)), before, use)
 
 
-def _together(conversation: Conversation) -> Iterator[Candidate]:
+def _together(conversation: Utterances) -> Iterator[Candidate]:
     """Two tools that succeeded one right after the other, in more than one request."""
     seen: dict[tuple[str, str], ToolUse] = {}
     told: set[tuple[str, str]] = set()
@@ -55,7 +55,7 @@ def _together(conversation: Conversation) -> Iterator[Candidate]:
             seen.setdefault(pair, use)
 
 
-def _requests(conversation: Conversation) -> Iterator[list[ToolUse]]:
+def _requests(conversation: Utterances) -> Iterator[list[ToolUse]]:
     """The tools that succeeded, request by request of the user."""
     uses: list[ToolUse] = []
     for one in conversation.said:
@@ -69,7 +69,7 @@ def _requests(conversation: Conversation) -> Iterator[list[ToolUse]]:
 
 def _candidate(text: str, name: str, *uses: ToolUse) -> Candidate:
     evidence = tuple(
-        Evidence(id, use.name) for use in uses for id in (use.message_id, use.result_id)
+        QuotedEvidence(id, use.name) for use in uses for id in (use.message_id, use.result_id)
     )
     return Candidate(
         category=Category.PATTERNS, text=text, slug=name, evidence=evidence, said_at=uses[-1].at

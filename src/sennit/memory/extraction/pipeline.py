@@ -14,7 +14,7 @@ from typing import Any
 from sennit.errors import OutputError, SennitError
 from sennit.memory.extraction.dedup import decide_by_rules
 from sennit.memory.extraction.extract import extract_by_rules
-from sennit.memory.extraction.grounding import Claim, Ground
+from sennit.memory.extraction.grounding import Claim, EvidenceChecker
 from sennit.memory.extraction.model_decisions import decide_by_model, question
 from sennit.memory.extraction.prompts import (
     DECIDE_SCHEMA,
@@ -27,8 +27,15 @@ from sennit.memory.extraction.prompts import (
 from sennit.memory.extraction.similarity import Similar
 from sennit.memory.extraction.summarize import summary_by_rules, summary_from
 from sennit.memory.extraction.transcript import Transcript, budget, transcript
-from sennit.memory.extraction.utterances import Conversation, read
-from sennit.memory.extraction.values import Candidate, Decision, Digest, Extraction, Method, Summary
+from sennit.memory.extraction.utterances import Utterances, read
+from sennit.memory.extraction.values import (
+    Candidate,
+    Digest,
+    Extraction,
+    MemoryDecision,
+    Method,
+    Summary,
+)
 from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.messages.output_schema import ModelSchema
@@ -80,7 +87,7 @@ class _Thinking:
     """One conversation, one model, three questions at most."""
 
     def __init__(
-        self, model: Model, prompts: Prompts, conversation: Conversation, similar: Similar
+        self, model: Model, prompts: Prompts, conversation: Utterances, similar: Similar
     ) -> None:
         self._model = model
         self._prompts = prompts
@@ -117,7 +124,7 @@ class _Thinking:
         )
         if not answer:
             return extract_by_rules(self._conversation)
-        found, refused = _grounded(answer["memories"], Ground(shown.shown))
+        found, refused = _grounded(answer["memories"], EvidenceChecker(shown.shown))
         if refused and not found:
             self._warn(f"Nobody said any of what {self._model.name!r} wanted remembered")
             return replace(extract_by_rules(self._conversation), refused=refused)
@@ -136,9 +143,11 @@ class _Thinking:
                 f"{left_out} of {len(self._conversation.said)} messages did not fit into the "
                 f"prompt, whole; rules read them instead."
             )
-        return extract_by_rules(Conversation(shown.left_out))
+        return extract_by_rules(Utterances(shown.left_out))
 
-    async def _decided(self, candidates: Sequence[Candidate]) -> tuple[list[Decision], Method]:
+    async def _decided(
+        self, candidates: Sequence[Candidate]
+    ) -> tuple[list[MemoryDecision], Method]:
         letters = self._room(self._prompts.decide, schema=DECIDE_SCHEMA)
         asked = question(candidates, self._similar, letters)
         if asked.left_out:
@@ -208,7 +217,7 @@ def _outer(schema: Schema) -> dict[str, Any]:
     return {"type": "object", "properties": kinds, "required": schema["required"]}
 
 
-def _grounded(items: Iterable[Any], ground: Ground) -> tuple[list[Candidate], int]:
+def _grounded(items: Iterable[Any], ground: EvidenceChecker) -> tuple[list[Candidate], int]:
     """What was said of what a model claims, each once; and how much was not."""
     found: dict[tuple[str, str], Candidate] = {}
     refused = 0

@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sennit.memory.commit.file_changes import Drafts
+from sennit.memory.commit.file_changes import FileChangeSet
 from sennit.memory.extraction.similarity import TextRanker, query
 from sennit.memory.extraction.terms import is_frame
-from sennit.memory.extraction.values import Candidate, Category, Known
-from sennit.memory.scope import Realm, folder_of
-from sennit.stores.records.search import AskedFiles
+from sennit.memory.extraction.values import Candidate, Category, KnownMemory
+from sennit.memory.scope import MemoryScope, folder_of
+from sennit.stores.records.search import FileQuery
 from sennit.stores.search.tokenizer import asked
 
 _MOST = 50
 
 
-class StoredSimilar:
+class SimilarMemories:
     """Ranks what a store has for the candidates of one commit."""
 
-    def __init__(self, realm: Realm, drafts: Drafts) -> None:
+    def __init__(self, realm: MemoryScope, drafts: FileChangeSet) -> None:
         self._realm, self._drafts = realm, drafts
         self._facts: TextRanker | None = None
 
-    def __call__(self, candidate: Candidate) -> Sequence[Known]:
+    def __call__(self, candidate: Candidate) -> Sequence[KnownMemory]:
         """Known memories of the candidate's owner and category, the most similar first."""
         if candidate.category is Category.PROFILE:
             if self._facts is None:
@@ -35,7 +35,7 @@ class StoredSimilar:
             return self._facts(candidate)
         category = candidate.category
         found = self._realm.store.file_hits(
-            AskedFiles(
+            FileQuery(
                 _telling(candidate),
                 (self._realm.owner_of(category),),
                 folder_of(category),

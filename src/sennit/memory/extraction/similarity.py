@@ -16,9 +16,9 @@ from typing import TypeAlias
 from sennit.memory.extraction.rules import fact_of
 from sennit.memory.extraction.terms import stem, terms, words
 from sennit.memory.extraction.utterances import sentences
-from sennit.memory.extraction.values import Candidate, Category, Known
+from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 
-Similar: TypeAlias = Callable[[Candidate], Sequence[Known]]
+Similar: TypeAlias = Callable[[Candidate], Sequence[KnownMemory]]
 """Known memories of the candidate's owner and category, the most similar first."""
 
 RANKED = 10
@@ -54,13 +54,13 @@ def query(candidate: Candidate) -> str:
 class TextRanker:
     """Ranks memories by what they share with a candidate, the rarest first (BM25)."""
 
-    def __init__(self, known: Iterable[Known] = ()) -> None:
-        self._known: dict[str, tuple[Known, Counter[str]]] = {}
+    def __init__(self, known: Iterable[KnownMemory] = ()) -> None:
+        self._known: dict[str, tuple[KnownMemory, Counter[str]]] = {}
         self._holding: defaultdict[tuple[Category, str], dict[str, None]] = defaultdict(dict)
         for one in known:
             self.put(one)
 
-    def put(self, known: Known) -> None:
+    def put(self, known: KnownMemory) -> None:
         """Add a memory, or put it in the place of the one with its id."""
         self.drop(known.id)
         counted = Counter(_indexed(known.text))
@@ -75,12 +75,12 @@ class TextRanker:
             for word in counted:
                 self._holding[old.category, word].pop(id)
 
-    def get(self, id: str) -> Known | None:
+    def get(self, id: str) -> KnownMemory | None:
         """The memory with this id."""
         found = self._known.get(id)
         return found and found[0]
 
-    def __call__(self, candidate: Candidate) -> list[Known]:
+    def __call__(self, candidate: Candidate) -> list[KnownMemory]:
         """Those that share anything, the most similar first; of equals, the latest."""
         scores: defaultdict[str, float] = defaultdict(float)
         room = _LOOKED_AT

@@ -16,7 +16,7 @@ from typing import Any
 from sennit.memory.extraction.cases import is_problem, is_solution
 from sennit.memory.extraction.clauses import expanded, is_order, is_request, is_unfit
 from sennit.memory.extraction.terms import folded, stem, terms, words
-from sennit.memory.extraction.utterances import Conversation, ToolUse, Utterance
+from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.memory.extraction.values import ABSTRACT_LETTERS, OVERVIEW_LETTERS, Summary
 
 _NOTHING = "Nothing was said"
@@ -39,7 +39,7 @@ _SMALL_TALK = re.compile(
 )
 
 
-def summary_by_rules(conversation: Conversation) -> Summary:
+def summary_by_rules(conversation: Utterances) -> Summary:
     """A summary without a model; the same for the same conversation."""
     heard = [_Heard.of(one) for one in conversation.said]
     asked = [one for one in heard if one.speaker == "user"]
@@ -51,7 +51,7 @@ def summary_by_rules(conversation: Conversation) -> Summary:
     intent = next(iter(intents or (one.gist for one in told if one.gist)), _NOTHING)
     result = told[-1].gist if told else "No answer yet"
     return Summary(
-        topic=", ".join(concepts[:3]) or "Conversation",
+        topic=", ".join(concepts[:3]) or "Utterances",
         intent=_short(intent, 90),
         result=_short(result or "No answer yet", 60),
         status=f"{len(pending)} pending" if pending else "Done" if told else "Open",
@@ -80,7 +80,7 @@ class _Heard:
         return cls(one.speaker, told, _gist(told))
 
 
-def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
+def summary_from(answer: dict[str, Any], conversation: Utterances) -> Summary:
     """The summary in a model's answer, without secrets, orders and concepts nobody mentioned."""
     said = {stem(word) for one in conversation.utterances for word in words(one.text)}
 
@@ -89,7 +89,7 @@ def summary_from(answer: dict[str, Any], conversation: Conversation) -> Summary:
         return bool(found) and all(word in said for word in found)
 
     return Summary(
-        topic=_safe(answer["topic"]) or "Conversation",
+        topic=_safe(answer["topic"]) or "Utterances",
         intent=_safe(answer["intent"]) or _NOTHING,
         result=_safe(answer["result"]) or "No answer yet",
         status=_safe(answer["status"]) or "Open",
@@ -165,7 +165,7 @@ def _steps(heard: Iterable[_Heard]) -> list[str]:
     return [" → ".join(step) for step in _spread(steps, _STEPS)]
 
 
-def _concepts(conversation: Conversation) -> list[str]:
+def _concepts(conversation: Utterances) -> list[str]:
     """The terms that come up most, as they were first written."""
     counted: dict[str, int] = {}
     written: dict[str, str] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sennit.memory.extraction.utterances import Conversation, ToolUse, Utterance
+from sennit.memory.extraction.utterances import ToolUse, Utterance, Utterances
 from sennit.messages.codec import dumps
 from sennit.services.models.protocol import Model
 
@@ -36,7 +36,7 @@ def budget(model: Model, tokens: int, told: int) -> int:
     return max(0, most * LETTERS_PER_TOKEN - told)
 
 
-def transcript(conversation: Conversation, letters: int) -> Transcript:
+def transcript(conversation: Utterances, letters: int) -> Transcript:
     """The conversation in at most about so many characters."""
     lines = [(number, one, _line(number, one)) for number, one in enumerate(conversation.said, 1)]
     chosen: set[int] = set()

@@ -75,7 +75,7 @@ class ToolUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Conversation:
+class Utterances:
     """All that can be remembered of some messages, in order."""
 
     said: tuple[Utterance | ToolUse, ...]
@@ -91,7 +91,7 @@ class Conversation:
         return [one for one in self.said if isinstance(one, ToolUse)]
 
 
-def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversation:
+def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Utterances:
     """What was said in these messages; `injected` are texts that a program put there itself."""
     known = _Injected(list(injected))
     said: list[Utterance | ToolUse] = []
@@ -117,7 +117,7 @@ def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Conversat
                 said += _uttered(message, "user", content.words, known)
             case _:
                 pass
-    return Conversation(tuple(said))
+    return Utterances(tuple(said))
 
 
 class _Injected:

@@ -74,7 +74,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class QuotedEvidence:
     """The message a memory came from, and the words in it."""
 
     message_id: UUID
@@ -91,7 +91,7 @@ class Candidate:
     """What is to be remembered, in one to three sentences."""
     slug: str
     """What its file may be called, without an ending: a-z, 0-9 and single hyphens, never empty."""
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[QuotedEvidence, ...]
     """At least one."""
     said_at: datetime
     """When it was said."""
@@ -109,7 +109,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownMemory:
     """A memory that is there already: stored, or an earlier candidate of the same batch."""
 
     id: str
@@ -122,7 +122,7 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class MemoryDecision:
     """What becomes of one candidate."""
 
     action: Action
@@ -180,7 +180,7 @@ class Digest:
     """All that thinking about some messages gave: ready to be stored."""
 
     summary: Summary
-    decisions: tuple[Decision, ...]
+    decisions: tuple[MemoryDecision, ...]
     method: Method = "rules"
     """How memories were extracted."""
     summary_method: Method = "rules"

@@ -22,9 +22,9 @@ from typing import Any
 from sennit import clock
 from sennit.atomic_file import whole
 from sennit.errors import ArchiveError, CodecError, ValidationError, shown
-from sennit.memory.files.entry import Entry
+from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.stored_files import MAX_TEXT, StoredTree
-from sennit.memory.history.history import Remembered, iso
+from sennit.memory.history.history import MemoryRecord, iso
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.codec import dumps, loads
 from sennit.paths import make_private_folder, private_opener
@@ -49,8 +49,8 @@ class FolderImport:
 def export_folder(
     path: Path,
     uri: str,
-    files: Iterator[tuple[Entry, Callable[[], str]]],
-    told: Callable[[str], Remembered],
+    files: Iterator[tuple[FileEntry, Callable[[], str]]],
+    told: Callable[[str], MemoryRecord],
     progress: Callable[[int], object] | None = None,
 ) -> int:
     """Write files below an address to a new folder; gives how many. Raises ExistsError."""
@@ -81,7 +81,7 @@ def _make_folders(top: Path, folder: Path) -> None:
         make_private_folder(top / name)
 
 
-def front_matter(memory: Remembered) -> str:
+def front_matter(memory: MemoryRecord) -> str:
     """What stands above the text of an exported file."""
     fields = {
         "uri": memory.uri,

@@ -13,7 +13,7 @@ from sennit.stores.records.files import FileRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FileEntry:
     """A file or folder of the virtual file system."""
 
     uri: str
@@ -32,15 +32,15 @@ class Entry:
     """How often it was used."""
 
 
-def folder(uri: Uri) -> Entry:
+def folder(uri: Uri) -> FileEntry:
     """A folder."""
-    return Entry(uri=str(uri), name=uri.name, is_folder=True)
+    return FileEntry(uri=str(uri), name=uri.name, is_folder=True)
 
 
-def view(uri: Uri, text: str, moment: int | None = None) -> Entry:
+def view(uri: Uri, text: str, moment: int | None = None) -> FileEntry:
     """A file that is not kept as such, but shown."""
     at = None if moment is None else clock.to_datetime(moment)
-    return Entry(
+    return FileEntry(
         uri=str(uri),
         name=uri.name,
         is_folder=False,
@@ -51,9 +51,9 @@ def view(uri: Uri, text: str, moment: int | None = None) -> Entry:
     )
 
 
-def stored(uri: Uri, file: FileRecord) -> Entry:
+def stored(uri: Uri, file: FileRecord) -> FileEntry:
     """A file that is kept."""
-    return Entry(
+    return FileEntry(
         uri=str(uri),
         name=uri.name,
         is_folder=False,

@@ -21,11 +21,11 @@ from sennit import cancellation
 from sennit.errors import NotFoundError, ValidationError, shown
 from sennit.memory.extraction.values import OVERVIEW_LETTERS, abstract_of
 from sennit.memory.files.disk_export import FolderImport, export_folder, import_folder
-from sennit.memory.files.entry import Entry
+from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.session_files import SessionTree
 from sennit.memory.files.stored_files import StoredTree
-from sennit.memory.history.history import Memories
-from sennit.memory.scope import Realm
+from sennit.memory.history.history import MemoryReader
+from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, SCOPES, Uri
 from sennit.messages.json_values import text
 from sennit.paths import local_path
@@ -38,7 +38,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class GrepMatch:
     """A line that `grep` found."""
 
     uri: str
@@ -50,20 +50,20 @@ class Match:
 class FileSystem:
     """What one client can read and write, by address."""
 
-    def __init__(self, realm: Realm, open_session: Callable[[UUID], SessionCore]) -> None:
+    def __init__(self, realm: MemoryScope, open_session: Callable[[UUID], SessionCore]) -> None:
         self._stored = StoredTree(realm)
-        self._memories = Memories(realm)
+        self._memories = MemoryReader(realm)
         self._sessions = SessionTree(realm, open_session)
 
     def _tree(self, uri: Uri) -> StoredTree | SessionTree:
         return self._sessions if uri.scope == "session" else self._stored
 
-    def stat(self, uri: str) -> Entry:
+    def stat(self, uri: str) -> FileEntry:
         """What is there; raises NotFoundError."""
         place = Uri.parse(uri)
         return self._tree(place).entry(place)
 
-    def ls(self, uri: str = SCHEME) -> list[Entry]:
+    def ls(self, uri: str = SCHEME) -> list[FileEntry]:
         """What is in a folder; of a file, the file. Raises NotFoundError."""
         if uri == SCHEME:
             return [self.stat(SCHEME + scope) for scope in SCOPES]
@@ -71,25 +71,25 @@ class FileSystem:
         here = self._tree(place).entry(place)
         return self._tree(place).children(place) if here.is_folder else [here]
 
-    def walk(self, uri: str = SCHEME) -> Iterator[Entry]:
+    def walk(self, uri: str = SCHEME) -> Iterator[FileEntry]:
         """All that is below a folder, each folder before what is in it."""
         for one, _ in self._walk(uri):
             yield one
 
-    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[Entry]:
+    async def awalk(self, uri: str = SCHEME) -> AsyncIterator[FileEntry]:
         """`walk` for async callers."""
         entries = self.walk(uri)
         while some := await to_thread(list, islice(entries, _AT_ONCE)):
             for one in some:
                 yield one
 
-    def _walk(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
+    def _walk(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
         """The same, with what each file says; ends where whoever asked for it cancels it."""
         for found in self._below(uri):
             cancellation.check()
             yield found
 
-    def _below(self, uri: str) -> Iterator[tuple[Entry, Callable[[], str]]]:
+    def _below(self, uri: str) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
         place = None if uri == SCHEME else Uri.parse(uri)
         if place is not None and place.scope == "session" and place.names:
             yield from self._sessions.walk(place)
@@ -134,7 +134,7 @@ class FileSystem:
         ]
 
     def _layer(
-        self, uri: str, name: str, of: Callable[[Entry], str], joined: Callable[[str], str]
+        self, uri: str, name: str, of: Callable[[FileEntry], str], joined: Callable[[str], str]
     ) -> str:
         here = self.stat(uri)
         if not here.is_folder:
@@ -145,11 +145,11 @@ class FileSystem:
             inside = (one for one in self.ls(here.uri) if not one.name.startswith("."))
             return joined("\n".join(f"- {one.name}: {one.abstract}".rstrip(": ") for one in inside))
 
-    def write(self, uri: str, text: str) -> Entry:
+    def write(self, uri: str, text: str) -> FileEntry:
         """Let a file say something; what it said before stays in its history."""
         return self._stored.write(Uri.parse(uri), text)
 
-    def mkdir(self, uri: str) -> Entry:
+    def mkdir(self, uri: str) -> FileEntry:
         """Make a folder; one that is there already is left as it is."""
         return self._stored.mkdir(Uri.parse(uri))
 
@@ -160,7 +160,7 @@ class FileSystem:
         """
         return self._stored.rm(Uri.parse(uri), recursive=recursive)
 
-    def mv(self, source: str, target: str) -> Entry:
+    def mv(self, source: str, target: str) -> FileEntry:
         """Give a file or folder another place; its history goes with it. ExistsError."""
         return self._stored.mv(Uri.parse(source), Uri.parse(target))
 
@@ -196,20 +196,22 @@ class FileSystem:
             return False
         return True
 
-    def grep(self, pattern: str, uri: str = SCHEME, *, ignore_case: bool = False) -> list[Match]:
+    def grep(
+        self, pattern: str, uri: str = SCHEME, *, ignore_case: bool = False
+    ) -> list[GrepMatch]:
         """The lines below a folder, or of a file, in which a regular expression is found."""
         try:
             wanted = re.compile(text(pattern, "A pattern"), re.IGNORECASE if ignore_case else 0)
         except re.error as error:
             raise ValidationError(f"{shown(pattern)} is no regular expression: {error}.") from None
         return [
-            Match(one.uri, number, line)
+            GrepMatch(one.uri, number, line)
             for one, say in self.texts(uri)
             for number, line in enumerate(say().splitlines(), 1)
             if wanted.search(line)
         ]
 
-    def texts(self, uri: str = SCHEME) -> Iterator[tuple[Entry, Callable[[], str]]]:
+    def texts(self, uri: str = SCHEME) -> Iterator[tuple[FileEntry, Callable[[], str]]]:
         """The files below a folder, or a single file, each with a function that reads it."""
         if uri != SCHEME and not (here := self.stat(uri)).is_folder:
             return iter([(here, partial(self.read, here.uri))])

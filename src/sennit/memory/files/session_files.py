@@ -25,8 +25,8 @@ from sennit.memory.extraction import summarize
 from sennit.memory.extraction.utterances import read
 from sennit.memory.extraction.values import Summary
 from sennit.memory.files import entry, messages_jsonl
-from sennit.memory.files.entry import Entry, not_a_file, nothing_at
-from sennit.memory.scope import Realm
+from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
+from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import Uri, branch_folder, session_name
 from sennit.messages.codec import dumps, loads
 from sennit.messages.message import Message
@@ -47,16 +47,16 @@ class _Folder(dict[str, "_Folder | Text"]):
 class SessionTree:
     """The sessions of a realm, as folders."""
 
-    realm: Realm
+    realm: MemoryScope
     open_session: Callable[[UUID], SessionCore]
 
-    def entry(self, uri: Uri) -> Entry:
+    def entry(self, uri: Uri) -> FileEntry:
         """What is there; raises NotFoundError."""
         if not uri.names:
             return entry.folder(uri)
         return _entry(uri, self._node(uri))
 
-    def children(self, uri: Uri) -> list[Entry]:
+    def children(self, uri: Uri) -> list[FileEntry]:
         """What is in a folder; raises NotFoundError."""
         if not uri.names:
             return [entry.folder(uri / name) for name in self._names()]
@@ -65,7 +65,7 @@ class SessionTree:
             return []
         return [_entry(uri / name, node) for name, node in found.items()]
 
-    def walk(self, uri: Uri) -> Iterator[tuple[Entry, Text]]:
+    def walk(self, uri: Uri) -> Iterator[tuple[FileEntry, Text]]:
         """All that is below a folder of a session, read once, with what files say."""
         waiting = [(uri, self._node(uri))]
         while waiting:
@@ -106,7 +106,7 @@ class SessionTree:
             raise nothing_at(uri) from None
 
 
-def _entry(uri: Uri, node: _Folder | Text) -> Entry:
+def _entry(uri: Uri, node: _Folder | Text) -> FileEntry:
     return entry.folder(uri) if isinstance(node, _Folder) else entry.view(uri, node())
 
 

@@ -15,15 +15,15 @@ from sennit.memory.commit import profile
 from sennit.memory.commit.file_changes import profile_abstract
 from sennit.memory.extraction.values import Category, abstract_of
 from sennit.memory.files import entry
-from sennit.memory.files.entry import Entry, not_a_file, nothing_at
+from sennit.memory.files.entry import FileEntry, not_a_file, nothing_at
 from sennit.memory.history.forget import erase_files
 from sennit.memory.naming import rename
-from sennit.memory.scope import Realm, category_at, is_merged
+from sennit.memory.scope import MemoryScope, category_at, is_merged
 from sennit.memory.uri import SHARED, Scope, Uri
 from sennit.messages.json_values import text
 from sennit.sessions.retry_on_conflict import again
 from sennit.stores.records.files import (
-    Evidence,
+    EvidenceRecord,
     FileChange,
     FileRecord,
     MoveFile,
@@ -47,9 +47,9 @@ _TRIES = 10
 class StoredTree:
     """The files that a realm keeps, as folders."""
 
-    realm: Realm
+    realm: MemoryScope
 
-    def entry(self, uri: Uri) -> Entry:
+    def entry(self, uri: Uri) -> FileEntry:
         """What is there; raises NotFoundError."""
         file = self.realm.find(uri)
         if file is not None:
@@ -71,11 +71,11 @@ class StoredTree:
         shared = [Uri(scope, (SHARED,))] if scope in self.realm.shared else []
         return [*(Uri(scope, tuple(path.split("/"))) for path in ALWAYS[scope]), *shared]
 
-    def children(self, uri: Uri) -> list[Entry]:
+    def children(self, uri: Uri) -> list[FileEntry]:
         """What is in a folder; raises NotFoundError."""
         below = self._below(uri)
         depth = len(uri.names)
-        found: dict[str, Entry] = {}
+        found: dict[str, FileEntry] = {}
         for one in self._always(uri.scope):
             if one.parent == uri:
                 found[one.name] = entry.folder(one)
@@ -105,13 +105,13 @@ class StoredTree:
             raise not_a_file(uri) if self.is_folder(uri) else nothing_at(uri)
         return file.latest.body.decode()
 
-    def write(self, uri: Uri, said: str, *, did: str = "written") -> Entry:
+    def write(self, uri: Uri, said: str, *, did: str = "written") -> FileEntry:
         """Let a file say something, as its next version; the same again changes nothing."""
         body = text(said, "What a file says")
         if len(body.encode()) > MAX_TEXT:
             raise ValidationError(f"A file holds at most {MAX_TEXT:,} bytes of text.")
 
-        def write() -> Entry:
+        def write() -> FileEntry:
             self.refuse_place(uri)
             file = self.realm.find(uri)
             if file is not None and file.latest.body.decode() == body:
@@ -126,7 +126,7 @@ class StoredTree:
         (owner, path), now = self.realm.locate(uri), clock.now_us()
         last = None if file is None else file.latest
         info: dict[str, object] = {"did": did, "abstract": abstract_of(body)}
-        evidence: tuple[Evidence, ...] = () if last is None else last.evidence
+        evidence: tuple[EvidenceRecord, ...] = () if last is None else last.evidence
         if category_at(owner, path) is Category.PROFILE:
             known = [] if last is None else profile.facts_in(last.info)
             facts = profile.facts_after_edit(body, known, now)
@@ -163,7 +163,7 @@ class StoredTree:
                 raise ExistsError(f"{str(above)!r} is a file; nothing can stand in it.")
             above = above.parent
 
-    def mkdir(self, uri: Uri) -> Entry:
+    def mkdir(self, uri: Uri) -> FileEntry:
         """Make a folder; one that is there already is left as it is."""
         owner, path = self.realm.locate(uri)
         if self.realm.find(uri) is not None:
@@ -199,7 +199,7 @@ class StoredTree:
             raise nothing_at(uri)
         return files
 
-    def mv(self, source: Uri, target: Uri) -> Entry:
+    def mv(self, source: Uri, target: Uri) -> FileEntry:
         """Give a file or folder another place; its versions go with it.
 
         Raises ExistsError if something is there.

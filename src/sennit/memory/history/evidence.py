@@ -20,8 +20,8 @@ from sennit.memory.extraction.compare import Verdict, compare, covers
 from sennit.memory.extraction.extract import extract_by_rules
 from sennit.memory.extraction.terms import tokens
 from sennit.memory.extraction.utterances import read, sentences
-from sennit.memory.extraction.values import Candidate, Known
-from sennit.memory.scope import Realm
+from sennit.memory.extraction.values import Candidate, KnownMemory
+from sennit.memory.scope import MemoryScope
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart
@@ -29,13 +29,13 @@ from sennit.sessions.repository import message_from
 from sennit.stores.search.tokenizer import speaker
 
 if TYPE_CHECKING:
-    from sennit.memory.history.history import Source
+    from sennit.memory.history.history import EvidenceSource
 
-Named = TypeVar("Named", "Source", profile.Source)
+Named = TypeVar("Named", "EvidenceSource", profile.FactSource)
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class QuotedMessage:
     """A message as evidence."""
 
     session: str
@@ -58,7 +58,7 @@ class Said:
         }
 
 
-def said_in(realm: Realm, sources: Iterable[Named]) -> dict[Named, Said]:
+def said_in(realm: MemoryScope, sources: Iterable[Named]) -> dict[Named, QuotedMessage]:
     """What the messages say that are still kept."""
     wanted = list(dict.fromkeys(sources))
     by_session: dict[UUID, list[UUID]] = {}
@@ -73,10 +73,10 @@ def said_in(realm: Realm, sources: Iterable[Named]) -> dict[Named, Said]:
 
 
 def said_by(
-    realm: Realm,
+    realm: MemoryScope,
     text: str,
-    sources: Sequence[profile.Source],
-    parts: Sequence[profile.Source] = (),
+    sources: Sequence[profile.FactSource],
+    parts: Sequence[profile.FactSource] = (),
 ) -> str:
     """Give the sentences of a text that the messages named say in full, word for word.
 
@@ -92,7 +92,7 @@ def said_by(
     return kept
 
 
-def _own(realm: Realm, sources: Iterable[profile.Source]) -> list[Said]:
+def _own(realm: MemoryScope, sources: Iterable[profile.FactSource]) -> list[QuotedMessage]:
     """What messages of the user's own say."""
     mine = (realm.user.tenant, realm.user.name)
     own = (one for one in sources if (one.tenant, one.user) == mine)
@@ -109,12 +109,12 @@ def _stated(text: str) -> Sequence[Candidate]:
 
 def _repeats(text: str, said: Candidate) -> bool:
     """Whether a text says all that was said: then that was remembered as a part of it."""
-    known = Known(id="", category=said.category, text=text)
+    known = KnownMemory(id="", category=said.category, text=text)
     covered = any(covers(one, said.text) for one in sentences(text))
     return covered or compare(known, said).verdict is Verdict.SAME
 
 
-def _session(realm: Realm, session: UUID, wanted: Sequence[UUID]) -> Iterator[Said]:
+def _session(realm: MemoryScope, session: UUID, wanted: Sequence[UUID]) -> Iterator[QuotedMessage]:
     record = realm.store.find_session(realm.user, session)
     if record is None:
         return
@@ -123,7 +123,7 @@ def _session(realm: Realm, session: UUID, wanted: Sequence[UUID]) -> Iterator[Sa
         yield _said(name, message_from(one), speaker(one.body))
 
 
-def _said(session: str, message: Message, name: str) -> Said:
+def _said(session: str, message: Message, name: str) -> QuotedMessage:
     words = [part.text for part in message.parts if isinstance(part, TextPart)]
     text = "\n".join(words) or str(message.rendered)
-    return Said(session, message.id, message.role.value, name, text, message.created_at)
+    return QuotedMessage(session, message.id, message.role.value, name, text, message.created_at)

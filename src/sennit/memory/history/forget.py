@@ -18,14 +18,14 @@ from sennit import clock
 from sennit.errors import AccessError, NotFoundError, ValidationError, shown
 from sennit.memory.commit import profile
 from sennit.memory.commit.file_changes import profile_abstract
-from sennit.memory.commit.profile import Fact
+from sennit.memory.commit.profile import ProfileFact
 from sennit.memory.extraction.clauses import telling
 from sennit.memory.extraction.terms import slug
 from sennit.memory.extraction.values import abstract_of
 from sennit.memory.files.entry import nothing_at
 from sennit.memory.history.evidence import said_by
 from sennit.memory.naming import has_fact, unname
-from sennit.memory.scope import PROFILE, Realm, is_merged
+from sennit.memory.scope import PROFILE, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import text
@@ -48,7 +48,7 @@ from sennit.stores.transfer.export_import import all_sessions
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class UndoResult:
     """What undoing a commit has changed."""
 
     removed: list[str] = field(default_factory=list[str])
@@ -60,7 +60,7 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class ForgetResult:
     """How much was erased."""
 
     sessions: int
@@ -68,16 +68,16 @@ class Forgotten:
     """Files that are gone, or have lost versions."""
 
 
-def undo(realm: Realm, commit: UUID) -> Undone:
+def undo(realm: MemoryScope, commit: UUID) -> UndoResult:
     """Take back what a commit has written; its archive stays. Again, it changes nothing."""
 
-    def take_back() -> tuple[Undone, list[FileRecord]]:
+    def take_back() -> tuple[UndoResult, list[FileRecord]]:
         found = realm.store.find_commit(realm.user, commit)
         if found is None:
             raise no_commit(commit)
         session, record = found
         if record.state == "undone":
-            return Undone(), []
+            return UndoResult(), []
         written = _files(realm, realm.store.written_by(realm.user, commit))
         undone, changes = _undoing(realm, record, written)
         body: dict[str, Any] = loads(record.body)
@@ -95,7 +95,7 @@ def undo(realm: Realm, commit: UUID) -> Undone:
     return undone
 
 
-def _only_by(realm: Realm, commit: UUID) -> list[FileRecord]:
+def _only_by(realm: MemoryScope, commit: UUID) -> list[FileRecord]:
     """The files of which a commit has written every version."""
     return [
         file
@@ -106,9 +106,9 @@ def _only_by(realm: Realm, commit: UUID) -> list[FileRecord]:
 
 
 def _undoing(
-    realm: Realm, record: CommitRecord, written: Sequence[tuple[FileRecord, set[int]]]
-) -> tuple[Undone, list[FileChange]]:
-    undone, changes = Undone(), list[FileChange]()
+    realm: MemoryScope, record: CommitRecord, written: Sequence[tuple[FileRecord, set[int]]]
+) -> tuple[UndoResult, list[FileChange]]:
+    undone, changes = UndoResult(), list[FileChange]()
     for file, numbers in written:
         versions = realm.store.file_versions(file.owner, file.id)
         uri = str(realm.uri(file))
@@ -133,7 +133,7 @@ def _is_built_on(versions: Sequence[VersionRecord], numbers: set[int]) -> bool:
     return bool(after) and bool(after[0].info.get("joined"))
 
 
-def _discounting(realm: Realm, body: dict[str, Any]) -> list[CountUses]:
+def _discounting(realm: MemoryScope, body: dict[str, Any]) -> list[CountUses]:
     used: dict[str, int] = body.get("used", {})
     found = ((realm.named(uri), times) for uri, times in used.items())
     return [
@@ -144,13 +144,13 @@ def _discounting(realm: Realm, body: dict[str, Any]) -> list[CountUses]:
 
 
 def forget(
-    realm: Realm,
+    realm: MemoryScope,
     delete: Callable[[UUID], bool],
     *,
     user: str | None,
     uri: str | None,
     session: str | UUID | None,
-) -> Forgotten:
+) -> ForgetResult:
     """Erase what is named, sessions by `delete`; see `Client.forget`."""
     if sum(one is not None for one in (user, uri, session)) != 1:
         raise ValidationError("Name what to forget: one of user=, uri= and session=.")
@@ -172,7 +172,9 @@ def forget(
     return forget_session(realm, session, delete)
 
 
-def forget_session(realm: Realm, named: str | UUID, delete: Callable[[UUID], bool]) -> Forgotten:
+def forget_session(
+    realm: MemoryScope, named: str | UUID, delete: Callable[[UUID], bool]
+) -> ForgetResult:
     """Erase a session and all that rests on it; NotFoundError if there is neither."""
     session = realm.session_id(named)
     touched = forget_derived(realm, session)
@@ -182,10 +184,10 @@ def forget_session(realm: Realm, named: str | UUID, delete: Callable[[UUID], boo
     realm.store.scrub()  # also of one that was erased by a call that was cut off
     if not sessions and not touched:
         raise NotFoundError(f"There is no session {shown(named)}, and nothing came from one.")
-    return Forgotten(sessions, _count(touched))
+    return ForgetResult(sessions, _count(touched))
 
 
-def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
+def forget_user(realm: MemoryScope, delete: Callable[[UUID], bool]) -> ForgetResult:
     """Erase all sessions and files of the user, with all agents, and what rests on them."""
     touched = forget_derived(realm, None)
     owners = realm.store.owned_by(realm.user)
@@ -194,7 +196,7 @@ def forget_user(realm: Realm, delete: Callable[[UUID], bool]) -> Forgotten:
     gone = sum(delete(session) for session in all_sessions(realm.store, realm.user))
     touched += forget_derived(realm, None)  # a commit may have ended in between; no more can now
     realm.store.scrub()
-    return Forgotten(gone, _count([*touched, *own]))
+    return ForgetResult(gone, _count([*touched, *own]))
 
 
 def _count(touched: Iterable[FileRecord]) -> int:
@@ -202,7 +204,7 @@ def _count(touched: Iterable[FileRecord]) -> int:
     return len({(file.owner, file.id) for file in touched})
 
 
-def forget_files(realm: Realm, uri: Uri) -> Forgotten:
+def forget_files(realm: MemoryScope, uri: Uri) -> ForgetResult:
     """Erase a file, or all in a folder, and what commits have noted of them."""
     owner, path = realm.locate(uri)
     here = realm.find(uri)
@@ -211,10 +213,10 @@ def forget_files(realm: Realm, uri: Uri) -> Forgotten:
     erase_files(realm, files)  # also what a call that was cut off has left in the store's own files
     if not files:
         raise nothing_at(uri)
-    return Forgotten(0, len(files))
+    return ForgetResult(0, len(files))
 
 
-def erase_files(realm: Realm, files: Sequence[FileRecord]) -> None:
+def erase_files(realm: MemoryScope, files: Sequence[FileRecord]) -> None:
     """Erase files with their history, and what sessions have noted of them."""
     unname(realm, files, leaving=True)
     realm.store.change_files([RemoveFile(file.owner, file.id) for file in files])
@@ -222,7 +224,7 @@ def erase_files(realm: Realm, files: Sequence[FileRecord]) -> None:
     realm.store.scrub()
 
 
-def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
+def forget_fact(realm: MemoryScope, uri: Uri, fact: str) -> ForgetResult:
     """Erase one line of the profile, from all that it ever said."""
 
     def erase() -> FileRecord:
@@ -239,18 +241,18 @@ def forget_fact(realm: Realm, uri: Uri, fact: str) -> Forgotten:
         unname(realm, [file])  # what quotes it goes first: who is cut off then can forget it again
     unname(realm, [again(erase, "the profile")])
     realm.store.scrub()
-    return Forgotten(0, 1)
+    return ForgetResult(0, 1)
 
 
 def forget_derived(
-    realm: Realm, session: UUID | None, message: UUID | None = None
+    realm: MemoryScope, session: UUID | None, message: UUID | None = None
 ) -> list[FileRecord]:
     """Erase what rests on the user's sessions, one of them or one message, whoever has it.
 
     Gives the files there were.
     """
 
-    def is_gone(source: profile.Source) -> bool:
+    def is_gone(source: profile.FactSource) -> bool:
         mine = (source.tenant, source.user) == (realm.user.tenant, realm.user.name)
         here = mine and session in (None, source.session)
         return here and message in (None, source.message)
@@ -283,15 +285,15 @@ def forget_derived(
 
 
 def _erased(
-    realm: Realm,
+    realm: MemoryScope,
     file: FileRecord,
     versions: Sequence[VersionRecord],
     numbers: set[int],
-    is_gone: Callable[[profile.Source], bool],
+    is_gone: Callable[[profile.FactSource], bool],
 ) -> Iterator[FileChange]:
     """Take versions of a memory away; what other messages have said in full, it says on."""
     last = file.latest
-    left = [one for one in map(profile.Source.of, last.evidence) if not is_gone(one)]
+    left = [one for one in map(profile.FactSource.of, last.evidence) if not is_gone(one)]
     text = ""
     rest = [one for one in versions if one.number not in numbers]
     # An earlier version that rests on all who are left says what it said, as nobody changed it.
@@ -314,17 +316,17 @@ def _erased(
     yield from _renamed(realm, file, versions, numbers)
 
 
-def _rests_on(version: VersionRecord, sources: Iterable[profile.Source]) -> bool:
+def _rests_on(version: VersionRecord, sources: Iterable[profile.FactSource]) -> bool:
     return {one.message for one in sources} <= {one.message for one in version.evidence}
 
 
 def _remembered_nowhere_else(
-    realm: Realm,
+    realm: MemoryScope,
     file: FileRecord,
     versions: Sequence[VersionRecord],
     numbers: set[int],
-    sources: Iterable[profile.Source],
-) -> list[profile.Source]:
+    sources: Iterable[profile.FactSource],
+) -> list[profile.FactSource]:
     """Those of these messages that nothing speaks for when versions of a memory are gone.
 
     What they said is neither in an earlier version, nor in a memory that was merged into this one.
@@ -332,7 +334,7 @@ def _remembered_nowhere_else(
     left = [one for one in versions if one.number not in numbers]
     known = {one.message for version in left for one in version.evidence}
 
-    def is_merged_in(source: profile.Source) -> bool:
+    def is_merged_in(source: profile.FactSource) -> bool:
         found = realm.store.derived(realm.user, session=source.session, message=source.message)
         others = (one for one, _ in _files(realm, found) if one.id != file.id)
         return any(map(is_merged, others))
@@ -341,7 +343,7 @@ def _remembered_nowhere_else(
 
 
 def _rebuilt(
-    file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int], facts: list[Fact]
+    file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int], facts: list[ProfileFact]
 ) -> list[FileChange]:
     """The profile without some versions, and with these facts from now on; without any it is gone.
 
@@ -371,7 +373,7 @@ def _rebuilt(
 
 
 def _renamed(
-    realm: Realm, file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int]
+    realm: MemoryScope, file: FileRecord, versions: Sequence[VersionRecord], numbers: set[int]
 ) -> Iterator[MoveFile]:
     """Another name for a file whose own says what only the versions said that go."""
     left = [one.body.decode() for one in versions if one.number not in numbers]
@@ -390,7 +392,7 @@ def _is_profile(file: FileRecord) -> bool:
     return file.owner.kind == "user" and file.path == PROFILE
 
 
-def _files(realm: Realm, derived: Sequence[Derived]) -> list[tuple[FileRecord, set[int]]]:
+def _files(realm: MemoryScope, derived: Sequence[Derived]) -> list[tuple[FileRecord, set[int]]]:
     """The files of these versions, and which versions of each are meant."""
     numbers: dict[tuple[Owner, UUID], set[int]] = {}
     for one in derived:

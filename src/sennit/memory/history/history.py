@@ -15,8 +15,8 @@ from sennit import clock
 from sennit.errors import InvalidTypeError, NotFoundError, ValidationError, shown
 from sennit.memory.commit import profile
 from sennit.memory.extraction.values import Category
-from sennit.memory.history.evidence import Said, said_in
-from sennit.memory.scope import MEMORIES, Realm, is_merged
+from sennit.memory.history.evidence import QuotedMessage, said_in
+from sennit.memory.scope import MEMORIES, MemoryScope, is_merged
 from sennit.memory.uri import Uri
 from sennit.messages.json_values import text
 from sennit.sessions.async_method import async_twin
@@ -24,7 +24,7 @@ from sennit.stores.records.files import FileRecord, VersionRecord, in_order
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EvidenceSource:
     """A message that a memory came from."""
 
     session: UUID
@@ -32,7 +32,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class MemoryRecord:
     """A memory as it is, or as it was."""
 
     uri: str
@@ -46,7 +46,7 @@ class Remembered:
     valid_from: datetime
     valid_to: datetime | None
     """When it ceased to hold, or another version took its place; None while it holds."""
-    evidence: tuple[Source, ...]
+    evidence: tuple[EvidenceSource, ...]
     commit_id: UUID | None
     active_count: int
 
@@ -74,37 +74,37 @@ def iso(moment: datetime | None) -> str | None:
     return None if moment is None else clock.to_iso(clock.from_datetime(moment))
 
 
-class Memories:
+class MemoryReader:
     """The memories of a realm, for reading."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: MemoryScope) -> None:
         self._realm, self._store = realm, realm.store
 
-    def all(self, category: str | None = None) -> list[Remembered]:
+    def all(self, category: str | None = None) -> list[MemoryRecord]:
         """The memories there are, of one category or all."""
         return [self._now(file) for file in self._files(category)]
 
-    def get(self, uri: str) -> Remembered:
+    def get(self, uri: str) -> MemoryRecord:
         """The memory at an address; raises NotFoundError."""
         return self._now(self._file(uri))
 
-    def history(self, uri: str) -> list[Remembered]:
+    def history(self, uri: str) -> list[MemoryRecord]:
         """All versions of the memory at an address, the oldest first; raises NotFoundError."""
         file = self._file(uri)
         versions = self._store.file_versions(file.owner, file.id)
         return [self._told(file, version, (version,)) for version in versions]
 
-    def at(self, moment: datetime, category: str | None = None) -> list[Remembered]:
+    def at(self, moment: datetime, category: str | None = None) -> list[MemoryRecord]:
         """What held true at some time, as far as is known today."""
         at = clock.from_datetime(moment)
         found = (self._held(file, at) for file in self._files(category))
         return [one for one in found if one is not None]
 
-    def evidence(self, memories: Iterable[Remembered]) -> dict[Source, Said]:
+    def evidence(self, memories: Iterable[MemoryRecord]) -> dict[EvidenceSource, QuotedMessage]:
         """What was said in the messages that memories came from, as far as it is still kept."""
         given = list[Any](memories if isinstance(memories, Iterable) else [memories])  # pyright: ignore[reportUnnecessaryIsInstance]
         for one in given:
-            if not isinstance(one, Remembered):
+            if not isinstance(one, MemoryRecord):
                 raise InvalidTypeError(
                     f"evidence() takes memories, as all() and get() give them, got {shown(one)}."
                 )
@@ -138,14 +138,14 @@ class Memories:
                 if file.category is not None and wanted in (None, Category(file.category)):
                     yield file
 
-    def _now(self, file: FileRecord) -> Remembered:
+    def _now(self, file: FileRecord) -> MemoryRecord:
         """A memory as it is; all who have said so are its evidence."""
         said = file.latest.body
         versions = self._store.file_versions(file.owner, file.id)
         alike = list(takewhile(lambda one: one.body == said, reversed(versions)))
         return self._told(file, file.latest, alike)
 
-    def _held(self, file: FileRecord, at: int) -> Remembered | None:
+    def _held(self, file: FileRecord, at: int) -> MemoryRecord | None:
         if file.category == Category.PROFILE:
             return self._profile_at(file, at)
         for version in reversed(self._store.file_versions(file.owner, file.id)):
@@ -154,7 +154,7 @@ class Memories:
                 return self._told(file, version, (version,))
         return None
 
-    def _profile_at(self, file: FileRecord, at: int) -> Remembered | None:
+    def _profile_at(self, file: FileRecord, at: int) -> MemoryRecord | None:
         """The lines that held; each fact has its own time, whichever version of the file has it."""
         facts = [
             msgspec.structs.replace(fact, valid_to=None)
@@ -173,10 +173,10 @@ class Memories:
 
     def _told(
         self, file: FileRecord, version: VersionRecord, said_by: Iterable[VersionRecord]
-    ) -> Remembered:
+    ) -> MemoryRecord:
         ends = [end for end in (version.valid_to, version.replaced) if end is not None]
         evidence = in_order(one for other in said_by for one in other.evidence)
-        return Remembered(
+        return MemoryRecord(
             uri=str(self._realm.uri(file)),
             category=file.category,
             text=version.body.decode(),
@@ -185,7 +185,7 @@ class Memories:
             learnt_at=clock.to_datetime(version.written),
             valid_from=clock.to_datetime(version.valid_from),
             valid_to=clock.to_datetime(min(ends)) if ends else None,
-            evidence=tuple(Source(one.session, one.message) for one in evidence),
+            evidence=tuple(EvidenceSource(one.session, one.message) for one in evidence),
             commit_id=version.commit,
             active_count=file.active,
         )

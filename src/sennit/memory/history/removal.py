@@ -15,7 +15,7 @@ from sennit.memory.extraction import summarize
 from sennit.memory.extraction.pipeline import digest_by_rules
 from sennit.memory.history.forget import forget_derived
 from sennit.memory.naming import unname
-from sennit.memory.scope import Realm
+from sennit.memory.scope import MemoryScope
 from sennit.messages.codec import dumps, loads
 from sennit.sessions.repository import message_from
 from sennit.sessions.retry_on_conflict import again
@@ -30,7 +30,7 @@ _GONE = "It is not told any more, as a message was removed."
 
 
 def remove(
-    realm: Realm,
+    realm: MemoryScope,
     session: UUID,
     messages: Sequence[UUID],
     erase: Callable[[], _T],
@@ -53,15 +53,15 @@ def remove(
     return erased
 
 
-def _forget(realm: Realm, session: UUID, messages: Sequence[UUID]) -> list[FileRecord]:
+def _forget(realm: MemoryScope, session: UUID, messages: Sequence[UUID]) -> list[FileRecord]:
     return [file for one in messages for file in forget_derived(realm, session, one)]
 
 
-def _commits(realm: Realm, session: UUID) -> Sequence[CommitRecord]:
+def _commits(realm: MemoryScope, session: UUID) -> Sequence[CommitRecord]:
     return realm.store.commits(realm.user, session).commits
 
 
-def _tell_anew(realm: Realm, session: UUID, commit: UUID, gone: Container[UUID]) -> None:
+def _tell_anew(realm: MemoryScope, session: UUID, commit: UUID, gone: Container[UUID]) -> None:
     """Take what messages said out of what a commit has noted."""
 
     def tell() -> None:
@@ -82,7 +82,7 @@ def _tell_anew(realm: Realm, session: UUID, commit: UUID, gone: Container[UUID])
 
 
 def _summary(
-    realm: Realm, session: UUID, commit: CommitRecord, gone: Container[UUID]
+    realm: MemoryScope, session: UUID, commit: CommitRecord, gone: Container[UUID]
 ) -> dict[str, str]:
     entries = [one for one in commit.entries if one not in gone]
     left = map(message_from, realm.store.messages(realm.user, session, entries))

@@ -19,19 +19,27 @@ from sennit import clock
 from sennit.errors import InvalidTypeError, ValidationError, shown
 from sennit.memory.commit.result import archive_name
 from sennit.memory.extraction.values import ABSTRACT_LETTERS, Category, abstract_of
-from sennit.memory.history.history import Source
-from sennit.memory.retrieval.ranking import DISTILLED, Fused, Parts, recent, shared, together, used
-from sennit.memory.scope import Realm
+from sennit.memory.history.history import EvidenceSource
+from sennit.memory.retrieval.ranking import (
+    DISTILLED,
+    FusedScores,
+    ScoreParts,
+    recent,
+    shared,
+    together,
+    used,
+)
+from sennit.memory.scope import MemoryScope
 from sennit.memory.uri import SCHEME, Uri, branch_folder, session_name
 from sennit.messages.json_values import text
 from sennit.stores.records.files import FileRecord
-from sennit.stores.records.search import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import Owner
 from sennit.stores.search import tokenizer
 from sennit.stores.segment_graph import MAIN
 
 if TYPE_CHECKING:
-    from sennit.memory.retrieval.vector_index import Vectors
+    from sennit.memory.retrieval.vector_index import VectorIndex
 
 MESSAGE = "message"
 """The category of messages."""
@@ -57,7 +65,7 @@ class Match:
     """What it says, in at most 256 letters."""
     score: float
     """From 0 to 1, the best of a search near 1; comparable within one search only."""
-    evidence: tuple[Source, ...]
+    evidence: tuple[EvidenceSource, ...]
     """The messages it rests on; a message rests on itself."""
     created_at: datetime
     """When it was said; of a file, since when it holds."""
@@ -82,7 +90,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
+class SearchFilter:
     """What a search is kept to; everything by default."""
 
     session: UUID | None = None
@@ -99,7 +107,7 @@ class Where:
 
 
 def where(
-    realm: Realm,
+    realm: MemoryScope,
     target_uri: str | Uri | None = None,
     *,
     category: str | Iterable[str] | None = None,
@@ -107,7 +115,7 @@ def where(
     until: datetime | None = None,
     at: datetime | None = None,
     without: Container[UUID] = frozenset[UUID](),
-) -> Where:
+) -> SearchFilter:
     """What to keep a search to, checked; raises ValidationError."""
     categories = _categories(category)
     moment = None if at is None else clock.from_datetime(at)
@@ -115,7 +123,7 @@ def where(
     if moment is not None:
         ends = moment + 1 if ends is None else min(ends, moment + 1)
     session, archive, files = _place(realm, None if target_uri is None else Uri.parse(target_uri))
-    return Where(
+    return SearchFilter(
         session=session,
         archive=archive,
         files=files if not categories or set(categories) - {MESSAGE} else (),
@@ -147,7 +155,7 @@ def _has_messages(target: str | Uri | None) -> bool:
 
 
 def _place(
-    realm: Realm, uri: Uri | None
+    realm: MemoryScope, uri: Uri | None
 ) -> tuple[UUID | None, int | None, tuple[tuple[Owner, str], ...]]:
     """The session and archive, or the files, that an address stands for."""
     if uri is None or uri.scope != "session":
@@ -160,13 +168,13 @@ def _place(
 
 
 def find(
-    realm: Realm,
+    realm: MemoryScope,
     query: str,
-    limits: Where,
+    limits: SearchFilter,
     *,
     limit: int = 10,
     explain: bool = False,
-    vectors: Vectors | None = None,
+    vectors: VectorIndex | None = None,
 ) -> list[Match]:
     """What fits a question best, the best first."""
     asked = _Search(realm, text(query, "the text to search for"), limits, _checked(limit))
@@ -184,25 +192,27 @@ def _checked(limit: Any) -> int:
 class _Search:
     """One search under way."""
 
-    def __init__(self, realm: Realm, query: str, limits: Where, limit: int) -> None:
+    def __init__(self, realm: MemoryScope, query: str, limits: SearchFilter, limit: int) -> None:
         self._realm, self._query, self._where, self._limit = realm, query, limits, limit
         self._words = tuple(tokenizer.asked(query))
         self._most = max(_HITS, _PER_RESULT * limit)
         self._now = clock.now_us()
 
-    def matches(self, vectors: Vectors | None, *, explain: bool) -> list[Match]:
+    def matches(self, vectors: VectorIndex | None, *, explain: bool) -> list[Match]:
         """The best of all that speaks for something."""
         messages = shared(self._hits(), self._now)
         near = None if vectors is None else _Near(vectors, self._realm, self._query)
         cosines = {} if near is None else near.messages(messages, self._most, self._where)
         files = self._file_hits(() if near is None else near.files)
-        found: dict[_Key, Parts] = {("message", place): parts for place, parts in messages.items()}
-        found |= {("message", place): Parts() for place in cosines.keys() - messages.keys()}
+        found: dict[_Key, ScoreParts] = {
+            ("message", place): parts for place, parts in messages.items()
+        }
+        found |= {("message", place): ScoreParts() for place in cosines.keys() - messages.keys()}
         found |= {("file", place): parts for place, parts in _file_parts(files, self._now).items()}
         meaning: dict[_Key, float] = {("message", place): one for place, one in cosines.items()}
         if near is not None:
             meaning |= {("file", place): one for place, one in near.of_files(files).items()}
-        fused = Fused(found, meaning)
+        fused = FusedScores(found, meaning)
         return self._shown(fused, {hit.place: hit for hit in files}, explain=explain)
 
     def _hits(self) -> list[Hit]:
@@ -210,7 +220,7 @@ class _Search:
         if not limits.messages:
             return []
         most = self._most if limits.archive is None else self._most * _NARROW
-        asked = Asked(self._words, limits.session, limits.since, limits.until, most)
+        asked = TextQuery(self._words, limits.session, limits.since, limits.until, most)
         hits = self._realm.store.hits(self._realm.user, asked)
         if limits.archive is None:
             return hits
@@ -229,9 +239,9 @@ class _Search:
 
     def _asked_files(
         self, owners: tuple[Owner, ...], under: str, places: tuple[int, ...]
-    ) -> AskedFiles:
+    ) -> FileQuery:
         limits = self._where
-        return AskedFiles(
+        return FileQuery(
             self._words,
             owners,
             under,
@@ -243,7 +253,7 @@ class _Search:
         )
 
     def _shown(
-        self, fused: Fused[_Key], files: Mapping[int, FileHit], *, explain: bool
+        self, fused: FusedScores[_Key], files: Mapping[int, FileHit], *, explain: bool
     ) -> list[Match]:
         """The best, read as far as needed: some may be unwanted, or gone since."""
         chosen = self._chosen(fused)
@@ -255,9 +265,9 @@ class _Search:
             for key, one in chosen
         ]
 
-    def _chosen(self, fused: Fused[_Key]) -> list[tuple[_Key, Placed | None]]:
+    def _chosen(self, fused: FusedScores[_Key]) -> list[tuple[_Key, StoredMessage | None]]:
         """The best, each with its message if it is one."""
-        found: list[tuple[_Key, Placed | None]] = []
+        found: list[tuple[_Key, StoredMessage | None]] = []
         size, seen = self._limit + _MORE, 0
         while some := fused.best(size, seen):
             seen += len(some)
@@ -272,9 +282,9 @@ class _Search:
                     return found
         return found
 
-    def _branches(self, placed: Iterable[Placed]) -> dict[int, str]:
+    def _branches(self, placed: Iterable[StoredMessage]) -> dict[int, str]:
         """The branches that messages stand on, where there are several."""
-        sessions: dict[UUID, list[Placed]] = {}
+        sessions: dict[UUID, list[StoredMessage]] = {}
         for one in placed:
             if one.branched and one.archive is None:
                 sessions.setdefault(one.session, []).append(one)
@@ -287,11 +297,11 @@ class _Search:
             found |= {place: names[uid] for place, uid in ids.items() if uid in names}
         return found
 
-    def _placed(self, places: list[int]) -> dict[int, Placed]:
+    def _placed(self, places: list[int]) -> dict[int, StoredMessage]:
         found = self._realm.store.at_places(self._realm.user, places) if places else []
         return {one.place: one for one in found}
 
-    def _is_wanted(self, one: Placed) -> bool:
+    def _is_wanted(self, one: StoredMessage) -> bool:
         """Whether a neighbour of a hit is within the limits too."""
         limits, message = self._where, one.message
         return (
@@ -303,7 +313,9 @@ class _Search:
             and bool(tokenizer.said(message.body))
         )
 
-    def _message_match(self, one: Placed, branch: str | None, parts: Parts, explain: bool) -> Match:
+    def _message_match(
+        self, one: StoredMessage, branch: str | None, parts: ScoreParts, explain: bool
+    ) -> Match:
         body = one.message.body
         said, speaker = tokenizer.said(body), tokenizer.speaker(body)
         if len(said) > ABSTRACT_LETTERS:
@@ -313,13 +325,13 @@ class _Search:
             category=MESSAGE,
             abstract=abstract_of(f"{speaker}: {said}" if speaker else said),
             score=min(1.0, parts.total),
-            evidence=(Source(one.session, one.message.id),),
+            evidence=(EvidenceSource(one.session, one.message.id),),
             created_at=clock.to_datetime(one.message.created),
             speaker=speaker,
             explained=parts.shown() if explain else {},
         )
 
-    def _file_match(self, file: FileRecord, parts: Parts, explain: bool) -> Match:
+    def _file_match(self, file: FileRecord, parts: ScoreParts, explain: bool) -> Match:
         version = file.latest
         abstract: str | None = version.info.get("abstract")
         return Match(
@@ -328,7 +340,7 @@ class _Search:
             abstract=abstract or abstract_of(version.body.decode(errors="replace")),
             score=min(1.0, parts.total),
             evidence=tuple(
-                Source(one.session, one.message)
+                EvidenceSource(one.session, one.message)
                 for one in version.evidence
                 if one.owner == self._realm.user
             ),
@@ -340,13 +352,13 @@ class _Search:
 class _Near:
     """What is near a question in meaning."""
 
-    def __init__(self, vectors: Vectors, realm: Realm, query: str) -> None:
+    def __init__(self, vectors: VectorIndex, realm: MemoryScope, query: str) -> None:
         vectors.catch_up()
         self._vectors, self._realm = vectors, realm
         self._vector = vectors.query(query)
         self._files: dict[Owner, dict[int, float]] = {}
 
-    def messages(self, also: Iterable[int], limit: int, limits: Where) -> dict[int, float]:
+    def messages(self, also: Iterable[int], limit: int, limits: SearchFilter) -> dict[int, float]:
         """The cosines of messages, those in `also` among them."""
         if limits.session is not None or limits.since is not None or limits.until is not None:
             limit *= _NARROW
@@ -374,12 +386,12 @@ class _Near:
         return found
 
 
-def _file_parts(hits: list[FileHit], now: int) -> dict[int, Parts]:
+def _file_parts(hits: list[FileHit], now: int) -> dict[int, ScoreParts]:
     folders = together((_folder(hit.file), hit.score) for hit in hits)
-    found: dict[int, Parts] = {}
+    found: dict[int, ScoreParts] = {}
     for hit in hits:
         file, score = hit.file, hit.score
-        found[hit.place] = Parts(
+        found[hit.place] = ScoreParts(
             words=score,
             together=folders[_folder(file)],
             distilled=DISTILLED * score if file.category else 0.0,
@@ -397,7 +409,7 @@ def _folder(file: FileRecord) -> tuple[Owner, str]:
     return file.owner, file.path.rpartition("/")[0]
 
 
-def message_uri(one: Placed, branch: str | None) -> str:
+def message_uri(one: StoredMessage, branch: str | None) -> str:
     """The file in which a message stands: an archive, or what is current on a branch.
 
     Without the name of a branch it is that of the main one.

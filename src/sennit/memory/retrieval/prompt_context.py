@@ -27,9 +27,9 @@ from sennit.memory.commit.profile import TITLE, lines_that_hold
 from sennit.memory.commit.result import archive_name
 from sennit.memory.commit.usage import recalled
 from sennit.memory.extraction.values import Category
-from sennit.memory.history.history import Source
+from sennit.memory.history.history import EvidenceSource
 from sennit.memory.memory import Memory
-from sennit.memory.retrieval.find import MESSAGE, Match, Where, find, where
+from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find, where
 from sennit.memory.retrieval.query_planner import plan_by_rules
 from sennit.memory.scope import PROFILE
 from sennit.memory.uri import Uri
@@ -41,7 +41,7 @@ from sennit.messages.prompt.incremental import read
 from sennit.services.models.usage import tokens_in
 from sennit.sessions.branch import Branch
 from sennit.sessions.session import DEFAULT_BRANCH, BranchRef, SessionCore
-from sennit.sessions.unarchived import Current
+from sennit.sessions.unarchived import UnarchivedView
 from sennit.stores.records.commits import AddUses
 from sennit.turns.context import REPLACED, ContextItem, ContextNeed
 
@@ -71,7 +71,7 @@ class ContextPiece:
     tokens: int
     message: Message | None = None
     """The message, if it is one that is current."""
-    source: Source | None = None
+    source: EvidenceSource | None = None
     """The message, if it is one of elsewhere."""
 
     def __str__(self) -> str:
@@ -188,7 +188,7 @@ class _Wanted:
     other_sessions: bool
 
     @property
-    def limits(self) -> Where:
+    def limits(self) -> SearchFilter:
         """All memories, and messages of this session that the prompt lacks, or of all sessions."""
         limits = where(self.memory.realm, without=self.held)
         if self.other_sessions:
@@ -208,7 +208,7 @@ def _relevant(wanted: _Wanted, query: str) -> list[ContextPiece]:
     memory = wanted.memory
     found = find(memory.realm, query, wanted.limits, limit=_MEMORIES, vectors=memory.vectors)
     least = _LEAST * found[0].score if found else 0.0
-    seen: set[Source] = set()
+    seen: set[EvidenceSource] = set()
     pieces: list[ContextPiece] = []
     for match in found:
         repeats = match.category == MESSAGE and not seen.isdisjoint(match.evidence)
@@ -220,7 +220,7 @@ def _relevant(wanted: _Wanted, query: str) -> list[ContextPiece]:
     return pieces
 
 
-def _by_id(uri: str, source: Source) -> str:
+def _by_id(uri: str, source: EvidenceSource) -> str:
     """The address of a message by the id of its session; a key says more than may outlive it."""
     place = Uri.parse(uri)
     return str(Uri(place.scope, (str(source.session), *place.names[1:])))
@@ -243,7 +243,7 @@ def _told(match: Match) -> str:
 def _summaries(memory: Memory, branch: Branch) -> list[ContextPiece]:
     """The last archives that hold anything of a branch in a line each, the newest first."""
     current, session = branch.current, branch.session
-    if not isinstance(current, Current):
+    if not isinstance(current, UnarchivedView):
         return []
     numbers = nlargest(_SUMMARIES, current.commits)
     commits = memory.realm.store.commits_numbered(memory.realm.user, session.id, numbers)
@@ -320,7 +320,7 @@ class _NotToBeRecalled:
     def __init__(self, branch: Branch) -> None:
         self._branch, self._session = branch, branch.session
         current = branch.current
-        self._current = current if isinstance(current, Current) else None
+        self._current = current if isinstance(current, UnarchivedView) else None
 
     def __contains__(self, uid: object) -> bool:
         if uid not in self._session.messages:

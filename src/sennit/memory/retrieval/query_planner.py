@@ -17,9 +17,9 @@ from sennit.errors import SennitError
 from sennit.memory.extraction.pipeline import TINY
 from sennit.memory.extraction.prompts import PLAN_SCHEMA, Prompts
 from sennit.memory.extraction.values import Category
-from sennit.memory.retrieval.find import MESSAGE, Match, Where, find
-from sennit.memory.retrieval.vector_index import Vectors
-from sennit.memory.scope import Realm
+from sennit.memory.retrieval.find import MESSAGE, Match, SearchFilter, find
+from sennit.memory.retrieval.vector_index import VectorIndex
+from sennit.memory.scope import MemoryScope
 from sennit.messages.output_schema import ModelSchema
 from sennit.operations.output_validation import fitted
 from sennit.operations.structured_output import ask
@@ -65,7 +65,7 @@ class TypedQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class SearchResult:
     """What was looked for, and what was found, the best first."""
 
     queries: tuple[TypedQuery, ...]
@@ -137,13 +137,13 @@ def _queries(answer: Any) -> list[TypedQuery]:
 
 
 def search(
-    realm: Realm,
+    realm: MemoryScope,
     queries: Sequence[TypedQuery],
-    limits: Where,
+    limits: SearchFilter,
     *,
     limit: int,
-    vectors: Vectors | None,
-) -> Searched:
+    vectors: VectorIndex | None,
+) -> SearchResult:
     """What the queries find together; each result counts once, with its best score."""
     best: dict[object, Match] = {}
     for query in queries:
@@ -153,10 +153,10 @@ def search(
             if key not in best or best[key].score < match.score:
                 best[key] = match
     found = sorted(best.values(), key=lambda match: match.score, reverse=True)
-    return Searched(tuple(queries), found[:limit])
+    return SearchResult(tuple(queries), found[:limit])
 
 
-def _kept_to(query: TypedQuery, limits: Where) -> Where:
+def _kept_to(query: TypedQuery, limits: SearchFilter) -> SearchFilter:
     if query.category is None:
         return limits
     if query.category == MESSAGE:

@@ -42,7 +42,7 @@ MOST_USED = 0.1
 
 
 @dataclass(slots=True)
-class Parts:
+class ScoreParts:
     """What a score is made of; it is their sum."""
 
     words: float = 0.0
@@ -80,9 +80,9 @@ class Parts:
         return {name: value for name, value in found.items() if value}
 
 
-def shared(hits: Sequence[Hit], now: int) -> dict[int, Parts]:
+def shared(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
     """The places of hits and those around them, with what speaks for each."""
-    found: defaultdict[int, Parts] = defaultdict(Parts)
+    found: defaultdict[int, ScoreParts] = defaultdict(ScoreParts)
     groups = together((hit.group, hit.score) for hit in hits)
     for hit in hits:
         score, group = hit.score, groups[hit.group]
@@ -118,13 +118,13 @@ def used(times: int) -> float:
     return min(MOST_USED, USED * log2(1 + max(0, times)))
 
 
-class Fused(Generic[_K]):
+class FusedScores(Generic[_K]):
     """What was found, brought to the range from 0 to 1; what `meaning` says counts half of it.
 
     Where there is no meaning, as of what has no vector yet, the words are all there is.
     """
 
-    def __init__(self, found: Mapping[_K, Parts], meaning: Mapping[_K, float]) -> None:
+    def __init__(self, found: Mapping[_K, ScoreParts], meaning: Mapping[_K, float]) -> None:
         self._found, self._meaning = found, meaning
         totals = {key: parts.total for key, parts in found.items()}
         self._best = max(totals.values(), default=0.0) or 1.0
@@ -147,7 +147,7 @@ class Fused(Generic[_K]):
         order = nlargest(after + count, self._totals, key=self._totals.__getitem__)
         return order[after:]
 
-    def parts(self, key: _K) -> Parts:
+    def parts(self, key: _K) -> ScoreParts:
         """What the score of one is made of."""
         parts = replace(self._found[key])
         parts.scale(self._share(key))

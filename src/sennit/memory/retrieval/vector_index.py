@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 
 from sennit.memory.retrieval.embedders import Embedder
-from sennit.memory.scope import Realm
+from sennit.memory.scope import MemoryScope
 from sennit.stores.records.sessions import Owner
 from sennit.stores.records.vectors import Embedded
 
@@ -21,10 +21,10 @@ _ALL = 1 << 62
 _LONGEST = 8_000  # letters of a text; embedders read less
 
 
-class Vectors:
+class VectorIndex:
     """The vectors of one client."""
 
-    def __init__(self, realm: Realm, embedder: Embedder) -> None:
+    def __init__(self, realm: MemoryScope, embedder: Embedder) -> None:
         self._realm, self._embedder = realm, embedder
         self._lock = Lock()
 

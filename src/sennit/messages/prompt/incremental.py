@@ -18,7 +18,7 @@ from sennit.containers.progression import Progression
 from sennit.messages.message import Message
 
 
-class Fold(Protocol):
+class IncrementalReader(Protocol):
     """Something that takes in a conversation, message by message."""
 
     def feed(self, messages: Sequence[Message]) -> None:
@@ -26,7 +26,7 @@ class Fold(Protocol):
         ...
 
 
-_F = TypeVar("_F", bound=Fold)
+_F = TypeVar("_F", bound=IncrementalReader)
 _T = TypeVar("_T")
 _taking = Lock()
 
@@ -50,7 +50,9 @@ def read(
     return told
 
 
-def unread(make: Callable[[], Fold], pile: Pile[Message], progression: Progression) -> int:
+def unread(
+    make: Callable[[], IncrementalReader], pile: Pile[Message], progression: Progression
+) -> int:
     """Return how many messages the next reading has to take in."""
     with _taking:
         folds = cast("dict[Any, _Kept[Any]]", progression.memo or {})

@@ -53,7 +53,7 @@ class _Call:
     """Whether no message that comes later can give it another result."""
 
 
-class Turn(msgspec.Struct, eq=False):
+class AssistantTurn(msgspec.Struct, eq=False):
     """What the assistant said in one go; anything else is a turn of its own."""
 
     first: int
@@ -99,7 +99,7 @@ def repair(messages: Iterable[Message | MessageContent]) -> list[MessageContent]
 
 def repaired_turns(
     messages: Iterable[Message | MessageContent], used: AbstractSet[str] = frozenset()
-) -> list[Turn]:
+) -> list[AssistantTurn]:
     """The history as turns, each call with its id, none of them `used`, and its result."""
     turns, results = _turns(messages)
     _match_named(turns, results)
@@ -108,8 +108,10 @@ def repaired_turns(
     return turns
 
 
-def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], list[_Result]]:
-    turns: list[Turn] = []
+def _turns(
+    messages: Iterable[Message | MessageContent],
+) -> tuple[list[AssistantTurn], list[_Result]]:
+    turns: list[AssistantTurn] = []
     results: list[_Result] = []
     for index, message in enumerate(messages):
         content = message.content if isinstance(message, Message) else message
@@ -124,7 +126,7 @@ def _turns(messages: Iterable[Message | MessageContent]) -> tuple[list[Turn], li
         if speaks and turns and turns[-1].open:
             turns[-1].said.append(content)
         else:
-            turns.append(Turn(index, [content], speaks=speaks, open=speaks))
+            turns.append(AssistantTurn(index, [content], speaks=speaks, open=speaks))
         if isinstance(content, ActionRequestContent):
             turns[-1].calls.append(_Call(content, _names(message, content)))
     return turns, results
@@ -135,13 +137,13 @@ def _names(message: Message | MessageContent, request: ActionRequestContent) -> 
     return (request.call_id, *own) if request.call_id else own
 
 
-def _match_named(turns: list[Turn], results: list[_Result]) -> None:
+def _match_named(turns: list[AssistantTurn], results: list[_Result]) -> None:
     """Give calls the results that name them, of the latest turn before, else of a later one."""
     waiting: dict[str, list[tuple[int, deque[_Call]]]] = {}
     late: list[_Result] = []
     ordered = iter(results)
     pending = next(ordered, None)
-    for count, turn in enumerate([*turns, Turn(-1)]):
+    for count, turn in enumerate([*turns, AssistantTurn(-1)]):
         while pending is not None and pending.before <= count:
             if pending.content.request_id and not _answer(waiting, pending, sure=True):
                 late.append(pending)
@@ -171,7 +173,7 @@ def _answer(
     return False
 
 
-def _match_unnamed(turns: list[Turn], results: list[_Result]) -> None:
+def _match_unnamed(turns: list[AssistantTurn], results: list[_Result]) -> None:
     """Give what is left to the oldest open call of the latest turn before each result."""
     stack: list[deque[_Call]] = []
     at = 0
@@ -186,11 +188,11 @@ def _match_unnamed(turns: list[Turn], results: list[_Result]) -> None:
             stack[-1].popleft().result = result
 
 
-def _open_calls(turn: Turn) -> deque[_Call]:
+def _open_calls(turn: AssistantTurn) -> deque[_Call]:
     return deque(call for call in turn.calls if call.result is None)
 
 
-def _identify(turns: list[Turn], used: set[str]) -> None:
+def _identify(turns: list[AssistantTurn], used: set[str]) -> None:
     """Give each call an id of its own; one that is blank or used before gets another."""
     numbers = itertools.count()
     for turn in turns:

@@ -35,7 +35,7 @@ _UNSET: Any = Unset
 Chat: TypeAlias = list[dict[str, Any]]
 
 
-class KeptMessage(Protocol):
+class StoredMessageRow(Protocol):
     """A message as a store keeps it."""
 
     @property
@@ -112,7 +112,7 @@ _Body: TypeAlias = _System | _Instruction | _Answer | _Request | _Result
 _read: Callable[[bytes], _Body] = reader(cast("type[_Body]", _Body))
 
 
-def kept_chat(kept: Sequence[KeptMessage]) -> Chat:
+def kept_chat(kept: Sequence[StoredMessageRow]) -> Chat:
     """What `to_model_messages` gives for these messages; each is the caller's own.
 
     Raises CodecError for one that is not sound.

@@ -36,7 +36,7 @@ from sennit.messages.prompt.plain_chat import (
     chosen,
     instruction_of,
 )
-from sennit.messages.prompt.repair import Turn, repaired_turns
+from sennit.messages.prompt.repair import AssistantTurn, repaired_turns
 from sennit.messages.unset import MaybeUnset, Unset
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
@@ -102,7 +102,7 @@ class _Native:
         # The last turn may still grow: a text that stands there now may get calls beside it.
         turns = turns[self._settle(turns, _unanswered(turns[:-1])) :]
         if newest is not None:
-            current = Turn(len(self._rest), [newest])
+            current = AssistantTurn(len(self._rest), [newest])
             turns.append(current)
         told = [message for turn in turns for message in _told(turn, turn is current)]
         out = [*self._out, *told]
@@ -110,7 +110,7 @@ class _Native:
             out[at : at + 1] = _other(system, False)
         return out
 
-    def _settle(self, turns: list[Turn], current: Turn | None) -> int:
+    def _settle(self, turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
         """Keep as told what can no longer change; gives how many turns that were."""
         count = _settled(turns, current)
         if not count:
@@ -133,7 +133,7 @@ class _Native:
         return count
 
 
-def _settled(turns: list[Turn], current: Turn | None) -> int:
+def _settled(turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
     """How many turns no later message can change; the last one may still grow."""
     count = 0
     answered = -1
@@ -158,11 +158,11 @@ def _may_come_early(message: Message) -> bool:
     return isinstance(content, ActionResponseContent) and bool(content.request_id)
 
 
-def _told(turn: Turn, newest: bool) -> list[dict[str, Any]]:
+def _told(turn: AssistantTurn, newest: bool) -> list[dict[str, Any]]:
     return _assistant(turn) if turn.speaks else _other(turn.said[0], newest)
 
 
-def _unanswered(turns: list[Turn]) -> Turn | None:
+def _unanswered(turns: list[AssistantTurn]) -> AssistantTurn | None:
     """The newest instruction, as long as no text has answered it: it keeps its response model.
 
     What is said beside a call is on the way to an answer, and none yet.
@@ -205,7 +205,7 @@ def _instruction(content: InstructionContent) -> str | list[dict[str, Any]]:
     return content.blocks(said) if content.images else said
 
 
-def _assistant(turn: Turn) -> list[dict[str, Any]]:
+def _assistant(turn: AssistantTurn) -> list[dict[str, Any]]:
     texts = [content.words for content in turn.said if content.from_assistant]
     if not turn.calls:
         return speaking(texts, [], [])
@@ -233,7 +233,7 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [call["id"] for calls in asking for call in calls]
 
 
-class Requested(Protocol):
+class CallRequest(Protocol):
     """What a call asks for: an ActionRequestContent, or its fields alone."""
 
     @property
@@ -252,7 +252,7 @@ class Requested(Protocol):
         ...
 
 
-class Returned(Protocol):
+class CallResult(Protocol):
     """What came of a call: an ActionResponseContent, or its fields alone."""
 
     @property
@@ -271,7 +271,7 @@ class Returned(Protocol):
         ...
 
 
-def call_of(asked: Requested) -> dict[str, Any]:
+def call_of(asked: CallRequest) -> dict[str, Any]:
     """A call as it stands in an assistant message."""
     # Providers refuse a whole conversation for one odd name, and models do invent odd names.
     name = _NOT_IN_A_NAME.sub("_", asked.function or "")[:64] or "unknown"
@@ -282,12 +282,12 @@ def call_of(asked: Requested) -> dict[str, Any]:
     }
 
 
-def tool_message(given: Returned) -> dict[str, Any]:
+def tool_message(given: CallResult) -> dict[str, Any]:
     """What came of a call as a message."""
     return {"role": "tool", "tool_call_id": given.request_id, "content": tool_text(given)}
 
 
-def tool_text(content: Returned) -> str:
+def tool_text(content: CallResult) -> str:
     """What the model reads of a tool's result: text as it is, other values as JSON."""
     if content.error is not Unset:
         return f"Error: {content.error}"

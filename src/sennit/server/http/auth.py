@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from sennit.errors import SennitError
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import Problem, problem_of
+from sennit.server.http.errors import HTTPError, problem_of
 from sennit.server.http.limits import LimitsMiddleware
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 
@@ -37,7 +37,7 @@ _CHECKED = {
 }
 
 
-class Gate:
+class AuthMiddleware:
     """Passes requests on to the app behind it, each with its Caller."""
 
     def __init__(self, server: ServerState, app: ASGIApp, *, public: Iterable[str]) -> None:
@@ -62,7 +62,7 @@ class Gate:
         try:
             self._admit(scope)
             await self.limiter(scope, receive, answer)
-        except Problem as problem:
+        except HTTPError as problem:
             await problem.response()(scope, receive, answer)
 
     def _admit(self, scope: HttpScope) -> None:
@@ -74,10 +74,10 @@ class Gate:
             _check_origin(origin, host)
         if site not in _OURS and scope["path"].startswith(_API):
             told = "A page on another site may not use this server."
-            raise Problem(403, "origin", told)
+            raise HTTPError(403, "origin", told)
         if self._server.draining:
             told = "The server is about to stop; ask again in a moment."
-            raise Problem(503, "stopping", told, headers=_SOON)
+            raise HTTPError(503, "stopping", told, headers=_SOON)
         public = self._is_public(scope["path"])
         scope.setdefault("state", {})["caller"] = None if public else self._caller(bearer)
 
@@ -87,7 +87,7 @@ class Gate:
     def _check_host(self, host: str) -> None:
         name = host.rpartition(":")[0] if _has_port(host) else host
         if name not in self._hosts and host not in self._hosts:
-            raise Problem(
+            raise HTTPError(
                 421,
                 "host",
                 f"This server does not answer for the host {host[:200]!r}; start it with "
@@ -123,7 +123,7 @@ class Gate:
         if found is None:
             what = "This token is not valid" if bearer else "A token is needed"
             told = f"{what}; send 'Authorization: Bearer snt_…' (sennit token create makes one)."
-            raise Problem(401, "token", told, headers=_CHALLENGE)
+            raise HTTPError(401, "token", told, headers=_CHALLENGE)
         return self._server.owners.holder(found)
 
 
@@ -138,13 +138,13 @@ def _check_framing(scope: HttpScope) -> None:
         b"content-length" in names or scope["http_version"] == "1.0"
     ):
         told = "A request has a Content-Length or (in HTTP/1.1) a Transfer-Encoding, not both."
-        raise Problem(400, "malformed", told, headers=_CLOSE)
+        raise HTTPError(400, "malformed", told, headers=_CLOSE)
     if scope["http_version"] not in ("1.0", "1.1"):
         told = f"This server speaks HTTP/1.1, got {scope['http_version']!r}."
-        raise Problem(400, "malformed", told, headers=_CLOSE)
+        raise HTTPError(400, "malformed", told, headers=_CLOSE)
     if not scope["path"].startswith("/"):
         told = f"A request names a path that begins with '/', got {scope['path'][:200]!r}."
-        raise Problem(400, "malformed", told, headers=_CLOSE)
+        raise HTTPError(400, "malformed", told, headers=_CLOSE)
 
 
 def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
@@ -154,7 +154,7 @@ def _told(scope: HttpScope) -> tuple[str, str | None, bytes | None, str | None]:
         if name in _CHECKED:
             if name in found:
                 told = f"A request has one {_CHECKED[name]} header, got two; send one of them."
-                raise Problem(400, "malformed", told)
+                raise HTTPError(400, "malformed", told)
             found[name] = value
     host = found.get(b"host", b"").decode("latin-1").lower()
     origin = found[b"origin"].decode("latin-1").lower() if b"origin" in found else None
@@ -176,4 +176,4 @@ def _check_origin(origin: str, host: str) -> None:
         same = False
     if not same:
         told = f"A page from {origin[:200]!r} may not use this server."
-        raise Problem(403, "origin", told)
+        raise HTTPError(403, "origin", told)

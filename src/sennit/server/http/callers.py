@@ -11,12 +11,12 @@ from threading import Lock
 from uuid import UUID
 
 from sennit.api.client import Client
-from sennit.api.client_pool import Clients
+from sennit.api.client_pool import ClientPool
 from sennit.api.session import Session
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.fair_cache import FairCache
 from sennit.server.http.tokens import SCOPES, Scope, Token
-from sennit.server.openai.branch_cache import Known
+from sennit.server.openai.branch_cache import BranchCache
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 
@@ -52,7 +52,7 @@ class Caller:
     name: str
     """What they are counted under: the public id of their token."""
     open: OpenSessions
-    known: Known
+    known: BranchCache
     """Where the conversations of clients that name no session stand."""
     token: Token | None = None
     """The token they hold; None for the local user."""
@@ -67,7 +67,7 @@ class Caller:
         if scope not in self.scopes and "admin" not in self.scopes:
             has = ", ".join(one for one in SCOPES if one in self.scopes)
             told = f"This needs a token with the scope {scope!r}; yours has: {has}."
-            raise Problem(403, "scope", told)
+            raise HTTPError(403, "scope", told)
 
     async def session(self, named: str) -> Session:
         """The session with that id or key, as it is now; raises NotFoundError."""
@@ -90,13 +90,13 @@ class Caller:
         return found
 
 
-class Owners:
+class CallerResolver:
     """From tokens to callers."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: ClientPool) -> None:
         self._clients = clients
         self._held, self._lock = FairCache[UUID, Session](_MOST_OPEN), Lock()
-        self._known = Known()
+        self._known = BranchCache()
         self._local: Caller | None = None
 
     def local(self) -> Caller:

@@ -9,7 +9,7 @@ from asyncio import CancelledError, Task, create_task, current_task, get_running
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Receive
 
 _T = TypeVar("_T")
@@ -25,7 +25,7 @@ async def while_there(receive: Receive, work: Awaitable[_T]) -> _T:
         if not leaving.left:
             raise
         leaving.task.uncancel()
-        raise Problem(499, "gone", "You went away; this was stopped.") from None
+        raise HTTPError(499, "gone", "You went away; this was stopped.") from None
     finally:
         leaving.stop()
 

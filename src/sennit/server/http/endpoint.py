@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, TypeVarTuple
 
 import msgspec
 
-from sennit.server.http.errors import JSON, PRIVATE, Problem
+from sennit.server.http.errors import JSON, PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.http.tokens import Scope
 
@@ -39,16 +39,16 @@ _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{,])', re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
-class Shape(msgspec.Struct):
+class ResponseModel(msgspec.Struct):
     """Something that is answered; a field that is UNSET is left out."""
 
 
-class Ask(msgspec.Struct, forbid_unknown_fields=True):
+class RequestModel(msgspec.Struct, forbid_unknown_fields=True):
     """Something that is asked: a body or a query. What it does not name is refused."""
 
 
 @dataclass(slots=True)
-class Call:
+class HTTPRequest:
     """One request, as a handler sees it."""
 
     server: ServerState
@@ -85,7 +85,7 @@ class Call:
         """Raise Problem 413 for a request with too many of something."""
         if count > most:
             told = f"A request may have {most:,} {what}, got {count:,}; send fewer at a time."
-            raise Problem(413, "too_many", told, param=what)
+            raise HTTPError(413, "too_many", told, param=what)
 
     def open_stream(self) -> None:
         """Take one of the caller's places for event streams; raises Problem 429."""
@@ -97,7 +97,7 @@ class Call:
         return None if value is None else value.decode("latin-1")
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Any]]
+Handler: TypeAlias = Callable[[HTTPRequest], Awaitable[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +111,8 @@ class Endpoint:
     """What a token must allow; None if nobody has to say who they are."""
     summary: str
     """What it does, in a few words."""
-    query: type[Ask] | None = None
-    body: type[Ask] | None = None
+    query: type[RequestModel] | None = None
+    body: type[RequestModel] | None = None
     misfit: int = 422
     """The status for a body that is JSON but does not fit."""
     answer: Any = None
@@ -148,9 +148,9 @@ def read_json(data: bytes, kind: type[_T], misfit: int = 422) -> _T:
     except msgspec.ValidationError as error:
         raise _does_not_fit(error, misfit) from None
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise Problem(400, "malformed", f"The body is not JSON: {error}.") from None
+        raise HTTPError(400, "malformed", f"The body is not JSON: {error}.") from None
     except RecursionError:
-        raise Problem(400, "too_deep", "The body is nested too deeply.") from None
+        raise HTTPError(400, "too_deep", "The body is nested too deeply.") from None
 
 
 def read_large(data: bytes, kind: type[_T], misfit: int, most: int) -> _T:
@@ -166,7 +166,7 @@ def check_values(data: bytes, most: int) -> None:
         separators = (found for found in _TOKEN.finditer(data) if found[1])
         if next(islice(separators, most, None), None) is not None:
             told = f"A body may hold {most:,} JSON values; send fewer at a time."
-            raise Problem(413, "too_many", told, param="values")
+            raise HTTPError(413, "too_many", told, param="values")
 
 
 def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
@@ -177,11 +177,11 @@ def read_query(given: dict[str, Any], kind: type[_T]) -> _T:
         raise _does_not_fit(error) from None
 
 
-def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> Problem:
+def _does_not_fit(error: msgspec.ValidationError, status: int = 422) -> HTTPError:
     told, _, where = str(error).partition(" - at `$")
     param = where.rstrip("`").lstrip(".") or None
     if (unknown := _UNKNOWN.fullmatch(told)) is not None:
         name = ".".join(one for one in (param, unknown[1]) if one)
-        return Problem(status, "invalid", f"There is no field {name!r} here.", param=name)
+        return HTTPError(status, "invalid", f"There is no field {name!r} here.", param=name)
     said = f"{told} in {param!r}." if param else f"{told}."
-    return Problem(status, "invalid", said, param=param)
+    return HTTPError(status, "invalid", said, param=param)

@@ -57,7 +57,7 @@ _STATUSES: tuple[tuple[type[SennitError], int, str], ...] = (
 )
 
 
-class Problem(Exception):
+class HTTPError(Exception):
     """A request that is answered with an error."""
 
     def __init__(
@@ -94,12 +94,12 @@ class Problem(Exception):
         return Response(dumps(self.to_dict()), self.status, headers=self.headers, media_type=JSON)
 
 
-def problem_of(error: SennitError) -> Problem:
+def problem_of(error: SennitError) -> HTTPError:
     """What a client is told of an error of ours."""
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
-            return Problem(status, code, str(error))
-    return Problem(500, "internal", str(error))
+            return HTTPError(status, code, str(error))
+    return HTTPError(500, "internal", str(error))
 
 
 def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None:
@@ -114,7 +114,7 @@ def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None
         log.error("%s in %s\n%s", type(error).__name__, what, place)
 
 
-def internal() -> Problem:
+def internal() -> HTTPError:
     """What a client is told of an error that nobody foresaw: no more than that."""
     told = "Something went wrong in the server; its log says more. Nothing was stored by halves."
-    return Problem(500, "internal", told)
+    return HTTPError(500, "internal", told)

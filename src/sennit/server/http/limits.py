@@ -20,7 +20,7 @@ from typing import Any
 
 from sennit import clock
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Message, Receive, Send
 from sennit.server.http.tokens import TokenFile
 from sennit.server.settings import Limits
@@ -30,7 +30,7 @@ _SOON = {"retry-after": "2"}
 _DISCONNECT: Message = {"type": "http.disconnect"}
 
 
-class Buckets:
+class TokenBuckets:
     """A bucket for each key, filled at a steady rate; with no rate they never run dry."""
 
     def __init__(self, rate: float | None, burst: float) -> None:
@@ -54,7 +54,7 @@ class Buckets:
         return min(self._burst, level + (now - then) * (self._rate or 0.0))
 
 
-class Counts:
+class ActiveCounts:
     """How many of something each token and each owner has now; the local user is not counted."""
 
     def __init__(self, what: str, most: int, factor: int) -> None:
@@ -68,7 +68,7 @@ class Counts:
             if self._now[key] >= self._most * factor:
                 told = f"This {whose} has {self._most * factor} {self._what}, the maximum"
                 code = self._what.replace(" ", "_")
-                raise Problem(429, code, f"{told}; end some of them first.", headers=_SOON)
+                raise HTTPError(429, code, f"{told}; end some of them first.", headers=_SOON)
 
     def add(self, caller: Caller) -> None:
         """Count one more; raises Problem 429."""
@@ -83,7 +83,7 @@ class Counts:
                 del self._now[key]
 
 
-class Share:
+class CallerShare:
     """The part of a token and of its owner in what the server does, for one request."""
 
     def __init__(self, limiter: LimitsMiddleware, caller: Caller) -> None:
@@ -105,16 +105,16 @@ class LimitsMiddleware:
     def __init__(self, app: ASGIApp, limits: Limits, tokens: TokenFile) -> None:
         self._app, self._limits, self._tokens = app, limits, tokens
         factor = limits.owner_factor
-        self._requests = Buckets(limits.rate, limits.burst)
+        self._requests = TokenBuckets(limits.rate, limits.burst)
         requests = None if limits.rate is None else limits.rate * factor
-        self._owner_requests = Buckets(requests, limits.burst * factor)
-        self._bytes = Buckets(limits.byte_rate, limits.byte_burst)
+        self._owner_requests = TokenBuckets(requests, limits.burst * factor)
+        self._bytes = TokenBuckets(limits.byte_rate, limits.byte_burst)
         owner_rate = None if limits.byte_rate is None else limits.byte_rate * factor
-        self._owner_bytes = Buckets(owner_rate, limits.byte_burst * factor)
+        self._owner_bytes = TokenBuckets(owner_rate, limits.byte_burst * factor)
         self._inside = 0
-        self._under_way = Counts("requests under way", limits.token_requests, factor)
-        self._streaming = Counts("streams open", limits.token_streams, factor)
-        self._streams: set[Share] = set()
+        self._under_way = ActiveCounts("requests under way", limits.token_requests, factor)
+        self._streaming = ActiveCounts("streams open", limits.token_streams, factor)
+        self._streams: set[CallerShare] = set()
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         caller: Caller | None = scope["state"]["caller"]
@@ -131,15 +131,15 @@ class LimitsMiddleware:
                 self._charge(caller, exchange.transferred)
 
     @contextmanager
-    def _admitted(self, caller: Caller) -> Generator[Share]:
+    def _admitted(self, caller: Caller) -> Generator[CallerShare]:
         """Count a request while it is under way; raises Problem 429 or 503."""
         most = self._limits.requests
         if self._inside >= most:
             told = f"The server has {most} requests under way, its maximum; try again shortly."
-            raise Problem(503, "full", told, headers=_SOON)
+            raise HTTPError(503, "full", told, headers=_SOON)
         self._check_rates(caller)
         self._under_way.add(caller)
-        share = Share(self, caller)
+        share = CallerShare(self, caller)
         self._inside += 1
         try:
             yield share
@@ -172,7 +172,7 @@ class LimitsMiddleware:
             self._bytes.take(token, count)
             self._owner_bytes.take(owner, count)
 
-    def add_stream(self, share: Share) -> None:
+    def add_stream(self, share: CallerShare) -> None:
         """Count an event stream; raises Problem 429 if its token or owner has too many."""
         self._streaming.add(share.caller)
         self._streams.add(share)
@@ -191,15 +191,17 @@ def _keys(caller: Caller) -> tuple[Hashable, ...]:
     return caller.name, (caller.client.tenant, caller.client.user)
 
 
-def _too_fast(code: str, told: str, seconds: float) -> Problem:
+def _too_fast(code: str, told: str, seconds: float) -> HTTPError:
     wait_for = max(1, ceil(seconds))
-    return Problem(429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)})
+    return HTTPError(
+        429, code, f"{told} Wait {wait_for} s.", headers={"retry-after": str(wait_for)}
+    )
 
 
 class _Exchange:
     """One request and its answer: counts the bytes, and tells a stream that has to end."""
 
-    def __init__(self, share: Share, receive: Receive, send: Send) -> None:
+    def __init__(self, share: CallerShare, receive: Receive, send: Send) -> None:
         self._share, self._receive, self._send = share, receive, send
         self.transferred = 0
         self._begun = self._complete = False
@@ -243,7 +245,7 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limits: Limit
     except TimeoutError:
         seconds = f"{limits.body_seconds:g}"
         slow = f"The body took longer than {seconds} s to arrive; nothing was done."
-        raise Problem(408, "slow_body", slow, headers=_CLOSE) from None
+        raise HTTPError(408, "slow_body", slow, headers=_CLOSE) from None
 
 
 async def _read(receive: Receive, limits: Limits) -> bytes:
@@ -252,7 +254,7 @@ async def _read(receive: Receive, limits: Limits) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise Problem(400, "cut_off", "The body was cut off; nothing was done.")
+            raise HTTPError(400, "cut_off", "The body was cut off; nothing was done.")
         piece: bytes = message.get("body", b"")
         size += len(piece)
         if size > limits.body_bytes:
@@ -272,6 +274,6 @@ def replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _too_large(limits: Limits) -> Problem:
+def _too_large(limits: Limits) -> HTTPError:
     told = f"A body may have {limits.body_bytes:,} bytes; send less at a time."
-    return Problem(413, "too_large", told, headers=_CLOSE)
+    return HTTPError(413, "too_large", told, headers=_CLOSE)

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from sennit.server.http.endpoint import Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
 
 _REF = "#/components/schemas/{name}"
 _BRACES = re.compile(r"{(\w+)}")
 
 
-class ErrorBody(Shape):
+class ErrorBody(ResponseModel):
     """What went wrong."""
 
     message: str
@@ -26,7 +26,7 @@ class ErrorBody(Shape):
     param: str | None
 
 
-class ErrorShape(Shape):
+class ErrorShape(ResponseModel):
     """The body of every answer that is an error."""
 
     error: ErrorBody
@@ -116,7 +116,7 @@ def endpoint(table: Sequence[Endpoint]) -> Endpoint:
     def described() -> dict[str, Any]:
         return openapi(table)
 
-    async def describe(_call: Call) -> dict[str, Any]:
+    async def describe(_call: HTTPRequest) -> dict[str, Any]:
         return await to_thread(described)
 
     return Endpoint(

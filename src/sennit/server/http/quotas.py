@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sennit import clock
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import Problem
-from sennit.server.http.threads import Work
+from sennit.server.http.errors import HTTPError
+from sennit.server.http.threads import FairThreadPool
 from sennit.server.settings import Limits
 
 _FRESH = 600.0  # seconds that a count is good for
@@ -34,7 +34,7 @@ class _Stock:
 class Quotas:
     """What each user has stored, as far as this server knows."""
 
-    def __init__(self, limits: Limits, work: Work) -> None:
+    def __init__(self, limits: Limits, work: FairThreadPool) -> None:
         self._bytes, self._sessions = limits.owner_bytes, limits.owner_sessions
         self._work = work
         self._stocks: OrderedDict[tuple[str, str], _Stock] = OrderedDict()
@@ -52,7 +52,7 @@ class Quotas:
                 self._stocks.popitem(last=False)
         self._stocks.move_to_end(key)
         if (told := self._excess(stock)) is not None:
-            raise Problem(403, "quota", told)
+            raise HTTPError(403, "quota", told)
         stock.added += size
         stock.requests += 1
 

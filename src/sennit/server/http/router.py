@@ -17,15 +17,15 @@ from sennit.errors import SennitError
 from sennit.server.http.disconnects import while_there
 from sennit.server.http.endpoint import (
     SMALL,
-    Ask,
-    Call,
     Endpoint,
+    HTTPRequest,
+    RequestModel,
     ok,
     read_json,
     read_large,
     read_query,
 )
-from sennit.server.http.errors import Problem, internal, log_unforeseen, problem_of
+from sennit.server.http.errors import HTTPError, internal, log_unforeseen, problem_of
 from sennit.server.http.limits import read_body
 from sennit.server.http.starlette_imports import ASGIApp, HttpScope, Receive, Response, Send
 
@@ -54,7 +54,7 @@ class _Place:
         return self.any
 
 
-class Dispatcher:
+class Router:
     """Finds the endpoint of a request, checks what it takes, and sends what it gives."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Dispatcher:
                 app = self._mounted(scope)
             else:
                 app = await self._answer(*found, scope, receive)
-        except Problem as problem:
+        except HTTPError as problem:
             app = problem.response()
         except SennitError as error:
             app = problem_of(error).response()
@@ -107,14 +107,14 @@ class Dispatcher:
             return None
         allowed = ", ".join(sorted(place.endpoints))
         told = f"{method} is not possible here; {allowed} is."
-        raise Problem(405, "method", told, headers={"allow": allowed})
+        raise HTTPError(405, "method", told, headers={"allow": allowed})
 
     def _mounted(self, scope: HttpScope) -> ASGIApp:
         path = scope["path"]
         for prefix, app in self._mounts:
             if path == prefix or path.startswith(f"{prefix}/"):
                 return app
-        raise Problem(404, "not_found", f"There is nothing at {path[:200]!r}.")
+        raise HTTPError(404, "not_found", f"There is nothing at {path[:200]!r}.")
 
     async def _answer(
         self, endpoint: Endpoint, path: dict[str, str], scope: HttpScope, receive: Receive
@@ -132,7 +132,7 @@ class Dispatcher:
             if endpoint.adds:
                 await self._server.quotas.check(caller, len(data))
             body = await self._decoded(data, endpoint, endpoint.body, caller)
-        call = Call(self._server, caller, path, query, body, scope, receive, headers)
+        call = HTTPRequest(self._server, caller, path, query, body, scope, receive, headers)
         if endpoint.scope == "run":  # waits for models, and must not keep others from reading
             given = await endpoint.handle(call)
         elif endpoint.method == "GET":  # changes nothing, so nobody misses it
@@ -143,13 +143,13 @@ class Dispatcher:
             return given
         return Response(status_code=204) if endpoint.status == 204 else ok(given, endpoint.status)
 
-    async def _in_slot(self, endpoint: Endpoint, call: Call) -> Any:
+    async def _in_slot(self, endpoint: Endpoint, call: HTTPRequest) -> Any:
         async with self._server.work.slot(call.caller):
             return await endpoint.handle(call)
 
     async def _decoded(
-        self, data: bytes, endpoint: Endpoint, kind: type[Ask], caller: Caller | None
-    ) -> Ask:
+        self, data: bytes, endpoint: Endpoint, kind: type[RequestModel], caller: Caller | None
+    ) -> RequestModel:
         if len(data) <= SMALL:
             return read_json(data, kind, endpoint.misfit)
         values = self._server.limits_of(caller).values
@@ -166,9 +166,9 @@ def _decoded(piece: str) -> str:
     try:
         found = unquote_to_bytes(piece).decode()
     except UnicodeError:
-        raise Problem(400, "malformed", f"{piece[:200]!r} in the path is not UTF-8.") from None
+        raise HTTPError(400, "malformed", f"{piece[:200]!r} in the path is not UTF-8.") from None
     if "\0" in found:
-        raise Problem(400, "malformed", "A path must not hold NUL.")
+        raise HTTPError(400, "malformed", "A path must not hold NUL.")
     return found
 
 
@@ -181,7 +181,7 @@ def _query(scope: HttpScope) -> dict[str, Any]:
             found.setdefault(name, []).append(value)
             continue
         if name in found:
-            raise Problem(422, "invalid", f"{name!r} stands twice in the query.", param=name)
+            raise HTTPError(422, "invalid", f"{name!r} stands twice in the query.", param=name)
         found[name] = value
     return found
 
@@ -190,6 +190,6 @@ def _check_type(headers: dict[bytes, bytes]) -> None:
     told = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if told != b"application/json":
         shown = told.decode("latin-1") or "no type"
-        raise Problem(
+        raise HTTPError(
             415, "content_type", f"A body is 'application/json' here, got {shown[:100]!r}."
         )

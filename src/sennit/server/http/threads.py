@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from sennit.cancellation import cancellable
 from sennit.server.http.callers import Caller
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.settings import Limits
 
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class _Turn(Lock):
     waiting = 0
 
 
-class Work:
+class FairThreadPool:
     """The threads of one server."""
 
     def __init__(self, limits: Limits) -> None:
@@ -56,7 +56,7 @@ class Work:
         turn = self._turns.setdefault(_owner(caller), _Turn())
         if turn.waiting >= _MOST_WAITING:
             told = f"This user has {_MOST_WAITING} large requests waiting, the maximum."
-            raise Problem(429, "large_requests", f"{told} Wait 5 s.", headers=_SOON)
+            raise HTTPError(429, "large_requests", f"{told} Wait 5 s.", headers=_SOON)
         turn.waiting += 1
         try:
             async with turn:

@@ -22,9 +22,9 @@ except ImportError as error:
     raise MissingExtraError.of("sennit serve", "server") from error
 
 from sennit.messages.codec import dumps
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 
-__all__ = ["PatientProtocol", "uvicorn"]
+__all__ = ["HeaderTimeoutProtocol", "uvicorn"]
 
 _MOST_HELD = 65_536  # bytes
 _LEAST_READ = 65_536  # bytes that a client has to take in time, unless there are fewer
@@ -32,7 +32,7 @@ _FREE_CHUNKS = 2_000  # of any size; beyond that they count
 _SMALL_CHUNK = 64  # bytes that chunks have on average at least
 
 
-class Together:
+class BufferedTransport:
     """A transport that sends in one piece what is written without a pause.
 
     It is dropped if the client leaves what was sent unread for too long.
@@ -106,7 +106,7 @@ class Chunked(h11.Connection):
         return event
 
 
-class PatientProtocol(H11Protocol):
+class HeaderTimeoutProtocol(H11Protocol):
     """A connection that is closed when no request comes in time, or no answer is read."""
 
     head_seconds = 30.0
@@ -116,7 +116,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; it has to say something."""
-        self._together = Together(transport, self.loop, self.send_seconds)
+        self._together = BufferedTransport(transport, self.loop, self.send_seconds)
         self.conn = Chunked(h11.SERVER, self.conn._max_incomplete_event_size)  # pyright: ignore[reportPrivateUsage]
         super().connection_made(self._together)  # pyright: ignore[reportArgumentType]
         self._free_since = self.loop.time()
@@ -161,7 +161,7 @@ class PatientProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        told = dumps(Problem(400, "malformed", msg).to_dict())
+        told = dumps(HTTPError(400, "malformed", msg).to_dict())
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(told)).encode()),

@@ -21,9 +21,9 @@ from pydantic import ValidationError as Misfit
 from sennit.errors import MissingExtraError, SennitError, shown
 from sennit.messages.codec import dumps
 from sennit.server.http.endpoint import SMALL, check_values
-from sennit.server.http.errors import Problem, internal, log_unforeseen, problem_of
+from sennit.server.http.errors import HTTPError, internal, log_unforeseen, problem_of
 from sennit.server.http.limits import read_body, replayed
-from sennit.server.mcp.tools import OFFERS, Offer, Reach, offered
+from sennit.server.mcp.tools import OFFERS, McpScope, McpTool, offered
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sennit.server.state import ServerState
 
     Context = ServerRequestContext[Any, Any]
-    WhoAsks = Callable[[Context], Reach]
+    WhoAsks = Callable[[Context], McpScope]
 
 _log = logging.getLogger(__name__)
 _MOST_VALUES = 10_000  # in a body: the library decodes it on the event loop
@@ -77,7 +77,7 @@ def mcp_server(who_asks: WhoAsks) -> Server[Any]:
     )
 
 
-def _listed(offer: Offer) -> Tool:
+def _listed(offer: McpTool) -> Tool:
     from mcp_types import Tool, ToolAnnotations
 
     return Tool(
@@ -90,7 +90,7 @@ def _listed(offer: Offer) -> Tool:
     )
 
 
-async def _called(reach: Reach, name: str, given: dict[str, Any]) -> CallToolResult:
+async def _called(reach: McpScope, name: str, given: dict[str, Any]) -> CallToolResult:
     """What a tool gives; whatever goes wrong is told to the model, which may try again."""
     try:
         offer = _wanted(reach, name)
@@ -100,20 +100,24 @@ async def _called(reach: Reach, name: str, given: dict[str, Any]) -> CallToolRes
         return _result(await offer.run(reach, wanted))
     except Misfit as error:
         return _failed(f"{name} was not given what it takes: {_misfits(error)}")
-    except (SennitError, Problem) as error:
+    except (SennitError, HTTPError) as error:
         return _failed(str(error))
     except Exception as error:
         log_unforeseen(_log, f"the tool {name}", error)
         return _failed(internal().message)
 
 
-def _wanted(reach: Reach, name: str) -> Offer:
+def _wanted(reach: McpScope, name: str) -> McpTool:
     may = {one.name: one for one in offered(reach)}
     if name in may:
         return may[name]
     if name in OFFERS and not reach.may(OFFERS[name].scope):
-        raise Problem(403, "scope", f"{name} needs a token with the scope {OFFERS[name].scope!r}.")
-    raise Problem(404, "not_found", f"There is no tool {shown(name)}; there are: {', '.join(may)}.")
+        raise HTTPError(
+            403, "scope", f"{name} needs a token with the scope {OFFERS[name].scope!r}."
+        )
+    raise HTTPError(
+        404, "not_found", f"There is no tool {shown(name)}; there are: {', '.join(may)}."
+    )
 
 
 def _misfits(error: Misfit) -> str:
@@ -136,7 +140,7 @@ def _failed(why: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=why)], is_error=True)
 
 
-async def serve_stdio(reach: Reach) -> None:
+async def serve_stdio(reach: McpScope) -> None:
     """Serve one owner on standard input and output until the input ends."""
     server = mcp_server(lambda _context: reach)
     from mcp.server.stdio import stdio_server
@@ -145,7 +149,7 @@ async def serve_stdio(reach: Reach) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-class McpFace:
+class McpApp:
     """The MCP server over HTTP, as an app that is mounted behind the gate."""
 
     def __init__(self, server: ServerState) -> None:
@@ -169,7 +173,7 @@ class McpFace:
         if scope["method"] != "POST":
             # A stream to listen on would stay empty: between requests there is nothing to tell.
             told = f"{scope['method']} is not possible here; POST is."
-            raise Problem(405, "method", told, headers={"allow": "POST"})
+            raise HTTPError(405, "method", told, headers={"allow": "POST"})
         caller: Caller = scope["state"]["caller"]
         limits = self._server.limits_of(caller)
         body = await read_body(dict(scope["headers"]), receive, limits)
@@ -210,10 +214,10 @@ class McpFace:
             ready.set()
             await self._ended.wait()
 
-    def _who_asks(self, context: Context) -> Reach:
+    def _who_asks(self, context: Context) -> McpScope:
         request: Any = context.request
         caller: Caller = request.scope["state"]["caller"]
         model = next(iter(self._server.models.values()), None)
         size: int = request.scope["state"]["body_bytes"]
         quota = partial(self._server.quotas.check, caller, size)
-        return Reach(caller.client, caller.scopes, model, self._server.runs, quota)
+        return McpScope(caller.client, caller.scopes, model, self._server.runs, quota)

@@ -25,11 +25,11 @@ from sennit.errors import (
     ValidationError,
 )
 from sennit.memory.extraction.values import Category
-from sennit.memory.files.entry import Entry
+from sennit.memory.files.entry import FileEntry
 from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.memory.uri import Uri
 from sennit.messages.message import Message
-from sennit.server.active_runs import UnderWay
+from sennit.server.active_runs import ActiveRuns
 from sennit.server.http.tokens import Scope
 from sennit.server.rest.schemas import message_shape
 from sennit.server.rest.sessions import as_cursor, cursor
@@ -45,14 +45,14 @@ _ENTRIES = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class McpScope:
     """What a caller's tools work on."""
 
     client: Client
     scopes: frozenset[Scope]
     model: Model | None = None
     """Who continues a session; None if nobody can."""
-    runs: UnderWay = field(default_factory=UnderWay)
+    runs: ActiveRuns = field(default_factory=ActiveRuns)
     """Where runs are known that are suspended when the server stops."""
     check_quota: Callable[[], Awaitable[None]] | None = None
     """Called before a tool stores something; raises Problem if the user has stored too much."""
@@ -62,7 +62,7 @@ class Reach:
         return scope in self.scopes or "admin" in self.scopes
 
 
-class Arguments(BaseModel):
+class ToolArguments(BaseModel):
     """What a tool takes; what it does not name is refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -72,7 +72,7 @@ _SESSION = Field(min_length=1, description="The session's key or id, as list_ses
 _BRANCH = Field(None, description="A branch by name or id; by default main, or else the first.")
 
 
-class Search(Arguments):
+class Search(ToolArguments):
     """What to look for."""
 
     query: str = Field(min_length=1, max_length=2_000, description="A question, or some words.")
@@ -83,7 +83,7 @@ class Search(Arguments):
     limit: int = Field(10, ge=1, le=50)
 
 
-class ListSessions(Arguments):
+class ListSessions(ToolArguments):
     """Which sessions."""
 
     contains: str | None = Field(None, description="Only those whose key or title holds this.")
@@ -91,7 +91,7 @@ class ListSessions(Arguments):
     limit: int = Field(20, ge=1, le=100)
 
 
-class ReadSession(Arguments):
+class ReadSession(ToolArguments):
     """Which messages of a session."""
 
     session: str = _SESSION
@@ -100,20 +100,20 @@ class ReadSession(Arguments):
     limit: int = Field(20, ge=1, le=100)
 
 
-class ListFiles(Arguments):
+class ListFiles(ToolArguments):
     """Which folder."""
 
     uri: str = Field("viking://", description="A folder, such as viking://user/memories.")
 
 
-class ReadFile(Arguments):
+class ReadFile(ToolArguments):
     """Which file, and from where on."""
 
     uri: str = Field(description="A file, such as viking://user/memories/profile.md.")
     offset: int = Field(0, ge=0, description="How many letters to skip.")
 
 
-class WriteFile(Arguments):
+class WriteFile(ToolArguments):
     """What a file shall say."""
 
     uri: str = Field(
@@ -122,7 +122,7 @@ class WriteFile(Arguments):
     text: str = Field(max_length=1_000_000, description="All of it; older versions are kept.")
 
 
-class AddMessage(Arguments):
+class AddMessage(ToolArguments):
     """What was said."""
 
     session: str = Field(min_length=1, max_length=500, description="A key or id; made if new.")
@@ -131,7 +131,7 @@ class AddMessage(Arguments):
     branch: str | None = _BRANCH
 
 
-class ForkSession(Arguments):
+class ForkSession(ToolArguments):
     """Where to fork."""
 
     session: str = _SESSION
@@ -142,7 +142,7 @@ class ForkSession(Arguments):
     name: str | None = Field(None, min_length=1, description="Its name; by default one is made.")
 
 
-class ContinueSession(Arguments):
+class ContinueSession(ToolArguments):
     """What to say next."""
 
     session: str = _SESSION
@@ -150,14 +150,14 @@ class ContinueSession(Arguments):
     branch: str | None = _BRANCH
 
 
-async def search(reach: Reach, asked: Search) -> dict[str, Any]:
+async def search(reach: McpScope, asked: Search) -> dict[str, Any]:
     """Memories and messages that fit, the best first."""
     categories = {"all": None, "messages": "message", "memories": list(Category)}[asked.kind]
     found = await reach.client.afind(asked.query, asked.within, asked.limit, category=categories)
     return {"found": [one.to_dict() for one in found]}
 
 
-async def list_sessions(reach: Reach, asked: ListSessions) -> dict[str, Any]:
+async def list_sessions(reach: McpScope, asked: ListSessions) -> dict[str, Any]:
     """Sessions, the one changed last first."""
     before = None if asked.before is None else cursor(asked.before)
     found = await reach.client.asessions(contains=asked.contains, before=before, limit=asked.limit)
@@ -172,7 +172,7 @@ async def list_sessions(reach: Reach, asked: ListSessions) -> dict[str, Any]:
     return {"sessions": told, "next": as_cursor(found[-1]) if len(found) == asked.limit else None}
 
 
-async def read_session(reach: Reach, asked: ReadSession) -> dict[str, Any]:
+async def read_session(reach: McpScope, asked: ReadSession) -> dict[str, Any]:
     """Messages of a branch, by default the last ones, and the names of all branches."""
     session = await reach.client.asession(asked.session, create=False)
     return await to_thread(_page, session, asked)
@@ -214,19 +214,19 @@ def _shown(index: int, message: Message) -> dict[str, Any]:
     }
 
 
-async def list_files(reach: Reach, asked: ListFiles) -> dict[str, Any]:
+async def list_files(reach: McpScope, asked: ListFiles) -> dict[str, Any]:
     """What is in a folder."""
     found = await reach.client.fs.als(asked.uri)
     told: dict[str, Any] = {"entries": [_entry(one) for one in found[:_ENTRIES]]}
     return told | ({"left_out": len(found) - _ENTRIES} if len(found) > _ENTRIES else {})
 
 
-def _entry(one: Entry) -> dict[str, Any]:
+def _entry(one: FileEntry) -> dict[str, Any]:
     kind = "folder" if one.is_folder else "file"
     return {"uri": one.uri, "kind": kind, "size": one.size, "abstract": one.abstract}
 
 
-async def read_file(reach: Reach, asked: ReadFile) -> dict[str, Any]:
+async def read_file(reach: McpScope, asked: ReadFile) -> dict[str, Any]:
     """What a file says, from a place on."""
     text = await reach.client.fs.aread(asked.uri)
     if asked.offset > len(text):
@@ -236,7 +236,7 @@ async def read_file(reach: Reach, asked: ReadFile) -> dict[str, Any]:
     return told | ({"next_offset": end} if end < len(text) else {})
 
 
-async def write_file(reach: Reach, asked: WriteFile) -> dict[str, Any]:
+async def write_file(reach: McpScope, asked: WriteFile) -> dict[str, Any]:
     """Let a file say something."""
     if Uri.parse(asked.uri).is_shared and not reach.may("admin"):
         raise AccessError(
@@ -246,7 +246,7 @@ async def write_file(reach: Reach, asked: WriteFile) -> dict[str, Any]:
     return {"uri": entry.uri, "version": entry.version, "size": entry.size}
 
 
-async def add_message(reach: Reach, asked: AddMessage) -> dict[str, Any]:
+async def add_message(reach: McpScope, asked: AddMessage) -> dict[str, Any]:
     """Put something on a branch without asking a model."""
     session = await reach.client.asession(asked.session)
     branch = None if asked.branch is None else session.get_branch(asked.branch)
@@ -260,7 +260,7 @@ async def add_message(reach: Reach, asked: AddMessage) -> dict[str, Any]:
     }
 
 
-async def fork_session(reach: Reach, asked: ForkSession) -> dict[str, Any]:
+async def fork_session(reach: McpScope, asked: ForkSession) -> dict[str, Any]:
     """A new branch that shares what was said."""
     session = await reach.client.asession(asked.session, create=False)
     source = _branch(session, asked.branch)
@@ -270,7 +270,7 @@ async def fork_session(reach: Reach, asked: ForkSession) -> dict[str, Any]:
     return {"branch": forked.name, "forked_from": source.name, "messages": len(forked)}
 
 
-async def continue_session(reach: Reach, asked: ContinueSession) -> dict[str, Any]:
+async def continue_session(reach: McpScope, asked: ContinueSession) -> dict[str, Any]:
     """Say something, and have the model answer."""
     if reach.model is None:
         raise ValidationError("There is no model here; add what yours says with add_message.")
@@ -308,14 +308,14 @@ def _cut(text: str, most: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class McpTool:
     """One tool."""
 
     name: str
     about: str
-    takes: type[Arguments]
+    takes: type[ToolArguments]
     scope: Scope
-    run: Callable[[Reach, Any], Awaitable[dict[str, Any]]]
+    run: Callable[[McpScope, Any], Awaitable[dict[str, Any]]]
 
     @property
     def reads_only(self) -> bool:
@@ -323,66 +323,66 @@ class Offer:
         return self.scope == "read"
 
 
-OFFERS: dict[str, Offer] = {
+OFFERS: dict[str, McpTool] = {
     one.name: one
     for one in (
-        Offer(
+        McpTool(
             name="search",
             about="Search what is remembered of the user and everything said in past sessions.",
             takes=Search,
             scope="read",
             run=search,
         ),
-        Offer(
+        McpTool(
             name="list_sessions",
             about="List past sessions, the one changed last first; more with `before`.",
             takes=ListSessions,
             scope="read",
             run=list_sessions,
         ),
-        Offer(
+        McpTool(
             name="read_session",
             about="Read messages of a session. Gives the last ones; go back with `before`.",
             takes=ReadSession,
             scope="read",
             run=read_session,
         ),
-        Offer(
+        McpTool(
             name="list_files",
             about="List a folder of memories, skills, resources or sessions, by viking:// URI.",
             takes=ListFiles,
             scope="read",
             run=list_files,
         ),
-        Offer(
+        McpTool(
             name="read_file",
             about="Read a memory or another file. Long ones come in pieces: see next_offset.",
             takes=ReadFile,
             scope="read",
             run=read_file,
         ),
-        Offer(
+        McpTool(
             name="write_file",
             about="Write a memory or another file; what it said before stays in its history.",
             takes=WriteFile,
             scope="write",
             run=write_file,
         ),
-        Offer(
+        McpTool(
             name="add_message",
             about="Put a message at the end of a session, without asking a model.",
             takes=AddMessage,
             scope="write",
             run=add_message,
         ),
-        Offer(
+        McpTool(
             name="fork_session",
             about="Fork a session at a message, to try another way; nothing is copied or lost.",
             takes=ForkSession,
             scope="write",
             run=fork_session,
         ),
-        Offer(
+        McpTool(
             name="continue_session",
             about="Say something in a session and have the model of this server answer.",
             takes=ContinueSession,
@@ -393,7 +393,7 @@ OFFERS: dict[str, Offer] = {
 }
 
 
-def offered(reach: Reach) -> list[Offer]:
+def offered(reach: McpScope) -> list[McpTool]:
     """The tools a caller may use."""
     return [
         one

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from sennit.api.client import Client
 from sennit.messages.message import Message
 from sennit.server.http.fair_cache import FairCache
-from sennit.server.openai.history_match import Trail, Turn
+from sennit.server.openai.history_match import HistoryTurn, TurnHasher
 from sennit.sessions.branch import Branch
 
 Spot: TypeAlias = tuple[UUID, UUID]
@@ -27,7 +27,7 @@ Spot: TypeAlias = tuple[UUID, UUID]
 _MOST = 100_000  # some 40 MB
 
 
-class Known:
+class BranchCache:
     """What one server knows of the conversations it has seen."""
 
     def __init__(self) -> None:
@@ -35,9 +35,9 @@ class Known:
         self._once = FairCache[tuple[str, UUID], tuple[UUID, str]](_MOST)
         self._shelves: OrderedDict[UUID, int] = OrderedDict()
         self._beginning: WeakValueDictionary[UUID, Lock] = WeakValueDictionary()
-        self._here: WeakValueDictionary[UUID, Story] = WeakValueDictionary()
+        self._here: WeakValueDictionary[UUID, RequestHistory] = WeakValueDictionary()
 
-    def spot(self, client: Client, turns: Sequence[Turn]) -> Spot | None:
+    def spot(self, client: Client, turns: Sequence[HistoryTurn]) -> Spot | None:
         """The branch that was last noted for these turns, or for as many of them as were noted."""
         for turn in reversed(turns):
             found = self._spots.get(client.tenant, (client.user, turn.digest))
@@ -45,7 +45,7 @@ class Known:
                 return found
         return None
 
-    def note(self, client: Client, turns: Sequence[Turn], branch: Branch) -> None:
+    def note(self, client: Client, turns: Sequence[HistoryTurn], branch: Branch) -> None:
         """Remember that these turns stand on a branch, or soon will."""
         spot = (branch.session.id, branch.id)
         for turn in turns:
@@ -62,11 +62,11 @@ class Known:
         """Remember where a request with an Idempotency-Key is taken in."""
         self._once.put(client.tenant, (client.user, uid), (session, digest))
 
-    def take(self, branch: Branch, story: Story) -> None:
+    def take(self, branch: Branch, story: RequestHistory) -> None:
         """Remember that a request has a branch, as long as there is its story."""
         self._here[branch.id] = story
 
-    def leave(self, branch: Branch, story: Story) -> None:
+    def leave(self, branch: Branch, story: RequestHistory) -> None:
         """The request has come to its end, or has another branch now."""
         if self._here.get(branch.id) is story:
             del self._here[branch.id]
@@ -92,16 +92,16 @@ class Known:
         return self._beginning.setdefault(first, Lock())
 
 
-class Story:
+class RequestHistory:
     """What a request tells of a conversation, and where it goes on."""
 
-    def __init__(self, client: Client, known: Known, messages: Sequence[Message]) -> None:
-        self._client, self._known, self._trail = client, known, Trail()
+    def __init__(self, client: Client, known: BranchCache, messages: Sequence[Message]) -> None:
+        self._client, self._known, self._trail = client, known, TurnHasher()
         self._trail.feed(messages)
         self.turns = self._trail.turns
         """What was said so far."""
 
-    def goes_to(self, branch: Branch, new: Sequence[Turn]) -> None:
+    def goes_to(self, branch: Branch, new: Sequence[HistoryTurn]) -> None:
         """It goes on on this branch, where these turns are new."""
         self._known.note(self._client, new, branch)
         self._known.take(branch, self)

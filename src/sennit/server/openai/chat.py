@@ -9,24 +9,30 @@ from typing import Any
 from sennit import clock
 from sennit.messages.message import Message
 from sennit.server.http.disconnects import while_there
-from sennit.server.http.endpoint import Call, Endpoint, Shape, ok
-from sennit.server.http.errors import PRIVATE, Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel, ok
+from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import Response
-from sennit.server.openai.chat_schemas import ChatAsk, checked, refuse_unsupported
-from sennit.server.openai.event_stream import DONE, EventStream, data, told
-from sennit.server.openai.locate import Place, anchored, begin_apart, place_of
-from sennit.server.openai.request_metadata import Once, named_by, notes_of, once_of, remembers
+from sennit.server.openai.chat_schemas import ChatCompletionRequest, checked, refuse_unsupported
+from sennit.server.openai.event_stream import DONE, ChunkStream, data, told
+from sennit.server.openai.locate import BranchLocation, anchored, begin_apart, place_of
+from sennit.server.openai.request_metadata import (
+    IdempotentRequest,
+    named_by,
+    notes_of,
+    once_of,
+    remembers,
+)
 from sennit.server.openai.translate import (
-    Answer,
-    Sent,
+    ClientMessages,
+    ModelAnswer,
     check_calls,
     offered,
     sent,
     wanted_form,
 )
-from sennit.server.openai.translate import Call as ToolCall
+from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.server.openai.turn import (
-    Wanted,
+    TurnOptions,
     answered,
     known_model,
     sound,
@@ -39,9 +45,9 @@ from sennit.turns.result import Return
 _FINISHES = {"length": "length", "refusal": "content_filter"}
 
 
-async def complete(call: Call) -> Response:
+async def complete(call: HTTPRequest) -> Response:
     """Answer a conversation, whole or as a stream."""
-    ask: ChatAsk = call.body
+    ask: ChatCompletionRequest = call.body
     refuse_unsupported(ask)
     streams = known_model(call.server, ask.model).streams
     call.check_count(len(ask.messages), call.limits.items, "messages")
@@ -53,18 +59,18 @@ async def complete(call: Call) -> Response:
         if once is not None:
             await stack.enter_async_context(once.lock)
         place = await _place(call, ask, said, once)
-        if isinstance(place, Answer):
+        if isinstance(place, ModelAnswer):
             return _repeated(call, ask, place)
         if not ask.stream or not streams:
             place, result = await while_there(call.receive, answered(place, wanted))
             return _whole(call, ask, answer_in(result, place.say), where(place))
         pieces = told(watched(place, wanted), Chunks(ask).encoded, _failed, DONE)
-        return EventStream(pieces, stack.pop_all(), call.limits, where(place))
+        return ChunkStream(pieces, stack.pop_all(), call.limits, where(place))
 
 
-def _wanted(call: Call, ask: ChatAsk) -> Wanted:
+def _wanted(call: HTTPRequest, ask: ChatCompletionRequest) -> TurnOptions:
     functions = [] if ask.tool_choice == "none" else [one.function for one in ask.tools or ()]
-    return Wanted(
+    return TurnOptions(
         model=known_model(call.server, ask.model),
         tools=tuple(offered(functions)),
         form=wanted_form(ask.response_format),
@@ -73,7 +79,12 @@ def _wanted(call: Call, ask: ChatAsk) -> Wanted:
     )
 
 
-async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Place | Answer:
+async def _place(
+    call: HTTPRequest,
+    ask: ChatCompletionRequest,
+    said: ClientMessages,
+    once: IdempotentRequest | None,
+) -> BranchLocation | ModelAnswer:
     """Where to go on, or the answer that was given before."""
     named, notes = named_by(call, ask), notes_of(ask)
     if ask.store is False:
@@ -83,7 +94,7 @@ async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Pla
         kept = await once.kept(said, named)
         if kept is not None:
             branch, answer = kept.branch, kept.answer
-            return answer if answer.messages else Place(branch, (), branch.tail.total)
+            return answer if answer.messages else BranchLocation(branch, (), branch.tail.total)
         notes |= once.notes
     place = await place_of(call.caller, said, named, anew=once is not None)
     if once is not None:
@@ -93,35 +104,37 @@ async def _place(call: Call, ask: ChatAsk, said: Sent, once: Once | None) -> Pla
     return anchored(place, place.say[0].id if once is None else once.uid, notes)
 
 
-def answer_in(result: Return, said: Sequence[Message]) -> Answer:
+def answer_in(result: Return, said: Sequence[Message]) -> ModelAnswer:
     """What the model said in a run that began by saying something."""
     interactions = result.body.interactions
     if said:
         last = next(at for at, one in enumerate(interactions) if one.id == said[-1].id)
         interactions = interactions[last + 1 :]
-    return Answer(tuple(interactions))
+    return ModelAnswer(tuple(interactions))
 
 
-def where(place: Place) -> dict[str, str]:
+def where(place: BranchLocation) -> dict[str, str]:
     """Headers that tell where a conversation is kept; nothing if it is not."""
     if not place.kept:
         return {}
     return {"x-sennit-session": str(place.session.id), "x-sennit-branch": str(place.branch.id)}
 
 
-def _repeated(call: Call, ask: ChatAsk, answer: Answer) -> Response:
+def _repeated(call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer) -> Response:
     return _whole(call, ask, answer, {"x-sennit-repeated": "true"})
 
 
-def _whole(call: Call, ask: ChatAsk, answer: Answer, headers: dict[str, str]) -> Response:
+def _whole(
+    call: HTTPRequest, ask: ChatCompletionRequest, answer: ModelAnswer, headers: dict[str, str]
+) -> Response:
     """An answer that is there already, in the form that was asked for."""
     if not ask.stream:
         return ok(completion(ask.model, answer), headers={**PRIVATE, **headers})
     pieces = _at_once(Chunks(ask), answer)
-    return EventStream(pieces, AsyncExitStack(), call.limits, headers)
+    return ChunkStream(pieces, AsyncExitStack(), call.limits, headers)
 
 
-def completion(model: str, answer: Answer) -> dict[str, Any]:
+def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
     """A whole answer as chat completions give it."""
     calls = answer.calls
     said = answer.text or (None if calls else "")
@@ -178,7 +191,7 @@ def _now() -> int:
 class Chunks:
     """What happens in a run, as the chunks of a streamed completion."""
 
-    def __init__(self, ask: ChatAsk) -> None:
+    def __init__(self, ask: ChatCompletionRequest) -> None:
         options = ask.stream_options
         self._counts = options is not None and bool(options.include_usage)
         self._head = {"object": "chat.completion.chunk", "created": _now(), "model": ask.model}
@@ -201,10 +214,10 @@ class Chunks:
             result = sound(event.result)
             yield from self._ended(result.metrics.finish_reason, result.metrics.usage)
 
-    def of_answer(self, answer: Answer) -> Iterator[dict[str, Any]]:
+    def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
         """The chunks of an answer that is there already."""
         for message in answer.messages:
-            one = Answer((message,))
+            one = ModelAnswer((message,))
             if one.reasoning:
                 yield from self._said(message.id.hex, {"reasoning_content": one.reasoning})
             if one.text:
@@ -237,15 +250,15 @@ class Chunks:
         return {**chunk, "usage": None} if self._counts else chunk
 
 
-def _failed(problem: Problem) -> bytes:
+def _failed(problem: HTTPError) -> bytes:
     return data(problem.to_dict())
 
 
-async def _at_once(chunks: Chunks, answer: Answer) -> AsyncGenerator[bytes]:
+async def _at_once(chunks: Chunks, answer: ModelAnswer) -> AsyncGenerator[bytes]:
     yield b"".join(map(data, chunks.of_answer(answer))) + DONE
 
 
-class ModelObject(Shape):
+class ModelObject(ResponseModel):
     """A model as OpenAI's clients list it."""
 
     id: str
@@ -254,19 +267,19 @@ class ModelObject(Shape):
     owned_by: str = "sennit"
 
 
-class ModelList(Shape):
+class ModelList(ResponseModel):
     """The models there are."""
 
     data: list[ModelObject]
     object: str = "list"
 
 
-async def models(call: Call) -> ModelList:
+async def models(call: HTTPRequest) -> ModelList:
     """Who answers, the default first."""
     return ModelList(data=[ModelObject(id=name) for name in call.server.models])
 
 
-async def model(call: Call) -> ModelObject:
+async def model(call: HTTPRequest) -> ModelObject:
     """One of them."""
     known_model(call.server, call.path["model"])
     return ModelObject(id=call.path["model"])
@@ -281,7 +294,7 @@ def endpoints() -> list[Endpoint]:
             handle=complete,
             scope="run",
             summary="Answer a conversation, as OpenAI's chat completions do",
-            body=ChatAsk,
+            body=ChatCompletionRequest,
             misfit=400,
             answer=dict[str, Any],
         ),

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from sennit.errors import ValidationError
-from sennit.server.http.endpoint import Ask
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import RequestModel
+from sennit.server.http.errors import HTTPError
 from sennit.services.models.params import checked_params
 
 
-class TextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+class ChatTextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
     """Text in the content of a message."""
 
     text: str
@@ -52,7 +52,7 @@ class FunctionCall(msgspec.Struct, frozen=True):
     arguments: str = ""
 
 
-class ToolCall(msgspec.Struct, frozen=True):
+class ChatToolCall(msgspec.Struct, frozen=True):
     """A call that a model asked for."""
 
     id: str
@@ -63,27 +63,27 @@ class ToolCall(msgspec.Struct, frozen=True):
 class SystemMessage(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
     """How to behave."""
 
-    content: str | list[TextPart]
+    content: str | list[ChatTextPart]
 
 
 class DeveloperMessage(msgspec.Struct, frozen=True, tag_field="role", tag="developer"):
     """How to behave, by its newer name."""
 
-    content: str | list[TextPart]
+    content: str | list[ChatTextPart]
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
     """What a person says."""
 
-    content: str | list[TextPart | ImageUrlPart]
+    content: str | list[ChatTextPart | ImageUrlPart]
     name: str | None = None
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
     """What a model said, and the calls it asked for."""
 
-    content: str | list[TextPart | RefusalPart] | None = None
-    tool_calls: list[ToolCall] | None = None
+    content: str | list[ChatTextPart | RefusalPart] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     refusal: str | None = None
     function_call: Any = None
 
@@ -92,7 +92,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
     """What came of a call."""
 
     tool_call_id: str
-    content: str | list[TextPart]
+    content: str | list[ChatTextPart]
 
 
 ChatMessage: TypeAlias = (
@@ -109,7 +109,7 @@ class Function(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class FunctionTool(msgspec.Struct, frozen=True):
+class ChatFunctionTool(msgspec.Struct, frozen=True):
     """The same as chat completions wrap it."""
 
     type: Literal["function"]
@@ -172,7 +172,7 @@ EFFORTS: Mapping[str, str] = {
 """How hard to think, in our words."""
 
 
-class Common(Ask, kw_only=True):
+class CommonRequest(RequestModel, kw_only=True):
     """What both endpoints take."""
 
     model: str
@@ -194,7 +194,7 @@ class Common(Ask, kw_only=True):
     top_logprobs: Any = None
 
 
-class ChatAsk(Common, kw_only=True):
+class ChatCompletionRequest(CommonRequest, kw_only=True):
     """The body of POST /v1/chat/completions."""
 
     messages: list[ChatMessage]
@@ -208,7 +208,7 @@ class ChatAsk(Common, kw_only=True):
     stop: str | list[str] | None = None
     stream_options: StreamOptions | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[ChatFunctionTool] | None = None
     prediction: Any = None
     # Refused unless they ask for nothing:
     audio: Any = None
@@ -302,7 +302,7 @@ _HARMLESS: Mapping[str, tuple[Any, ...]] = {
 _MOST_NOTES, _LONGEST_NAME, _LONGEST_NOTE = 16, 64, 512
 
 
-def refuse_unsupported(ask: Common) -> None:
+def refuse_unsupported(ask: CommonRequest) -> None:
     """Raise Problem 400 for a parameter that asks for what is not done here."""
     names, values_of = _refused(type(ask))
     values = values_of(ask)
@@ -314,7 +314,9 @@ def refuse_unsupported(ask: Common) -> None:
 
 
 @cache
-def _refused(kind: type[Common]) -> tuple[list[str], Callable[[Common], tuple[Any, ...]]]:
+def _refused(
+    kind: type[CommonRequest],
+) -> tuple[list[str], Callable[[CommonRequest], tuple[Any, ...]]]:
     """Those of the parameters above that a request of this kind has, and what reads them."""
     names = [name for name in _HARMLESS if name in kind.__struct_fields__]
     return names, attrgetter(*names)
@@ -333,6 +335,6 @@ def check_notes(notes: Mapping[str, str]) -> None:
             )
 
 
-def bad(param: str | None, message: str, code: str = "invalid_value") -> Problem:
+def bad(param: str | None, message: str, code: str = "invalid_value") -> HTTPError:
     """The answer to a parameter that cannot be taken."""
-    return Problem(400, code, message, param=param)
+    return HTTPError(400, code, message, param=param)

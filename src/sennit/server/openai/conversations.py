@@ -19,8 +19,8 @@ from sennit.ids import new_id
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import HTTPError
 from sennit.server.openai.chat_schemas import check_notes
 from sennit.server.openai.derived_sessions import SOURCE
 from sennit.server.openai.history_match import branch_trail
@@ -28,8 +28,8 @@ from sennit.server.openai.item_schemas import items_in, items_of
 from sennit.server.openai.locate import CLIENT_NOTES, is_main_of_conversation, new_branch
 from sennit.server.openai.pagination import IncludeQuery, ItemsQuery, listed, message_of, page
 from sennit.server.openai.repeated_items import add_once
-from sennit.server.openai.translate import Call as ToolCall
-from sennit.server.openai.translate import Sent, check_calls, system_message
+from sennit.server.openai.translate import ClientMessages, check_calls, system_message
+from sennit.server.openai.translate import ClientToolCall as ToolCall
 from sennit.sessions.branch import Branch
 from sennit.sessions.branches import DEFAULT_BRANCH
 from sennit.turns.tools.pending_calls import pending
@@ -40,26 +40,26 @@ _ITEM = _ONE + "/items/{item}"
 _PREFIX = "conv_"
 
 
-class NewConversation(Ask):
+class NewConversation(RequestModel):
     """A conversation to be made."""
 
     items: list[dict[str, Any]] | None = None
     metadata: dict[str, str] | None = None
 
 
-class Notes(Ask):
+class ConversationMetadata(RequestModel):
     """What a client notes of a conversation."""
 
     metadata: dict[str, str] | None
 
 
-class NewItems(Ask):
+class NewItems(RequestModel):
     """What is said next, without asking a model."""
 
     items: list[dict[str, Any]]
 
 
-class ConversationObject(Shape):
+class ConversationObject(ResponseModel):
     """A conversation, as OpenAI's clients see it."""
 
     id: str
@@ -68,7 +68,7 @@ class ConversationObject(Shape):
     object: Literal["conversation"] = "conversation"
 
 
-class DeletedConversation(Shape):
+class DeletedConversation(ResponseModel):
     """That a conversation is gone."""
 
     id: str
@@ -104,11 +104,11 @@ async def find_conversation(caller: Caller, name: str, *, must_be: bool = True) 
     except NotFoundError:
         if must_be:
             told = f"There is no conversation {name[:100]!r}."
-            raise Problem(404, "not_found", told, param="conversation") from None
+            raise HTTPError(404, "not_found", told, param="conversation") from None
         return None
 
 
-async def _named(call: Call) -> Session:
+async def _named(call: HTTPRequest) -> Session:
     found = await find_conversation(call.caller, call.path["conversation"])
     assert found is not None
     return found
@@ -130,7 +130,7 @@ def lasting_on(session: Session) -> str | None:
     return system.metadata.get("lasting", told) or None
 
 
-async def create(call: Call) -> ConversationObject:
+async def create(call: HTTPRequest) -> ConversationObject:
     """A new conversation, with what was said in it so far."""
     given: NewConversation = call.body
     notes = _checked(given.metadata)
@@ -140,7 +140,7 @@ async def create(call: Call) -> ConversationObject:
     return _told(session, _PREFIX + session.id.hex)
 
 
-async def _made(caller: Caller, sent: Sent, metadata: Mapping[str, Any]) -> Session:
+async def _made(caller: Caller, sent: ClientMessages, metadata: Mapping[str, Any]) -> Session:
     """A session with a main branch; its id is told when all of it is there."""
     uid = new_id()
     system = None if sent.system is None else system_message(sent.system)
@@ -162,21 +162,21 @@ def _told(session: Session, name: str) -> ConversationObject:
     return ConversationObject(id=name, created_at=created, metadata=dict(noted))
 
 
-async def retrieve(call: Call) -> ConversationObject:
+async def retrieve(call: HTTPRequest) -> ConversationObject:
     """A conversation."""
     return _told(await _named(call), call.path["conversation"])
 
 
-async def update(call: Call) -> ConversationObject:
+async def update(call: HTTPRequest) -> ConversationObject:
     """Note something else of a conversation."""
-    given: Notes = call.body
+    given: ConversationMetadata = call.body
     notes = _checked(given.metadata)
     session = await _named(call)
     await session.adescribe({**session.metadata, CLIENT_NOTES: notes})
     return _told(session, call.path["conversation"])
 
 
-async def delete(call: Call) -> DeletedConversation:
+async def delete(call: HTTPRequest) -> DeletedConversation:
     """Erase a conversation and all that was said in it."""
     session = await _named(call)
     call.caller.open.drop(session.id)
@@ -184,7 +184,7 @@ async def delete(call: Call) -> DeletedConversation:
     return DeletedConversation(id=call.path["conversation"])
 
 
-async def list_items(call: Call) -> dict[str, Any]:
+async def list_items(call: HTTPRequest) -> dict[str, Any]:
     """What was said, page by page."""
     session, most = await _named(call), call.limits.answer_bytes
 
@@ -197,7 +197,7 @@ async def list_items(call: Call) -> dict[str, Any]:
     return await to_thread(read)
 
 
-async def add_items(call: Call) -> dict[str, Any]:
+async def add_items(call: HTTPRequest) -> dict[str, Any]:
     """Say something in a conversation, without asking a model."""
     given: NewItems = call.body
     sent = await _items(call, given.items)
@@ -205,12 +205,12 @@ async def add_items(call: Call) -> dict[str, Any]:
     return await to_thread(_add, call.caller, session, sent)
 
 
-async def _items(call: Call, given: list[dict[str, Any]]) -> Sent:
+async def _items(call: HTTPRequest, given: list[dict[str, Any]]) -> ClientMessages:
     call.check_count(len(given), call.limits.items, "items")
     return await call.build(len(given), items_in, given, "items")
 
 
-def _add(caller: Caller, session: Session, sent: Sent) -> dict[str, Any]:
+def _add(caller: Caller, session: Session, sent: ClientMessages) -> dict[str, Any]:
     with session.lock:
         main = main_of(session)
         if main is None:
@@ -233,7 +233,7 @@ def _note(caller: Caller, main: Branch) -> None:
         caller.known.note(caller.client, last, main)
 
 
-async def get_item(call: Call) -> dict[str, Any]:
+async def get_item(call: HTTPRequest) -> dict[str, Any]:
     """One of the items."""
     return _item(await _named(call), call.path["item"])[1]
 
@@ -245,10 +245,10 @@ def _item(session: Session, name: str) -> tuple[Message, dict[str, Any]]:
         for item in items_of(message):
             if item["id"] == name:
                 return message, item
-    raise Problem(404, "not_found", f"There is no item {name[:100]!r} here.")
+    raise HTTPError(404, "not_found", f"There is no item {name[:100]!r} here.")
 
 
-async def delete_item(call: Call) -> ConversationObject:
+async def delete_item(call: HTTPRequest) -> ConversationObject:
     """Erase the message that an item is, or is a part of."""
     session = await _named(call)
     message, _ = _item(session, call.path["item"])
@@ -283,7 +283,7 @@ def endpoints() -> list[Endpoint]:
             handle=update,
             scope="write",
             summary="Note something else of a conversation",
-            body=Notes,
+            body=ConversationMetadata,
             misfit=400,
             answer=ConversationObject,
         ),

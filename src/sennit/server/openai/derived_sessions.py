@@ -37,7 +37,7 @@ def full(session: Session) -> bool:
     return len(session.branches) >= MOST_BRANCHES
 
 
-class Shelf:
+class DerivedSessions:
     """The sessions of all conversations of an owner that begin alike: full ones, and the last."""
 
     def __init__(self, caller: Caller, opening: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from sennit.errors import SennitError
 from sennit.messages.codec import dumps
 from sennit.server.http.disconnects import gone
-from sennit.server.http.errors import Problem, problem_of
+from sennit.server.http.errors import HTTPError, problem_of
 from sennit.server.http.starlette_imports import HttpScope, Receive, Response, Send
 from sennit.server.settings import Limits
 from sennit.turns.events import AnyEvent
@@ -32,7 +32,7 @@ def data(value: Any, event: str | None = None) -> bytes:
 async def told(
     events: AsyncGenerator[AnyEvent],
     pieces: Callable[[AnyEvent], Iterator[bytes]],
-    failed: Callable[[Problem], bytes],
+    failed: Callable[[HTTPError], bytes],
     end: bytes = b"",
 ) -> AsyncGenerator[bytes]:
     """The events of a run as a client gets them; what goes wrong on the way is told there too."""
@@ -42,13 +42,13 @@ async def told(
                 if said := b"".join(pieces(event)):
                     yield said
         yield end
-    except Problem as problem:
+    except HTTPError as problem:
         yield failed(problem)
     except SennitError as error:
         yield failed(problem_of(error))
 
 
-class EventStream(Response):
+class ChunkStream(Response):
     """Sends pieces as they come, signs of life in between, and ends the run at the end."""
 
     media_type = "text/event-stream"

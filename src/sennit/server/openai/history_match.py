@@ -36,7 +36,7 @@ _SIZE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class HistoryTurn:
     """A turn of a conversation, and with it everything before."""
 
     digest: bytes
@@ -44,13 +44,13 @@ class Turn:
     """How many messages there are up to its end, without the system message."""
 
 
-class Trail:
+class TurnHasher:
     """The chain of a conversation, read message by message."""
 
     __slots__ = ("_calls", "_count", "_texts", "_turns")
 
     def __init__(self) -> None:
-        self._turns: list[Turn] = []
+        self._turns: list[HistoryTurn] = []
         self._count = 0
         self._texts: list[str] = []  # of an assistant who may not have finished
         self._calls: list[tuple[str, str, str]] = []
@@ -67,11 +67,11 @@ class Trail:
                 self._calls.append(_call(message, content))
             else:
                 self._close()
-                self._turns.append(Turn(self._chained(_said(content)), self._count + 1))
+                self._turns.append(HistoryTurn(self._chained(_said(content)), self._count + 1))
             self._count += 1
 
     @property
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[HistoryTurn]:
         """The turns so far; the last one may still grow."""
         growing = self._growing()
         return self._turns if growing is None else [*self._turns, growing]
@@ -82,11 +82,11 @@ class Trail:
             self._turns.append(growing)
         self._texts, self._calls = [], []
 
-    def _growing(self) -> Turn | None:
+    def _growing(self) -> HistoryTurn | None:
         said = "".join(self._texts).strip()
         if not said and not self._calls:
             return None
-        return Turn(self._chained(["assistant", said, self._calls]), self._count)
+        return HistoryTurn(self._chained(["assistant", said, self._calls]), self._count)
 
     def _chained(self, said: object) -> bytes:
         before = self._turns[-1].digest if self._turns else b""
@@ -114,20 +114,20 @@ def _sorted(value: object) -> object:
     return [_sorted(one) for one in value] if isinstance(value, list) else value  # pyright: ignore
 
 
-def trail_of(messages: Sequence[Message]) -> list[Turn]:
+def trail_of(messages: Sequence[Message]) -> list[HistoryTurn]:
     """The chain of messages that stand on no branch."""
-    trail = Trail()
+    trail = TurnHasher()
     trail.feed(messages)
     return trail.turns
 
 
-def branch_trail(branch: Branch) -> list[Turn]:
+def branch_trail(branch: Branch) -> list[HistoryTurn]:
     """The chain of a branch."""
-    return read(Trail, branch.session.messages, branch, lambda trail: trail.turns)
+    return read(TurnHasher, branch.session.messages, branch, lambda trail: trail.turns)
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class HistoryMatch:
     """How far a history goes along with a branch."""
 
     branch: Branch
@@ -147,13 +147,13 @@ class Match:
         return self.at == self.branch.tail.total
 
 
-def best_match(history: Sequence[Turn], branches: Iterable[Branch]) -> Match | None:
+def best_match(history: Sequence[HistoryTurn], branches: Iterable[Branch]) -> HistoryMatch | None:
     """The branch that a history goes along with furthest; of several, one that ends there.
 
     The last turn of a history is what is to be answered, or its answer is wanted anew: a match of
     all turns counts too.
     """
-    best: Match | None = None
+    best: HistoryMatch | None = None
     for branch in branches:
         found = _match(history, branch)
         if found is None or (best is not None and _rank(found) <= _rank(best)):
@@ -164,11 +164,11 @@ def best_match(history: Sequence[Turn], branches: Iterable[Branch]) -> Match | N
     return best
 
 
-def _rank(match: Match) -> tuple[int, bool]:
+def _rank(match: HistoryMatch) -> tuple[int, bool]:
     return match.turns, match.at_the_end
 
 
-def _match(history: Sequence[Turn], branch: Branch) -> Match | None:
+def _match(history: Sequence[HistoryTurn], branch: Branch) -> HistoryMatch | None:
     trail = branch_trail(branch)
     most = min(len(history), len(trail))
     # Each digest covers all before it, so those that agree come first.
@@ -176,7 +176,7 @@ def _match(history: Sequence[Turn], branch: Branch) -> Match | None:
     if not shared:
         return None
     at = trail[shared - 1].end
-    return Match(branch, shared, history[shared - 1].end, at, message_at(branch, at))
+    return HistoryMatch(branch, shared, history[shared - 1].end, at, message_at(branch, at))
 
 
 def message_at(branch: Branch, length: int) -> UUID | None:

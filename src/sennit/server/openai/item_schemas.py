@@ -21,7 +21,7 @@ from sennit.messages.message import Message
 from sennit.messages.prompt.tool_chat import tool_text
 from sennit.server.openai.chat_schemas import (
     EFFORTS,
-    Common,
+    CommonRequest,
     Function,
     JsonObjectFormat,
     JsonSchema,
@@ -33,9 +33,9 @@ from sennit.server.openai.chat_schemas import (
     forced_choice,
 )
 from sennit.server.openai.translate import (
-    Answer,
-    Call,
-    Sent,
+    ClientMessages,
+    ClientToolCall,
+    ModelAnswer,
     answer_message,
     call_message,
     instruction,
@@ -55,7 +55,7 @@ class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text
     text: str
 
 
-class Refusal(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
+class RefusalItem(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
     """Why a model did not answer."""
 
     refusal: str
@@ -73,7 +73,7 @@ class InputImage(msgspec.Struct, frozen=True, tag_field="type", tag="input_image
         return self.image_url
 
 
-Part: TypeAlias = InputText | OutputText | Refusal | InputImage
+Part: TypeAlias = InputText | OutputText | RefusalItem | InputImage
 
 
 class MessageItem(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ class ResultItem(msgspec.Struct, frozen=True):
     output: str | list[InputText]
 
 
-class ThoughtItem(msgspec.Struct, frozen=True):
+class ReasoningItem(msgspec.Struct, frozen=True):
     """What a model thought aloud; it is not sent to models again."""
 
 
@@ -106,11 +106,11 @@ _KINDS: Mapping[Any, type[msgspec.Struct]] = {
     "message": MessageItem,
     "function_call": CallItem,
     "function_call_output": ResultItem,
-    "reasoning": ThoughtItem,
+    "reasoning": ReasoningItem,
 }
 
 
-class FunctionTool(Function, frozen=True, kw_only=True):
+class ResponsesFunctionTool(Function, frozen=True, kw_only=True):
     """A function that a model may ask for, as this endpoint has it."""
 
     type: Literal["function"]
@@ -139,7 +139,7 @@ class TextConfig(msgspec.Struct, frozen=True):
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class Reasoning(msgspec.Struct, frozen=True):
+class ReasoningOptions(msgspec.Struct, frozen=True):
     """How hard to think."""
 
     effort: ReasoningEffort | None = None
@@ -154,7 +154,7 @@ class ConversationName(msgspec.Struct, frozen=True):
     id: str
 
 
-class ResponsesAsk(Common, kw_only=True):
+class ResponsesRequest(CommonRequest, kw_only=True):
     """The body of POST /v1/responses."""
 
     input: str | list[dict[str, Any]]
@@ -163,11 +163,11 @@ class ResponsesAsk(Common, kw_only=True):
     instructions: str | None = None
     max_output_tokens: int | None = None
     previous_response_id: str | None = None
-    reasoning: Reasoning | None = None
+    reasoning: ReasoningOptions | None = None
     stream_options: StreamOptions | None = None
     text: TextConfig | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
-    tools: list[FunctionTool] | None = None
+    tools: list[ResponsesFunctionTool] | None = None
     # Refused unless they ask for nothing:
     access_programs: Any = None
     background: Any = None
@@ -202,7 +202,7 @@ class ResponsesAsk(Common, kw_only=True):
 
 
 def answer_format(
-    ask: ResponsesAsk,
+    ask: ResponsesRequest,
 ) -> TextFormat | JsonObjectFormat | JsonSchema | None:
     """The form that an answer is asked for; raises Problem 400."""
     given = None if ask.text is None else ask.text.format
@@ -219,7 +219,7 @@ def answer_format(
 
 def sent_items(
     given: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
-) -> Sent:
+) -> ClientMessages:
     """What a client sent; raises Problem 400, naming the item.
 
     Its `instructions` hold for this response, while system messages among the items hold for those
@@ -234,7 +234,9 @@ def sent_items(
     return replace(found, system=both or None)
 
 
-def items_in(given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None) -> Sent:
+def items_in(
+    given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
+) -> ClientMessages:
     """What items say, after what `lasting` says; raises Problem 400, naming the item."""
     system = [] if lasting is None else [lasting]
     said: list[Message] = []
@@ -248,7 +250,7 @@ def items_in(given: Sequence[Mapping[str, Any]], param: str, lasting: str | None
         except (ValidationError, msgspec.ValidationError) as error:
             raise bad(f"{param}[{at}]", str(error)) from None
     lasts = "\n\n".join(system) or None
-    return Sent(lasts, tuple(said), lasts)
+    return ClientMessages(lasts, tuple(said), lasts)
 
 
 def _read(item: Mapping[str, Any]) -> msgspec.Struct:
@@ -278,13 +280,13 @@ def _texts(content: str | list[Part]) -> list[str]:
     if isinstance(content, str):
         return [content]
     return [
-        one.refusal if isinstance(one, Refusal) else one.text
+        one.refusal if isinstance(one, RefusalItem) else one.text
         for one in content
         if not isinstance(one, InputImage)
     ]
 
 
-def output_items(answer: Answer) -> list[dict[str, Any]]:
+def output_items(answer: ModelAnswer) -> list[dict[str, Any]]:
     """What a model said, as items."""
     return [item for message in answer.messages for item in items_of(message)]
 
@@ -369,7 +371,7 @@ def thought_item(name: str, text: str | None) -> dict[str, Any]:
 
 def call_item(message: Message, *, begun: bool = False) -> dict[str, Any]:
     """A call that the client is to make; one that has only `begun` has no arguments yet."""
-    call = Call.of(message)
+    call = ClientToolCall.of(message)
     return {
         "id": f"fc_{message.id.hex}",
         "type": "function_call",

@@ -31,11 +31,22 @@ from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.messages.unset import MaybeUnset, Unset
 from sennit.server.http.callers import Caller
-from sennit.server.openai.branch_cache import Known, Spot, Story
+from sennit.server.openai.branch_cache import BranchCache, RequestHistory, Spot
 from sennit.server.openai.chat_schemas import bad
-from sennit.server.openai.derived_sessions import SOURCE, Shelf, full
-from sennit.server.openai.history_match import Match, Turn, best_match, message_at, trail_of
-from sennit.server.openai.translate import Call, Sent, check_calls, system_message
+from sennit.server.openai.derived_sessions import SOURCE, DerivedSessions, full
+from sennit.server.openai.history_match import (
+    HistoryMatch,
+    HistoryTurn,
+    best_match,
+    message_at,
+    trail_of,
+)
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ClientToolCall,
+    check_calls,
+    system_message,
+)
 from sennit.sessions.branch import Branch
 from sennit.turns.branch_lease import first_lease
 from sennit.turns.tools.pending_calls import pending
@@ -50,7 +61,7 @@ _FEW = 64  # messages that are read on the event loop
 _TRIES = 10  # to fork a branch that others change meanwhile
 
 
-class Place(msgspec.Struct, frozen=True):
+class BranchLocation(msgspec.Struct, frozen=True):
     """Where to go on, and with what."""
 
     branch: Branch
@@ -65,9 +76,9 @@ class Place(msgspec.Struct, frozen=True):
     """The system message to go on with, None for none; Unset for the one of the branch."""
     kept: bool = True
     """Whether a store keeps it."""
-    story: Story | None = None
+    story: RequestHistory | None = None
     """What was told of a conversation that was found by that."""
-    again: Callable[[], Awaitable[Place]] | None = None
+    again: Callable[[], Awaitable[BranchLocation]] | None = None
     """Looks for it once more, in the store, if it was known here and is not there any more."""
 
     @property
@@ -83,7 +94,7 @@ def _session(branch: Branch) -> Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedSession:
     """The session that a client names, and how it means what it sends."""
 
     session: str
@@ -92,7 +103,9 @@ class Named:
     """Whether it sends the whole history or only what is new; None if that has to be told."""
 
 
-async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: bool = False) -> Place:
+async def place_of(
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, *, anew: bool = False
+) -> BranchLocation:
     """Where what a client sent goes on; the session and its branch are made if they are new.
 
     With `anew` the last turn is said again, also where a branch has it already. Raises Problem 400
@@ -118,17 +131,23 @@ async def place_of(caller: Caller, sent: Sent, named: Named | None, *, anew: boo
     return replace(place, story=story, again=again)
 
 
-async def _story(caller: Caller, sent: Sent) -> Story:
+async def _story(caller: Caller, sent: ClientMessages) -> RequestHistory:
     """The conversation as it was sent, checked; a long one is read in a thread."""
 
-    def read() -> Story:
+    def read() -> RequestHistory:
         check_calls(sent.messages)
-        return Story(caller.client, caller.known, sent.messages)
+        return RequestHistory(caller.client, caller.known, sent.messages)
 
     return read() if len(sent.messages) <= _FEW else await to_thread(read)
 
 
-async def _again(caller: Caller, sent: Sent, named: Named | None, anew: bool, gone: Place) -> Place:
+async def _again(
+    caller: Caller,
+    sent: ClientMessages,
+    named: NamedSession | None,
+    anew: bool,
+    gone: BranchLocation,
+) -> BranchLocation:
     """The place for the same where another one is gone, or is not what it was."""
     try:
         await caller.session(str(gone.session.id))
@@ -138,10 +157,13 @@ async def _again(caller: Caller, sent: Sent, named: Named | None, anew: bool, go
 
 
 async def _found(
-    caller: Caller, sent: Sent, turns: Sequence[Turn], wanted: Sequence[Turn]
-) -> tuple[Place, int]:
+    caller: Caller,
+    sent: ClientMessages,
+    turns: Sequence[HistoryTurn],
+    wanted: Sequence[HistoryTurn],
+) -> tuple[BranchLocation, int]:
     """A place for a conversation of so many turns, and how many of those wanted stand there."""
-    spot, shelf = caller.known.spot(caller.client, wanted), Shelf(caller, turns[0].digest)
+    spot, shelf = caller.known.spot(caller.client, wanted), DerivedSessions(caller, turns[0].digest)
     match = None if spot is None else _match_here(caller, spot, wanted)
     if match is not None and match.turns >= len(turns) - 1:
         with suppress(ConflictError, NotFoundError):  # changed elsewhere: the store tells how
@@ -154,18 +176,21 @@ async def _found(
 
 
 async def _at_match(
-    caller: Caller, sent: Sent, shelf: Shelf, match: Match | None
-) -> tuple[Place, int]:
+    caller: Caller, sent: ClientMessages, shelf: DerivedSessions, match: HistoryMatch | None
+) -> tuple[BranchLocation, int]:
     """A place where a branch goes along, or in the session that takes another one."""
     if match is None or (full(_session(match.branch)) and not match.at_the_end):
         return await _begin(caller, sent, shelf) or await to_thread(_begun_in, shelf, sent), 0
-    place = Place(match.branch, sent.messages[match.said :], match.at, last=match.last)
+    place = BranchLocation(match.branch, sent.messages[match.said :], match.at, last=match.last)
     return await continued(place, sent.system, caller.known), match.turns
 
 
 async def _in_conversation(
-    caller: Caller, sent: Sent, turns: Sequence[Turn], wanted: Sequence[Turn]
-) -> Place | None:
+    caller: Caller,
+    sent: ClientMessages,
+    turns: Sequence[HistoryTurn],
+    wanted: Sequence[HistoryTurn],
+) -> BranchLocation | None:
     """A fork of the conversation that was given all these turns as items, if there is one.
 
     Where the last response of that conversation stands is known by the turns before; then it is
@@ -187,7 +212,7 @@ async def _in_conversation(
     if (0 if match is None else match.turns) < len(wanted):
         return None
     at, said = (0, 0) if match is None else (match.at, match.said)
-    place = Place(main, sent.messages[said:], at, system=_system(sent.system))
+    place = BranchLocation(main, sent.messages[said:], at, system=_system(sent.system))
     return await aside(place, _same_system(main, sent.system))
 
 
@@ -196,7 +221,7 @@ def is_main_of_conversation(branch: Branch) -> bool:
     return branch.name == _MAIN and CLIENT_NOTES in branch.session.metadata
 
 
-def _match_here(caller: Caller, spot: Spot, wanted: Sequence[Turn]) -> Match | None:
+def _match_here(caller: Caller, spot: Spot, wanted: Sequence[HistoryTurn]) -> HistoryMatch | None:
     """How far a branch goes along whose session is open; the store is not asked.
 
     If others have said or removed something there meanwhile, the run is refused as it begins, and
@@ -214,9 +239,11 @@ def _open_branch(caller: Caller, spot: Spot) -> Branch | None:
     return None if session is None else session.get_branch(spot[1], None)
 
 
-def _match_in(sessions: Iterable[Session], wanted: Sequence[Turn], enough: int) -> Match | None:
+def _match_in(
+    sessions: Iterable[Session], wanted: Sequence[HistoryTurn], enough: int
+) -> HistoryMatch | None:
     """The branch that goes along furthest; once so many turns are `enough`, no other is read."""
-    best: Match | None = None
+    best: HistoryMatch | None = None
     for session in sessions:
         match = best_match(wanted, session.branches)
         if match is not None and (best is None or match.turns > best.turns):
@@ -226,7 +253,7 @@ def _match_in(sessions: Iterable[Session], wanted: Sequence[Turn], enough: int) 
     return best
 
 
-def _candidates(caller: Caller, spot: Spot | None, shelf: Shelf) -> Iterator[Session]:
+def _candidates(caller: Caller, spot: Spot | None, shelf: DerivedSessions) -> Iterator[Session]:
     """The sessions in which a conversation may stand, read from the store one by one."""
     if spot is not None:
         with suppress(NotFoundError):
@@ -234,7 +261,9 @@ def _candidates(caller: Caller, spot: Spot | None, shelf: Shelf) -> Iterator[Ses
     yield from shelf.sessions()
 
 
-async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
+async def _begin(
+    caller: Caller, sent: ClientMessages, shelf: DerivedSessions
+) -> BranchLocation | None:
     """A branch of its own for a conversation; None if the store has to be looked at for that."""
     system = _system(sent.system)
     async with caller.known.beginning(shelf.first):
@@ -249,20 +278,22 @@ async def _begin(caller: Caller, sent: Sent, shelf: Shelf) -> Place | None:
                 return None
             caller.known.note_shelf(shelf.first, number)
             caller.open.hold(_session(branch))
-            return Place(branch, sent.messages, 0, system=system)
+            return BranchLocation(branch, sent.messages, 0, system=system)
     try:
         branch = await caller.open.hold(session).acreate_branch(system=system, lease=first_lease())
     except NotFoundError:  # deleted elsewhere
         caller.lose(session.id)
         return None
-    return Place(branch, sent.messages, 0, system=system)
+    return BranchLocation(branch, sent.messages, 0, system=system)
 
 
-def _begun_in(shelf: Shelf, sent: Sent) -> Place:
+def _begun_in(shelf: DerivedSessions, sent: ClientMessages) -> BranchLocation:
     return _begun(shelf.room(), sent)
 
 
-def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
+def _known_by_name(
+    caller: Caller, sent: ClientMessages, named: NamedSession
+) -> BranchLocation | None:
     """Where something new is said in a session that is named, if it is open."""
     branch = caller.seen_branch(named.session, named.branch or _MAIN)
     says_more = named.history == "whole" or sent.speaks or sent.answers
@@ -270,22 +301,28 @@ def _known_by_name(caller: Caller, sent: Sent, named: Named) -> Place | None:
         return None
     if sent.system is not None and not _behaves(branch, sent.system):
         return None
-    return Place(branch, sent.messages, None, system=_new_system(sent))
+    return BranchLocation(branch, sent.messages, None, system=_new_system(sent))
 
 
-async def said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Branch | None:
+async def said_before(
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
+) -> Branch | None:
     """The branch that has a message; None if no session meant here has it."""
     return await to_thread(_said_before, caller, sent, named, uid)
 
 
-def _said_before(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Branch | None:
+def _said_before(
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
+) -> Branch | None:
     for session in _asked_in(caller, sent, named, uid):
         if uid in session.messages:
             return next((one for one in session.branches if uid in one), None)
     return None
 
 
-def _asked_in(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Iterator[Session]:
+def _asked_in(
+    caller: Caller, sent: ClientMessages, named: NamedSession | None, uid: UUID
+) -> Iterator[Session]:
     """The sessions in which a request may have been taken in that is sent again."""
     if (known := caller.known.once(caller.client, uid)) is not None:
         with suppress(NotFoundError):
@@ -293,10 +330,10 @@ def _asked_in(caller: Caller, sent: Sent, named: Named | None, uid: UUID) -> Ite
     if named is not None:
         yield caller.open.hold(caller.client.session(named.session))
     elif turns := trail_of(sent.messages):
-        yield from Shelf(caller, turns[0].digest).sessions()
+        yield from DerivedSessions(caller, turns[0].digest).sessions()
 
 
-def _named(caller: Caller, sent: Sent, named: Named, anew: bool) -> Place:
+def _named(caller: Caller, sent: ClientMessages, named: NamedSession, anew: bool) -> BranchLocation:
     session = caller.open.hold(caller.client.session(named.session))
     branch = None if named.branch is None else session.get_branch(named.branch)
     if named.history == "new" or (named.history is None and _is_new(sent, session)):
@@ -314,30 +351,32 @@ def _main(session: Session) -> Branch:
     return new_branch(session, None) if found is None else found
 
 
-def _is_new(sent: Sent, session: Session) -> bool:
+def _is_new(sent: ClientMessages, session: Session) -> bool:
     """Whether a client that names a session sends only what is new: it does not quote anyone."""
     return not sent.speaks and len(session.branches) > 0
 
 
-def _said_on(branch: Branch, sent: Sent) -> Place:
+def _said_on(branch: Branch, sent: ClientMessages) -> BranchLocation:
     """What is new, at the end of a branch, whatever has been said there."""
     if sent.answers:
-        check_calls(sent.messages, [Call.of(one).id for one in pending(branch)])
+        check_calls(sent.messages, [ClientToolCall.of(one).id for one in pending(branch)])
     system = _new_system(sent)
     if system is not Unset and not sent.messages and not _behaves(branch, sent.system or ""):
         branch.session.set_branch_system(branch, system)  # which may be all there is to answer
-    return Place(branch, sent.messages, None, system=system)
+    return BranchLocation(branch, sent.messages, None, system=system)
 
 
-def _matched(match: Match, sent: Sent) -> Place:
+def _matched(match: HistoryMatch, sent: ClientMessages) -> BranchLocation:
     new, system = sent.messages[match.said :], _system(sent.system)
-    place = Place(match.branch, new, match.at, system=system)
+    place = BranchLocation(match.branch, new, match.at, system=system)
     if match.at_the_end:
         return place
     return forked(place, _same_system(place.branch, sent.system))
 
 
-async def continued(place: Place, system: str | None, known: Known) -> Place:
+async def continued(
+    place: BranchLocation, system: str | None, known: BranchCache
+) -> BranchLocation:
     """A place with this system message: the end of its branch, or else a fork there."""
     branch, place = place.branch, replace(place, system=_system(system))
     busy = known.is_taken(branch) or is_main_of_conversation(branch)
@@ -346,11 +385,11 @@ async def continued(place: Place, system: str | None, known: Known) -> Place:
     return place
 
 
-def _begun(session: Session, sent: Sent) -> Place:
+def _begun(session: Session, sent: ClientMessages) -> BranchLocation:
     """A branch of its own for a conversation."""
     system = _system(sent.system)
     branch = new_branch(session, system)
-    return Place(branch, sent.messages, 0, system=system)
+    return BranchLocation(branch, sent.messages, 0, system=system)
 
 
 def new_branch(session: Session, system: Message | None) -> Branch:
@@ -362,7 +401,7 @@ def new_branch(session: Session, system: Message | None) -> Branch:
         return session.create_branch(system=system)
 
 
-def forked(place: Place, system: Message | UUID | None) -> Place:
+def forked(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
     """The same on a fork, which leaves the branch where the place is."""
     branch = place.branch
     at = branch.tail.total if place.at is None else place.at
@@ -371,7 +410,7 @@ def forked(place: Place, system: Message | UUID | None) -> Place:
     return replace(place, branch=fork, at=at)
 
 
-async def aside(place: Place, system: Message | UUID | None) -> Place:
+async def aside(place: BranchLocation, system: Message | UUID | None) -> BranchLocation:
     """The same for async callers; raises ConflictError if others have changed what it goes on.
 
     NotFoundError if they have removed the branch.
@@ -400,7 +439,7 @@ def _system(said: str | None) -> Message | None:
     return system_message(said) if said else None
 
 
-def _new_system(sent: Sent) -> MaybeUnset[Message | None]:
+def _new_system(sent: ClientMessages) -> MaybeUnset[Message | None]:
     """The system message that was sent, of which only a part may be lasting; Unset if none was."""
     if sent.system is None:
         return Unset
@@ -425,13 +464,13 @@ def _system_text(branch: Branch) -> str:
     return content.system_message or "" if isinstance(content, SystemContent) else ""
 
 
-def begin_apart(client: Client, sent: Sent) -> Place:
+def begin_apart(client: Client, sent: ClientMessages) -> BranchLocation:
     """A place in a session of its own that no store keeps."""
     session = Session(services=client.services, agent=client.agent)
     return replace(_begun(session, sent), kept=False)
 
 
-def asked_in_form(place: Place, form: object) -> Place:
+def asked_in_form(place: BranchLocation, form: object) -> BranchLocation:
     """The same with the form of the answer asked for in words, where something new is asked."""
     said = list(place.say)
     for at in range(len(said) - 1, -1, -1):
@@ -446,7 +485,7 @@ def _with_content(message: Message, content: InstructionContent) -> Message:
     return Message(content, sender=message.sender, id=message.id, metadata=message.metadata)
 
 
-def anchored(place: Place, uid: UUID, metadata: Mapping[str, object]) -> Place:
+def anchored(place: BranchLocation, uid: UUID, metadata: Mapping[str, object]) -> BranchLocation:
     """The same with an id and notes for the first thing that is new, to find it again by."""
     first, *rest = place.say
     noted = {**first.metadata, **metadata, "said": len(place.say)}
@@ -456,6 +495,6 @@ def anchored(place: Place, uid: UUID, metadata: Mapping[str, object]) -> Place:
 
 
 async def _anchored_again(
-    again: Callable[[], Awaitable[Place]], uid: UUID, metadata: Mapping[str, object]
-) -> Place:
+    again: Callable[[], Awaitable[BranchLocation]], uid: UUID, metadata: Mapping[str, object]
+) -> BranchLocation:
     return anchored(await again(), uid, metadata)

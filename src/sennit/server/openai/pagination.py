@@ -14,12 +14,12 @@ from uuid import UUID
 import msgspec
 
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Ask, within
+from sennit.server.http.endpoint import RequestModel, within
 from sennit.server.openai.chat_schemas import bad
 from sennit.server.openai.item_schemas import items_of
 
 
-class IncludeQuery(Ask):
+class IncludeQuery(RequestModel):
     """What else to tell of items; there is nothing else here."""
 
     include: list[str] = msgspec.field(name="include[]", default_factory=list[str])

@@ -18,14 +18,14 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Call
-from sennit.server.http.errors import Problem
-from sennit.server.openai.chat_schemas import Common, bad
+from sennit.server.http.endpoint import HTTPRequest
+from sennit.server.http.errors import HTTPError
+from sennit.server.openai.chat_schemas import CommonRequest, bad
 from sennit.server.openai.derived_sessions import derived_id
-from sennit.server.openai.locate import Named, said_before
-from sennit.server.openai.stored_responses import KeptResponse
-from sennit.server.openai.translate import Sent
-from sennit.sessions.run_repository import BranchRuns
+from sennit.server.openai.locate import NamedSession, said_before
+from sennit.server.openai.stored_responses import StoredResponse
+from sennit.server.openai.translate import ClientMessages
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
 _OURS = ("session", "branch", "history", "memory")
@@ -34,7 +34,7 @@ _TRUTH = {"true": True, "false": False}
 _locks: WeakValueDictionary[tuple[int, UUID], Lock] = WeakValueDictionary()
 
 
-def told(call: Call, ask: Common, name: str) -> str | None:
+def told(call: HTTPRequest, ask: CommonRequest, name: str) -> str | None:
     """One of our words, from its header or from `metadata`."""
     header = call.header(f"x-sennit-{name}")
     if header is None:
@@ -45,7 +45,7 @@ def told(call: Call, ask: Common, name: str) -> str | None:
         return header
 
 
-def named_by(call: Call, ask: Common) -> Named | None:
+def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
     """The session that a request names; raises Problem 400."""
     session, branch = told(call, ask, "session"), told(call, ask, "branch")
     history = told(call, ask, "history")
@@ -57,10 +57,10 @@ def named_by(call: Call, ask: Common) -> Named | None:
         return None
     if not session:
         raise bad("metadata.session", "The name of a session must not be empty.")
-    return Named(session=session, branch=branch, history=history)
+    return NamedSession(session=session, branch=branch, history=history)
 
 
-def remembers(call: Call, ask: Common) -> bool:
+def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
     """Whether the model is told what is remembered, which has to be asked for.
 
     Raises Problem 400.
@@ -73,14 +73,14 @@ def remembers(call: Call, ask: Common) -> bool:
     return _TRUTH[given]
 
 
-def notes_of(ask: Common) -> dict[str, Any]:
+def notes_of(ask: CommonRequest) -> dict[str, Any]:
     """What a client notes of its own, as it is kept."""
     notes = {key: value for key, value in (ask.metadata or {}).items() if key not in _OURS}
     return {"client": notes} if notes else {}
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class IdempotentRequest:
     """A request that must not be answered twice."""
 
     uid: UUID
@@ -94,7 +94,7 @@ class Once:
         """Remember where the request is taken in."""
         self.caller.known.note_once(self.caller.client, self.uid, session, self.digest)
 
-    async def kept(self, sent: Sent, named: Named | None) -> KeptResponse | None:
+    async def kept(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
         """What was said and answered for it before; raises Problem 422 for another request.
 
         While another server answers it, that is waited for.
@@ -106,11 +106,11 @@ class Once:
             branch = await said_before(self.caller, sent, named, self.uid)
             if branch is None:
                 return None
-            kept = KeptResponse.at(branch, self.uid)
+            kept = StoredResponse.at(branch, self.uid)
             self.check(kept.first.metadata.get("request"))
             if over or kept.answer.messages:
                 return kept
-            over = not await to_thread(is_under_way, BranchRuns(branch))
+            over = not await to_thread(is_under_way, RunRepository(branch))
             if not over:
                 await sleep(_LOOK)
 
@@ -118,7 +118,7 @@ class Once:
         """Raise Problem 422 if the key was used for another request."""
         if noted != self.digest:
             known = "This Idempotency-Key was used for another request; make a new one for each."
-            raise Problem(422, "idempotency_key_reused", known)
+            raise HTTPError(422, "idempotency_key_reused", known)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ class Once:
         return {"request": self.digest}
 
 
-def once_of(call: Call) -> Once | None:
+def once_of(call: HTTPRequest) -> IdempotentRequest | None:
     """How to recognise a request, if its client says that it may send it twice."""
     key = call.header("idempotency-key")
     if not key:
@@ -136,4 +136,4 @@ def once_of(call: Call) -> Once | None:
     lock = _locks.setdefault((id(call.server), uid), Lock())
     where = [call.header(f"x-sennit-{name}") for name in _OURS]
     asked = msgspec.json.encode([where, call.body] if any(where) else call.body)
-    return Once(uid, blake2b(asked, digest_size=16).hexdigest(), lock, call.caller)
+    return IdempotentRequest(uid, blake2b(asked, digest_size=16).hexdigest(), lock, call.caller)

@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 
 from sennit.messages.message import Message
-from sennit.server.http.errors import Problem
+from sennit.server.http.errors import HTTPError
 from sennit.server.openai.event_stream import data
 from sennit.server.openai.item_schemas import (
-    ResponsesAsk,
+    ResponsesRequest,
     call_item,
     items_of,
     output_items,
@@ -26,7 +26,7 @@ from sennit.server.openai.item_schemas import (
     text_part,
     thought_item,
 )
-from sennit.server.openai.translate import Answer
+from sennit.server.openai.translate import ModelAnswer
 from sennit.server.openai.turn import sound
 from sennit.services.models.reply import Usage
 from sennit.turns.events import (
@@ -62,7 +62,7 @@ _FALLBACKS: dict[str, Any] = {
 }
 
 
-def asked_for(ask: ResponsesAsk) -> dict[str, Any]:
+def asked_for(ask: ResponsesRequest) -> dict[str, Any]:
     """What a response repeats of its request; kept with what is said."""
     found: dict[str, Any] = {
         "model": ask.model,
@@ -97,7 +97,7 @@ def asked_for(ask: ResponsesAsk) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """What is known of a response before it is answered."""
 
     id: str
@@ -136,12 +136,12 @@ class Head:
         done = self.created if last is None else last.created_us // 1_000_000
         return self.told("completed", output, usage=counted, completed_at=done)
 
-    def answered(self, answer: Answer) -> dict[str, Any]:
+    def answered(self, answer: ModelAnswer) -> dict[str, Any]:
         """The response with an answer that stands on a branch."""
         last = answer.messages[-1] if answer.messages else None
         return self.ended(answer.finish, output_items(answer), answer.usage, last)
 
-    def failed(self, problem: Problem, output: list[dict[str, Any]]) -> dict[str, Any]:
+    def failed(self, problem: HTTPError, output: list[dict[str, Any]]) -> dict[str, Any]:
         """The response that came to nothing."""
         error = {"code": problem.code, "message": problem.message}
         return self.told("failed", output, error=error)
@@ -161,7 +161,7 @@ def usage(used: Usage) -> dict[str, Any]:
 class ResponseEvents:
     """What happens in a run, as the events of a streamed response."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: ResponseHead) -> None:
         self._head = head
         self._number = 0
         self._output: list[dict[str, Any]] = []
@@ -173,14 +173,14 @@ class ResponseEvents:
         """The events that tell of one of ours, as they are sent."""
         return self._sent(self.of(event))
 
-    def encoded_answer(self, answer: Answer) -> Iterator[bytes]:
+    def encoded_answer(self, answer: ModelAnswer) -> Iterator[bytes]:
         """The events of an answer that is there already, as they are sent."""
         return self._sent(self.of_answer(answer))
 
     def _sent(self, told: Iterator[dict[str, Any]]) -> Iterator[bytes]:
         return (data(one, one["type"]) for one in told)
 
-    def failed(self, problem: Problem) -> bytes:
+    def failed(self, problem: HTTPError) -> bytes:
         """The end of a response that came to nothing."""
         response = self._head.failed(problem, self._output)
         event = self._event("response.failed", response=response)
@@ -206,7 +206,7 @@ class ResponseEvents:
             metrics = sound(event.result).metrics
             yield self._ended(metrics.finish_reason, metrics.usage)
 
-    def of_answer(self, answer: Answer) -> Iterator[dict[str, Any]]:
+    def of_answer(self, answer: ModelAnswer) -> Iterator[dict[str, Any]]:
         """The events of an answer that is there already."""
         yield from self._begun()
         for message in answer.messages:

@@ -13,8 +13,8 @@ from sennit.api.session import Session
 from sennit.ids import new_id
 from sennit.messages.output_schema import ModelSchema
 from sennit.server.http.disconnects import while_there
-from sennit.server.http.endpoint import Call, Endpoint, Shape, ok
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel, ok
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.starlette_imports import Response
 from sennit.server.openai.chat import answer_in, where
 from sennit.server.openai.chat_schemas import JsonObjectFormat, bad, checked, refuse_unsupported
@@ -25,19 +25,19 @@ from sennit.server.openai.conversations import (
     main_of,
     session_named,
 )
-from sennit.server.openai.event_stream import EventStream, told
+from sennit.server.openai.event_stream import ChunkStream, told
 from sennit.server.openai.item_schemas import (
-    ResponsesAsk,
+    ResponsesRequest,
     SchemaFormat,
     answer_format,
     sent_items,
 )
-from sennit.server.openai.locate import Named, Place, anchored, place_of
+from sennit.server.openai.locate import BranchLocation, NamedSession, anchored, place_of
 from sennit.server.openai.pagination import ItemsQuery, page
-from sennit.server.openai.request_metadata import Once, named_by, once_of, remembers
-from sennit.server.openai.response_builder import Head, ResponseEvents, asked_for
+from sennit.server.openai.request_metadata import IdempotentRequest, named_by, once_of, remembers
+from sennit.server.openai.response_builder import ResponseEvents, ResponseHead, asked_for
 from sennit.server.openai.stored_responses import (
-    KeptResponse,
+    StoredResponse,
     copied_after,
     copied_on,
     delete_response,
@@ -45,9 +45,15 @@ from sennit.server.openai.stored_responses import (
     place_after,
     response_id,
 )
-from sennit.server.openai.translate import Answer, Sent, offered, schema_form, wanted_form
-from sennit.server.openai.turn import Wanted, answered, known_model, watched
-from sennit.sessions.run_repository import BranchRuns
+from sennit.server.openai.translate import (
+    ClientMessages,
+    ModelAnswer,
+    offered,
+    schema_form,
+    wanted_form,
+)
+from sennit.server.openai.turn import TurnOptions, answered, known_model, watched
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.subscription import is_under_way
 
 
@@ -55,14 +61,14 @@ from sennit.turns.subscription import is_under_way
 class _Begun:
     """A response that is to be answered, or was."""
 
-    head: Head
-    place: Place
-    answer: Answer | None = None
+    head: ResponseHead
+    place: BranchLocation
+    answer: ModelAnswer | None = None
 
 
-async def create(call: Call) -> Response:
+async def create(call: HTTPRequest) -> Response:
     """Answer, whole or as a stream of events."""
-    ask: ResponsesAsk = call.body
+    ask: ResponsesRequest = call.body
     _refuse(ask)
     if not isinstance(ask.input, str):
         call.check_count(len(ask.input), call.limits.items, "input")
@@ -85,14 +91,14 @@ async def create(call: Call) -> Response:
             pieces = _at_once(events, answer)
         else:
             pieces = told(watched(begun.place, wanted), events.encoded, events.failed)
-        return EventStream(pieces, stack.pop_all(), limits, where(begun.place))
+        return ChunkStream(pieces, stack.pop_all(), limits, where(begun.place))
 
 
-async def _at_once(events: ResponseEvents, answer: Answer) -> AsyncGenerator[bytes]:
+async def _at_once(events: ResponseEvents, answer: ModelAnswer) -> AsyncGenerator[bytes]:
     yield b"".join(events.encoded_answer(answer))
 
 
-def _refuse(ask: ResponsesAsk) -> None:
+def _refuse(ask: ResponsesRequest) -> None:
     refuse_unsupported(ask)
     if ask.previous_response_id is not None and ask.conversation is not None:
         raise bad("conversation", "Name a 'conversation' or a 'previous_response_id', not both.")
@@ -102,9 +108,9 @@ def _refuse(ask: ResponsesAsk) -> None:
         raise bad("include", "There are no logprobs here.", "unsupported")
 
 
-def _wanted(call: Call, ask: ResponsesAsk) -> Wanted:
+def _wanted(call: HTTPRequest, ask: ResponsesRequest) -> TurnOptions:
     functions = [] if ask.tool_choice == "none" else ask.tools or ()
-    return Wanted(
+    return TurnOptions(
         model=known_model(call.server, ask.model),
         tools=tuple(offered(functions)),
         form=_form(ask),
@@ -113,14 +119,16 @@ def _wanted(call: Call, ask: ResponsesAsk) -> Wanted:
     )
 
 
-def _form(ask: ResponsesAsk) -> ModelSchema | None:
+def _form(ask: ResponsesRequest) -> ModelSchema | None:
     given = answer_format(ask)
     if isinstance(given, SchemaFormat):
         return schema_form(given)
     return wanted_form(given if isinstance(given, JsonObjectFormat) else None)
 
 
-async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
+async def _begun(
+    call: HTTPRequest, ask: ResponsesRequest, once: IdempotentRequest | None
+) -> _Begun:
     """Where a response goes, with an id by which it is found again."""
     before = await _previous(call, ask)
     conversation = await _conversation(call, ask)
@@ -149,11 +157,11 @@ async def _begun(call: Call, ask: ResponsesAsk, once: Once | None) -> _Begun:
     return _new(ask, sent, place, once)
 
 
-def _count(ask: ResponsesAsk) -> int:
+def _count(ask: ResponsesRequest) -> int:
     return 1 if isinstance(ask.input, str) else len(ask.input)
 
 
-async def _previous(call: Call, ask: ResponsesAsk) -> KeptResponse | None:
+async def _previous(call: HTTPRequest, ask: ResponsesRequest) -> StoredResponse | None:
     name = ask.previous_response_id
     if name is None:
         return None
@@ -164,7 +172,7 @@ async def _previous(call: Call, ask: ResponsesAsk) -> KeptResponse | None:
     return found
 
 
-async def _conversation(call: Call, ask: ResponsesAsk) -> Session | None:
+async def _conversation(call: HTTPRequest, ask: ResponsesRequest) -> Session | None:
     """The conversation that is named, if it is there; raises Problem 404 if it has to be."""
     name = ask.conversation_id
     if name is None:
@@ -174,32 +182,39 @@ async def _conversation(call: Call, ask: ResponsesAsk) -> Session | None:
     return await find_conversation(call.caller, name, must_be=is_conversation_id(name))
 
 
-def _named(call: Call, ask: ResponsesAsk, before: KeptResponse | None) -> Named | None:
+def _named(
+    call: HTTPRequest, ask: ResponsesRequest, before: StoredResponse | None
+) -> NamedSession | None:
     if before is not None:
-        return Named(session=str(before.session.id))
+        return NamedSession(session=str(before.session.id))
     if (conversation := ask.conversation_id) is not None:
-        return Named(session=session_named(conversation), history="new")
+        return NamedSession(session=session_named(conversation), history="new")
     return named_by(call, ask)
 
 
-def _new(ask: ResponsesAsk, sent: Sent, place: Place, once: Once | None) -> _Begun:
+def _new(
+    ask: ResponsesRequest,
+    sent: ClientMessages,
+    place: BranchLocation,
+    once: IdempotentRequest | None,
+) -> _Begun:
     uid = new_id() if once is None else once.uid
     asked = asked_for(ask)
     notes: dict[str, Any] = {"response": asked} | ({} if once is None else once.notes)
     if sent.lasting is not None:
         notes["lasting"] = sent.lasting
-    head = Head(response_id(place.session.id, uid), clock.now_us() // 1_000_000, asked)
+    head = ResponseHead(response_id(place.session.id, uid), clock.now_us() // 1_000_000, asked)
     return _Begun(head, anchored(place, uid, notes))
 
 
-def _again(kept: KeptResponse) -> _Begun:
+def _again(kept: StoredResponse) -> _Begun:
     """A response that was asked for before; one that came to nothing is tried again."""
     answer = kept.answer
-    place = Place(kept.branch, (), kept.branch.tail.total)
+    place = BranchLocation(kept.branch, (), kept.branch.tail.total)
     return _Begun(kept.head, place, answer if answer.messages else None)
 
 
-async def retrieve(call: Call) -> dict[str, Any]:
+async def retrieve(call: HTTPRequest) -> dict[str, Any]:
     """A response that is kept."""
     if b"stream=true" in call.http["query_string"].lower():
         raise bad("stream", "A kept response is not streamed again; leave 'stream' out.")
@@ -207,20 +222,20 @@ async def retrieve(call: Call) -> dict[str, Any]:
     answer = kept.answer
     if answer.messages:
         return kept.head.answered(answer)
-    if await to_thread(is_under_way, BranchRuns(kept.branch)):
+    if await to_thread(is_under_way, RunRepository(kept.branch)):
         return kept.head.told("in_progress", [])
-    return kept.head.failed(Problem(502, "server_error", "The model did not answer."), [])
+    return kept.head.failed(HTTPError(502, "server_error", "The model did not answer."), [])
 
 
-async def _kept(call: Call) -> KeptResponse:
+async def _kept(call: HTTPRequest) -> StoredResponse:
     name = call.path["response"]
     found = await find_response(call.caller, name)
     if found is None:
-        raise Problem(404, "not_found", f"There is no response {name[:100]!r}.")
+        raise HTTPError(404, "not_found", f"There is no response {name[:100]!r}.")
     return found
 
 
-class Deleted(Shape):
+class DeletedResponse(ResponseModel):
     """That a response is gone."""
 
     id: str
@@ -228,14 +243,14 @@ class Deleted(Shape):
     deleted: bool = True
 
 
-async def delete(call: Call) -> Deleted:
+async def delete(call: HTTPRequest) -> DeletedResponse:
     """Erase a response."""
     kept = await _kept(call)
     await to_thread(delete_response, call.caller, kept)
-    return Deleted(id=call.path["response"])
+    return DeletedResponse(id=call.path["response"])
 
 
-async def input_items(call: Call) -> dict[str, Any]:
+async def input_items(call: HTTPRequest) -> dict[str, Any]:
     """What was said for a response, page by page."""
     most = call.limits.answer_bytes
     return await to_thread(page, (await _kept(call)).said, call.query, most)
@@ -250,7 +265,7 @@ def endpoints() -> list[Endpoint]:
             handle=create,
             scope="run",
             summary="Answer, as OpenAI's responses do",
-            body=ResponsesAsk,
+            body=ResponsesRequest,
             misfit=400,
             answer=dict[str, Any],
         ),
@@ -268,7 +283,7 @@ def endpoints() -> list[Endpoint]:
             handle=delete,
             scope="write",
             summary="Erase a response",
-            answer=Deleted,
+            answer=DeletedResponse,
         ),
         Endpoint(
             method="GET",

@@ -22,9 +22,9 @@ from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
 from sennit.server.openai.derived_sessions import SOURCE
-from sennit.server.openai.locate import Place, begin_apart, continued
-from sennit.server.openai.response_builder import Head
-from sennit.server.openai.translate import Answer, Sent, answer_at, check_calls
+from sennit.server.openai.locate import BranchLocation, begin_apart, continued
+from sennit.server.openai.response_builder import ResponseHead
+from sennit.server.openai.translate import ClientMessages, ModelAnswer, answer_at, check_calls
 from sennit.sessions.branch import Branch
 
 _PREFIX = "resp_"
@@ -46,7 +46,7 @@ def _ids(name: str) -> tuple[UUID, UUID] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptResponse:
+class StoredResponse:
     """A response that stands on a branch."""
 
     branch: Branch
@@ -56,7 +56,7 @@ class KeptResponse:
     """What stands on the branch from there on, as it was when it was looked up."""
 
     @classmethod
-    def at(cls, branch: Branch, first: UUID) -> KeptResponse:
+    def at(cls, branch: Branch, first: UUID) -> StoredResponse:
         """The response for which a message of the branch was said first."""
         with branch.session.lock:  # others may give the branch a system message, or take it away
             index = branch.index(first)
@@ -85,7 +85,7 @@ class KeptResponse:
         return self.since[: self._count]
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ModelAnswer:
         """What was answered; empty if nothing was."""
         return answer_at(self.since[self._count :])
 
@@ -100,30 +100,30 @@ class KeptResponse:
         return self.first.metadata.get("lasting")
 
     @property
-    def head(self) -> Head:
+    def head(self) -> ResponseHead:
         """What is known of it besides its answer."""
         first = self.first
-        return Head(
+        return ResponseHead(
             response_id(self.session.id, first.id),
             first.created_us // 1_000_000,
             dict(first.metadata.get("response", {})),
         )
 
 
-async def find_response(caller: Caller, name: str) -> KeptResponse | None:
+async def find_response(caller: Caller, name: str) -> StoredResponse | None:
     """The response with that id as the store has it now, if the owner has it."""
     ids = _ids(name)
     return None if ids is None else await to_thread(_looked_up, caller, *ids)
 
 
-def _looked_up(caller: Caller, session: UUID, first: UUID) -> KeptResponse | None:
+def _looked_up(caller: Caller, session: UUID, first: UUID) -> StoredResponse | None:
     try:
         return _response(caller.open.hold(caller.client.session(session, create=False)), first)
     except NotFoundError:
         return None
 
 
-def _response(session: Session, first: UUID) -> KeptResponse | None:
+def _response(session: Session, first: UUID) -> StoredResponse | None:
     if first not in session.messages:
         return None
     if "response" not in session.messages[first].metadata:
@@ -132,24 +132,28 @@ def _response(session: Session, first: UUID) -> KeptResponse | None:
     holding = [branch for branch in session.branches if first in branch]
     if not holding:
         return None
-    return KeptResponse.at(min(holding, key=lambda one: one.created_us), first)
+    return StoredResponse.at(min(holding, key=lambda one: one.created_us), first)
 
 
-async def place_after(caller: Caller, kept: KeptResponse, sent: Sent) -> Place:
+async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
     """Where a response is continued; raises Problem 400 for calls without results."""
     check_calls(sent.messages, [call.id for call in kept.answer.calls])
-    place = Place(kept.branch, sent.messages, kept.end)
+    place = BranchLocation(kept.branch, sent.messages, kept.end)
     return await continued(place, sent.system, caller.known)
 
 
-def copied_after(client: Client, kept: KeptResponse | None, sent: Sent) -> Place:
+def copied_after(
+    client: Client, kept: StoredResponse | None, sent: ClientMessages
+) -> BranchLocation:
     """The same in a session that no store keeps."""
     if kept is None:
         return copied_on(client, None, 0, sent)
     return copied_on(client, kept.branch, kept.end, sent)
 
 
-def copied_on(client: Client, branch: Branch | None, length: int, sent: Sent) -> Place:
+def copied_on(
+    client: Client, branch: Branch | None, length: int, sent: ClientMessages
+) -> BranchLocation:
     """The same after so many messages of a branch, the system message aside."""
     before: list[Message] = []
     if branch is not None:
@@ -161,7 +165,7 @@ def copied_on(client: Client, branch: Branch | None, length: int, sent: Sent) ->
     return replace(place, at=len(before))
 
 
-def delete_response(caller: Caller, kept: KeptResponse) -> None:
+def delete_response(caller: Caller, kept: StoredResponse) -> None:
     """Erase what was said and answered, in one step; a session made for it alone goes instead.
 
     What was remembered of it stays: forgetting needs the scope "admin".

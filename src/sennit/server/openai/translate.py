@@ -1,7 +1,7 @@
 """Between the messages of OpenAI's clients and ours: pure translation, both ways.
 
 An assistant's message with text and calls is several messages here, and what a model said in one
-turn is one message there; `Answer` is that turn, whether it has just been said or stands on a
+turn is one message there; `ModelAnswer` is that turn, whether it has just been said or stands on a
 branch already.
 """
 
@@ -30,6 +30,8 @@ from sennit.messages.unset import Unset
 from sennit.server.openai.chat_schemas import (
     AssistantMessage,
     ChatMessage,
+    ChatTextPart,
+    ChatToolCall,
     DeveloperMessage,
     Function,
     ImageUrlPart,
@@ -39,21 +41,19 @@ from sennit.server.openai.chat_schemas import (
     RefusalPart,
     SystemMessage,
     TextFormat,
-    TextPart,
-    ToolCall,
     ToolMessage,
     UserMessage,
     bad,
 )
 from sennit.services.models.reply import Usage
-from sennit.services.tools.backend import Target, ToolContext
+from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.tool import Tool
 
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ClientMessages:
     """What a client sent: how to behave, and what was said."""
 
     system: str | None
@@ -72,7 +72,7 @@ class Sent:
         return any(one.role is MessageRole.TOOL for one in self.messages)
 
 
-def sent(messages: Sequence[ChatMessage]) -> Sent:
+def sent(messages: Sequence[ChatMessage]) -> ClientMessages:
     """The messages of a chat completion; raises Problem 400, naming the message."""
     system: list[str] = []
     said: list[Message] = []
@@ -87,7 +87,7 @@ def sent(messages: Sequence[ChatMessage]) -> Sent:
     if not said:
         raise bad("messages", "There must be at least one message that says something.")
     told = "\n\n".join(system) or None
-    return Sent(told, tuple(said), told)
+    return ClientMessages(told, tuple(said), told)
 
 
 def _said(one: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message]:
@@ -105,11 +105,11 @@ def _said(one: UserMessage | AssistantMessage | ToolMessage) -> Iterator[Message
             yield _asked(call)
 
 
-def _instruction(content: str | list[TextPart | ImageUrlPart]) -> InstructionContent:
+def _instruction(content: str | list[ChatTextPart | ImageUrlPart]) -> InstructionContent:
     if isinstance(content, str):
         return InstructionContent(instruction=content)
     images = [one.image_url for one in content if isinstance(one, ImageUrlPart)]
-    return instruction([one.text for one in content if isinstance(one, TextPart)], images)
+    return instruction([one.text for one in content if isinstance(one, ChatTextPart)], images)
 
 
 def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
@@ -124,10 +124,10 @@ def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionConte
     )
 
 
-def _text(content: str | Iterable[TextPart | RefusalPart]) -> str:
+def _text(content: str | Iterable[ChatTextPart | RefusalPart]) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(one.text if isinstance(one, TextPart) else one.refusal for one in content)
+    return "\n".join(one.text if isinstance(one, ChatTextPart) else one.refusal for one in content)
 
 
 def answer_message(said: str) -> Message:
@@ -142,7 +142,7 @@ def tool_result(call_id: str, said: str) -> Message:
     return Message(ActionResponseContent(request_id=call_id, result=said))
 
 
-def _asked(call: ToolCall) -> Message:
+def _asked(call: ChatToolCall) -> Message:
     return call_message(call.id, call.function.name, call.function.arguments)
 
 
@@ -189,7 +189,7 @@ def _refuse_open(waiting: set[str]) -> None:
         raise bad("messages", told)
 
 
-class ClientTarget(Target):
+class ClientTool(ToolBackend):
     """A tool that the client calls itself; here it is only offered to the model."""
 
     def __init__(self, function: Function) -> None:
@@ -213,7 +213,7 @@ def offered(functions: Iterable[Function]) -> list[Tool]:
     tools: dict[str, Tool] = {}
     for at, one in enumerate(functions):
         try:
-            tool = Tool(ClientTarget(one))
+            tool = Tool(ClientTool(one))
         except ValidationError as error:
             raise bad(f"tools[{at}]", str(error)) from None
         if tool.name in tools:
@@ -227,7 +227,7 @@ def wanted_form(
 ) -> ModelSchema | None:
     """The form an answer has to have; None for any."""
     if isinstance(given, JsonObjectFormat):
-        return ModelSchema("Answer", {"type": "object"})
+        return ModelSchema("ModelAnswer", {"type": "object"})
     return schema_form(given.json_schema) if isinstance(given, JsonSchemaFormat) else None
 
 
@@ -240,7 +240,7 @@ def schema_form(given: JsonSchema) -> ModelSchema:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ClientToolCall:
     """A call that the client is to make."""
 
     message: Message
@@ -250,7 +250,7 @@ class Call:
     """As JSON text; as the model wrote it, if that was no JSON."""
 
     @classmethod
-    def of(cls, message: Message) -> Call:
+    def of(cls, message: Message) -> ClientToolCall:
         """The call in a message that asks for one."""
         content = message.content
         assert isinstance(content, ActionRequestContent)
@@ -269,7 +269,7 @@ def arguments_of(message: Message, content: ActionRequestContent) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """All that a model said in one turn."""
 
     messages: tuple[Message, ...]
@@ -288,10 +288,12 @@ class Answer:
         )
 
     @property
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[ClientToolCall]:
         """The calls it asks for."""
         return [
-            Call.of(one) for one in self.messages if isinstance(one.content, ActionRequestContent)
+            ClientToolCall.of(one)
+            for one in self.messages
+            if isinstance(one.content, ActionRequestContent)
         ]
 
     @property
@@ -309,9 +311,9 @@ class Answer:
         return Usage(**self._noted.get("usage", {}))
 
 
-def answer_at(messages: Iterable[Message]) -> Answer:
+def answer_at(messages: Iterable[Message]) -> ModelAnswer:
     """What a model said at the beginning of messages; nothing, if somebody else speaks there."""
-    return Answer(tuple(takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages)))
+    return ModelAnswer(tuple(takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages)))
 
 
 def _words(content: MessageContent) -> str:

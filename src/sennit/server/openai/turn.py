@@ -17,10 +17,10 @@ import msgspec
 from sennit.errors import ModelError, NotFoundError, SennitError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.messages.unset import Unset
-from sennit.server.http.errors import Problem, problem_of
+from sennit.server.http.errors import HTTPError, problem_of
 from sennit.server.openai.chat_schemas import bad
-from sennit.server.openai.locate import Place, aside, asked_in_form
-from sennit.server.rest.runs import MemoryAsk, run_notes
+from sennit.server.openai.locate import BranchLocation, aside, asked_in_form
+from sennit.server.rest.runs import MemoryOptions, run_notes
 from sennit.server.state import ServerState
 from sennit.services.models.protocol import Model, shapes_output
 from sennit.services.tools.tool import Tool
@@ -47,7 +47,7 @@ _STATUSES: Mapping[str, tuple[int, str]] = {
 _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Who is to answer, and how."""
 
     model: Model
@@ -64,11 +64,11 @@ def known_model(server: ServerState, name: str) -> Model:
     if found is None:
         there = ", ".join(map(repr, server.models))
         told = f"There is no model {name[:200]!r} here; there are: {there}."
-        raise Problem(404, "model_not_found", told, param="model")
+        raise HTTPError(404, "model_not_found", told, param="model")
     return found
 
 
-async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
+async def answered(place: BranchLocation, wanted: TurnOptions) -> tuple[BranchLocation, Return]:
     """The end of a run that was not watched, and where it ran; raises Problem if it failed."""
     while True:
         place, conversation = await _prepared(place, wanted)
@@ -79,7 +79,7 @@ async def answered(place: Place, wanted: Wanted) -> tuple[Place, Return]:
         place = await _moved(place)
 
 
-async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
+async def watched(place: BranchLocation, wanted: TurnOptions) -> AsyncGenerator[AnyEvent]:
     """A run as it happens; closing it stops the run and keeps what was said.
 
     Raises Problem if the run cannot begin, AccessError if it may not.
@@ -101,7 +101,9 @@ async def watched(place: Place, wanted: Wanted) -> AsyncGenerator[AnyEvent]:
         place = await _moved(place)
 
 
-async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSession]:
+async def _prepared(
+    place: BranchLocation, wanted: TurnOptions
+) -> tuple[BranchLocation, ConversationSession]:
     """The conversation at a place; raises AccessError, Problem 400 for what a model cannot take."""
     contexts: Iterable[Any] = ()
     if wanted.remembers:
@@ -118,7 +120,7 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
         )
     except ValidationError as error:
         raise bad(None, str(error)) from None
-    memory = MemoryAsk(recalled=wanted.remembers, other_sessions=False)
+    memory = MemoryOptions(recalled=wanted.remembers, other_sessions=False)
     request = draft.on(place.branch, run_notes(wanted.params, memory))
     if place.system is not Unset:
         request = replace(request, system=place.system)
@@ -129,7 +131,7 @@ async def _prepared(place: Place, wanted: Wanted) -> tuple[Place, ConversationSe
     return place, ConversationSession(replace(request, output=wanted.form))
 
 
-async def _moved(place: Place) -> Place:
+async def _moved(place: BranchLocation) -> BranchLocation:
     """Where it goes on instead: a fork, as somebody else is busy there or was faster.
 
     What is not there any more, or may have been changed, is looked for once more.
@@ -142,13 +144,13 @@ async def _moved(place: Place) -> Place:
     return beside
 
 
-def _note(place: Place, result: Return) -> None:
+def _note(place: BranchLocation, result: Return) -> None:
     """Remember what was answered, by which the conversation is found when it goes on."""
     if place.story is not None:
         place.story.ended(place.branch, result.body.interactions[len(place.say) :])
 
 
-def _elsewhere(result: Return, place: Place) -> bool:
+def _elsewhere(result: Return, place: BranchLocation) -> bool:
     """Whether it has to be tried elsewhere: the branch is not, or not any more, this history's."""
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
         return place.again is not None
@@ -163,16 +165,16 @@ def sound(result: Return) -> Return:
     raise problem_in(result)
 
 
-def problem_in(result: Return) -> Problem:
+def problem_in(result: Return) -> HTTPError:
     """What a client is told of a run that failed."""
     if result.stop_reason == "cancelled":
-        return Problem(503, "cancelled", "The answer was stopped; what was said is kept.")
+        return HTTPError(503, "cancelled", "The answer was stopped; what was said is kept.")
     error, notice = result.error, result.messages[-1]
     if isinstance(error, ModelError):
         status, code = _STATUSES.get(error.kind, (502, "model"))
         after = None if error.retry_after is None else str(max(1, round(error.retry_after)))
         headers = {} if after is None else {"retry-after": after}
-        return Problem(status, code, str(error), headers=headers)
+        return HTTPError(status, code, str(error), headers=headers)
     if isinstance(error, SennitError):
         return problem_of(error)
-    return Problem(_REFUSED.get(notice.code, 502), notice.code, notice.text)
+    return HTTPError(_REFUSED.get(notice.code, 502), notice.code, notice.text)

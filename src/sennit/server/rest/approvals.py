@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from asyncio import to_thread
 
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
 from sennit.server.rest.branches import ONE
-from sennit.server.rest.runs import RunAsk, Started, as_before, go_on
+from sennit.server.rest.runs import RunRequest, Started, as_before, go_on
 from sennit.server.rest.schemas import MessageShape, message_shape
 from sennit.turns.tools.pending_calls import waiting
 
 
-class Waiting(Shape):
+class PendingApprovals(ResponseModel):
     """The tool calls that wait for a person."""
 
     waiting: list[MessageShape]
 
 
-class Decision(Ask):
+class DecisionRequest(RequestModel):
     """Whether a tool call may be made."""
 
     approve: bool
@@ -25,7 +25,7 @@ class Decision(Ask):
     """Why not; the model is told."""
 
 
-class Decided(Shape):
+class DecisionResult(ResponseModel):
     """What became of a decision."""
 
     waiting: int
@@ -34,18 +34,18 @@ class Decided(Shape):
     """The run, if it goes on."""
 
 
-async def list_waiting(call: Call) -> Waiting:
+async def list_waiting(call: HTTPRequest) -> PendingApprovals:
     """The tool calls that wait for a person."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     found = await to_thread(waiting, branch)
-    return Waiting(waiting=[message_shape(one, branch.index(one.id)) for one in found])
+    return PendingApprovals(waiting=[message_shape(one, branch.index(one.id)) for one in found])
 
 
-async def decide(call: Call) -> Decided:
+async def decide(call: HTTPRequest) -> DecisionResult:
     """Allow or refuse a tool call; once nothing waits any more, the run goes on."""
-    given: Decision = call.body
+    given: DecisionRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    plan = await as_before(call, branch, RunAsk())
+    plan = await as_before(call, branch, RunRequest())
     conversation = await plan.conversation(branch)
     call_id = call.path["call"]
     if given.approve:
@@ -54,7 +54,7 @@ async def decide(call: Call) -> Decided:
         await conversation.deny(call_id, given.message, resume=False)
     left = await conversation.awaiting()
     run = None if left else await go_on(call, plan, conversation)
-    return Decided(waiting=len(left), run=run)
+    return DecisionResult(waiting=len(left), run=run)
 
 
 def endpoints() -> list[Endpoint]:
@@ -66,7 +66,7 @@ def endpoints() -> list[Endpoint]:
             handle=list_waiting,
             scope="read",
             summary="The tool calls that wait for a person",
-            answer=Waiting,
+            answer=PendingApprovals,
         ),
         Endpoint(
             method="POST",
@@ -74,8 +74,8 @@ def endpoints() -> list[Endpoint]:
             handle=decide,
             scope="run",
             summary="Allow or refuse a tool call that waits",
-            body=Decision,
-            answer=Decided,
+            body=DecisionRequest,
+            answer=DecisionResult,
             status=202,
         ),
     ]

@@ -13,34 +13,34 @@ from msgspec import Meta
 from sennit.api.session import Session
 from sennit.messages.content import SystemContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape, within
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel, within
 from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
 
 PATH = "/api/sessions/{session}/branches"
 ONE = PATH + "/{branch}"
 
 
-class NewBranch(Ask):
+class NewBranch(RequestModel):
     """A branch to be made."""
 
     name: str | None = None
     system: str | None = None
 
 
-class ForkAsk(Ask):
+class ForkRequest(RequestModel):
     """A fork: `at` is the message, by id or index, up to which history is shared."""
 
     at: UUID | int | None = None
     name: str | None = None
 
 
-class BranchName(Ask):
+class BranchName(RequestModel):
     """What a branch is to be called."""
 
     name: str
 
 
-class DiffQuery(Ask):
+class DiffQuery(RequestModel):
     """Two branches, by id or name, and how many messages of each at most."""
 
     a: str
@@ -48,7 +48,7 @@ class DiffQuery(Ask):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 1000
 
 
-class Diff(Shape):
+class Diff(ResponseModel):
     """What two branches share, and what each has since."""
 
     common: int
@@ -61,7 +61,7 @@ class Diff(Shape):
     same_system: bool
 
 
-async def create_branch(call: Call) -> BranchShape:
+async def create_branch(call: HTTPRequest) -> BranchShape:
     """A new, empty branch."""
     given: NewBranch = call.body
     session = await call.caller.session(call.path["session"])
@@ -76,9 +76,9 @@ async def create_branch(call: Call) -> BranchShape:
     return await to_thread(branch_shape, made)
 
 
-async def fork(call: Call) -> BranchShape:
+async def fork(call: HTTPRequest) -> BranchShape:
     """A fork with the same grants and system message."""
-    given: ForkAsk = call.body
+    given: ForkRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     made = await branch.afork(
         at=given.at, name=given.name, capabilities=True, resources=True, system=True
@@ -86,13 +86,13 @@ async def fork(call: Call) -> BranchShape:
     return await to_thread(branch_shape, made)
 
 
-async def get_branch(call: Call) -> BranchShape:
+async def get_branch(call: HTTPRequest) -> BranchShape:
     """A branch."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await to_thread(branch_shape, branch)
 
 
-async def rename_branch(call: Call) -> BranchShape:
+async def rename_branch(call: HTTPRequest) -> BranchShape:
     """Give a branch another name."""
     given: BranchName = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -100,14 +100,14 @@ async def rename_branch(call: Call) -> BranchShape:
     return await to_thread(branch_shape, branch)
 
 
-async def remove_branch(call: Call) -> None:
+async def remove_branch(call: HTTPRequest) -> None:
     """Take a branch out; its messages stay where others have them."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     await call.server.runs.stop_on([branch])
     await branch.session.aremove_branch(branch)
 
 
-async def diff(call: Call) -> Diff:
+async def diff(call: HTTPRequest) -> Diff:
     """Two branches side by side from their common ancestor."""
     query: DiffQuery = call.query
     session = await call.caller.session(call.path["session"])
@@ -178,7 +178,7 @@ def endpoints() -> list[Endpoint]:
             handle=fork,
             scope="write",
             summary="Fork a branch after any message",
-            body=ForkAsk,
+            body=ForkRequest,
             answer=BranchShape,
             status=201,
         ),

@@ -10,10 +10,10 @@ from msgspec import UNSET, UnsetType
 from sennit import clock
 from sennit.messages.codec import loads
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Shape
+from sennit.server.http.endpoint import ResponseModel
 from sennit.server.rest.schemas import MessageShape, message_shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns import events
 from sennit.turns.result import Metrics, Notice, Return
@@ -32,7 +32,7 @@ _PLAIN = (
 )
 
 
-class NoticeShape(Shape):
+class NoticeShape(ResponseModel):
     """Something to know about a run."""
 
     severity: str
@@ -40,7 +40,7 @@ class NoticeShape(Shape):
     text: str
 
 
-class MetricsShape(Shape):
+class MetricsShape(ResponseModel):
     """What a run used."""
 
     input_tokens: int
@@ -55,7 +55,7 @@ class MetricsShape(Shape):
     model: str
 
 
-class ResultShape(Shape):
+class ResultShape(ResponseModel):
     """How a run ended."""
 
     stop_reason: str
@@ -68,7 +68,7 @@ RecalledKind: TypeAlias = Literal["memory", "profile", "summary", "recalled"]
 """Text added to a prompt; "recalled" is a message of another session."""
 
 
-class ItemShape(Shape):
+class ItemShape(ResponseModel):
     """Something that was added to a prompt."""
 
     source: str
@@ -77,7 +77,7 @@ class ItemShape(Shape):
     tokens: int
 
 
-class EventShape(Shape):
+class EventShape(ResponseModel):
     """Something that happened in a run; what is there besides the first three depends on `kind`."""
 
     seq: int
@@ -98,7 +98,7 @@ class EventShape(Shape):
     result: ResultShape | UnsetType = UNSET
 
 
-class RunShape(Shape):
+class RunShape(ResponseModel):
     """A run of turns."""
 
     id: UUID
@@ -187,13 +187,13 @@ def _metrics(metrics: Metrics) -> MetricsShape:
 
 def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
     """The runs of a branch, the newest first; it reads the store, so not in the loop."""
-    runs = BranchRuns(branch)
+    runs = RunRepository(branch)
     found = runs.runs()[:limit]
     ends = _ends(runs, found)
     return [_run(one, ends.get(one.id), runs) for one in found]
 
 
-def _ends(runs: BranchRuns, found: list[RunRecord]) -> dict[UUID, Return]:
+def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
     """How runs ended, read in one go; of one that was gone on with, the last end counts."""
     first = min((loads(one.body).get("after", 0) for one in found), default=0)
     told = (one for one in runs.all_events(first) if one.body.startswith(b'["end"'))
@@ -201,7 +201,7 @@ def _ends(runs: BranchRuns, found: list[RunRecord]) -> dict[UUID, Return]:
     return {one.run_id: one.result for one in ends if isinstance(one, events.RunEnded)}
 
 
-def _run(record: RunRecord, end: Return | None, runs: BranchRuns) -> RunShape:
+def _run(record: RunRecord, end: Return | None, runs: RunRepository) -> RunShape:
     state = record.state
     if state == "running" and not is_under_way(runs):
         state = "interrupted"

@@ -19,9 +19,9 @@ from sennit.server.http.starlette_imports import HttpScope, Receive, Response, S
 from sennit.server.rest.event_schemas import event_shape
 from sennit.server.settings import Limits
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import AnyEvent
-from sennit.turns.subscription import Joined
+from sennit.turns.subscription import Subscription
 
 MEDIA = "text/event-stream"
 _HELLO = b"retry: 1000\n\n"
@@ -36,7 +36,7 @@ def frame(event: AnyEvent, branch: Branch) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, event.kind.encode(), data)
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """The events of a branch past a number, as they come."""
 
     media_type = MEDIA
@@ -48,14 +48,14 @@ class EventStream(Response):
         *,
         follow: bool,
         limits: Limits,
-        streams: set[EventStream],
+        streams: set[EventStreamResponse],
     ) -> None:
         """`streams` are all that are open, so that they can be ended."""
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         super().__init__(None, 200, headers, MEDIA)
         del self.headers["content-length"]
         self._branch, self._limits, self._streams = branch, limits, streams
-        self._joined = Joined(BranchRuns(branch), after, follow=follow)
+        self._joined = Subscription(RunRepository(branch), after, follow=follow)
 
     async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from sennit.errors import ValidationError, shown
-from sennit.memory.files.entry import Entry
+from sennit.memory.files.entry import FileEntry
 from sennit.memory.files.filesystem import FileSystem
 from sennit.memory.uri import SCHEME, Uri
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
 from sennit.server.rest.schemas import iso
 from sennit.server.settings import Limits
 
@@ -22,7 +22,7 @@ _PATH = "/api/files"
 _AT_ONCE = 65_536  # characters that one call searches, during which no other thread runs
 
 
-class FileShape(Shape):
+class FileShape(ResponseModel):
     """A file or folder."""
 
     uri: str
@@ -37,7 +37,7 @@ class FileShape(Shape):
     active_count: int
 
 
-class Line(Shape):
+class GrepLine(ResponseModel):
     """A line that was found; a long one is cut around the words."""
 
     uri: str
@@ -45,19 +45,19 @@ class Line(Shape):
     line: str
 
 
-class FilesAnswer(Shape, omit_defaults=True):
+class FilesResult(ResponseModel, omit_defaults=True):
     """What was asked for: one of these."""
 
     entries: list[FileShape] | None = None
     entry: FileShape | None = None
     text: str | None = None
     uris: list[str] | None = None
-    lines: list[Line] | None = None
+    lines: list[GrepLine] | None = None
     next: str | None = None
     """Of grep: what to send as `after` for further lines; absent if there are none."""
 
 
-class FilesQuery(Ask):
+class FilesQuery(RequestModel):
     """What to do where."""
 
     uri: str = SCHEME
@@ -68,32 +68,32 @@ class FilesQuery(Ask):
     """For grep: the `next` of the answer before."""
 
 
-class WriteQuery(Ask):
+class WriteQuery(RequestModel):
     """Where to write."""
 
     uri: str
 
 
-class WriteAsk(Ask):
+class WriteFileRequest(RequestModel):
     """What to write."""
 
     text: str
 
 
-class RemoveQuery(Ask):
+class RemoveQuery(RequestModel):
     """What to erase, and whether a folder goes with all that is in it."""
 
     uri: str
     recursive: bool = False
 
 
-class Removed(Shape):
+class Removed(ResponseModel):
     """How many files are gone."""
 
     removed: int
 
 
-async def look(call: Call) -> FilesAnswer:
+async def look(call: HTTPRequest) -> FilesResult:
     """List, read or search files."""
     query: FilesQuery = call.query
     limits = call.limits
@@ -102,41 +102,43 @@ async def look(call: Call) -> FilesAnswer:
     return await to_thread(_look, call.caller.client.fs, query, limits)
 
 
-def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesAnswer:
+def _look(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     uri = query.uri
     match query.op:
         case "ls":
-            return FilesAnswer(entries=[_entry(one) for one in fs.ls(uri)])
+            return FilesResult(entries=[_entry(one) for one in fs.ls(uri)])
         case "stat":
-            return FilesAnswer(entry=_entry(fs.stat(uri)))
+            return FilesResult(entry=_entry(fs.stat(uri)))
         case "glob":
             below = None if uri == SCHEME else uri
-            return FilesAnswer(uris=fs.glob(_pattern(query), below))
+            return FilesResult(uris=fs.glob(_pattern(query), below))
         case "grep":
             return _found(fs, query, limits)
         case "tree" | "read" | "abstract" | "overview" as op:
             say: Any = getattr(fs, op)
-            return FilesAnswer(text=say(uri))
+            return FilesResult(text=say(uri))
 
 
-def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesAnswer:
+def _found(fs: FileSystem, query: FilesQuery, limits: Limits) -> FilesResult:
     """The lines with the words; after so many lines, or so much text, the rest is left for `next`.
 
     The words are no regular expression: one that takes for ever would stop the whole server.
     """
     wanted = re.compile(re.escape(_pattern(query)), re.IGNORECASE)
-    lines: list[Line] = []
+    lines: list[GrepLine] = []
     read = 0
     for uri, skip, text in _from(fs, query):
         read += len(text)
         for number, line in enumerate(islice(_lines(text), skip, None), skip + 1):
             if (hit := _search(wanted, line, len(_pattern(query)))) is not None:
-                lines.append(Line(uri=uri, number=number, line=_cut(line, hit, limits.line_chars)))
+                lines.append(
+                    GrepLine(uri=uri, number=number, line=_cut(line, hit, limits.line_chars))
+                )
                 if len(lines) == limits.lines:
-                    return FilesAnswer(lines=lines, next=f"{number}@{uri}")
+                    return FilesResult(lines=lines, next=f"{number}@{uri}")
         if read > limits.answer_bytes:
-            return FilesAnswer(lines=lines, next=f"{len(text)}@{uri}")
-    return FilesAnswer(lines=lines)
+            return FilesResult(lines=lines, next=f"{len(text)}@{uri}")
+    return FilesResult(lines=lines)
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -191,7 +193,7 @@ def _pattern(query: FilesQuery) -> str:
     return query.pattern
 
 
-def _entry(one: Entry) -> FileShape:
+def _entry(one: FileEntry) -> FileShape:
     return FileShape(
         uri=one.uri,
         name=one.name,
@@ -211,16 +213,16 @@ def _is_forgetting(uri: Uri) -> bool:
     return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
 
 
-async def write(call: Call) -> FileShape:
+async def write(call: HTTPRequest) -> FileShape:
     """Let a file say something; what it said before stays in its history."""
     query: WriteQuery = call.query
     if Uri.parse(query.uri).is_shared:
         call.caller.require("admin")
-    ask: WriteAsk = call.body
+    ask: WriteFileRequest = call.body
     return _entry(await call.caller.client.fs.awrite(query.uri, ask.text))
 
 
-async def remove(call: Call) -> Removed:
+async def remove(call: HTTPRequest) -> Removed:
     """Erase a file with its history, or a folder."""
     query: RemoveQuery = call.query
     place = Uri.parse(query.uri)
@@ -240,7 +242,7 @@ def endpoints() -> list[Endpoint]:
             scope="read",
             summary="List, read or search sessions, memories, skills and resources as files",
             query=FilesQuery,
-            answer=FilesAnswer,
+            answer=FilesResult,
         ),
         Endpoint(
             method="PUT",
@@ -249,7 +251,7 @@ def endpoints() -> list[Endpoint]:
             scope="write",
             summary="Write a file; every version is kept; admin for what is shared",
             query=WriteQuery,
-            body=WriteAsk,
+            body=WriteFileRequest,
             answer=FileShape,
         ),
         Endpoint(

@@ -8,20 +8,20 @@ from functools import cache
 from importlib.metadata import version
 
 from sennit.errors import ModelError, SennitError
-from sennit.server.http.endpoint import Call, Endpoint, Shape
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
+from sennit.server.http.errors import HTTPError
 from sennit.server.http.tokens import SCOPES
 from sennit.services.models.protocol import Model
 
 
-class Health(Shape):
+class Health(ResponseModel):
     """That the server is there."""
 
     status: str
     version: str
 
 
-class Me(Shape):
+class Me(ResponseModel):
     """Who asks."""
 
     tenant: str
@@ -30,7 +30,7 @@ class Me(Shape):
     scopes: list[str]
 
 
-class ModelShape(Shape):
+class ModelShape(ResponseModel):
     """A model that may be asked."""
 
     name: str
@@ -41,7 +41,7 @@ class ModelShape(Shape):
     """Whether it is the embedded toy, of which nobody should expect much."""
 
 
-class ToolShape(Shape):
+class ToolShape(ResponseModel):
     """A tool that models may call."""
 
     name: str
@@ -49,7 +49,7 @@ class ToolShape(Shape):
     needs_approval: bool
 
 
-class Models(Shape):
+class Models(ResponseModel):
     """Who answers, and with what."""
 
     models: list[ModelShape]
@@ -64,30 +64,30 @@ def _version() -> str:
     return version("sennit")
 
 
-async def health(_call: Call) -> Health:
+async def health(_call: HTTPRequest) -> Health:
     """That the server is there."""
     return Health(status="ok", version=_version())
 
 
-async def ready(call: Call) -> Health:
+async def ready(call: HTTPRequest) -> Health:
     """That the server can reach its database; raises Problem 503 if it cannot."""
     try:
         await call.server.check_store()
     except SennitError as error:
         _log.warning("Not ready: %s", error)  # the answer is public, and names no host or path
         told = "The database cannot be reached; the server's log says why."
-        raise Problem(503, "not_ready", told, headers={"retry-after": "5"}) from None
+        raise HTTPError(503, "not_ready", told, headers={"retry-after": "5"}) from None
     return Health(status="ready", version=_version())
 
 
-async def me(call: Call) -> Me:
+async def me(call: HTTPRequest) -> Me:
     """Who asks, and what they may do."""
     client = call.caller.client
     scopes = [one for one in SCOPES if one in call.caller.scopes]
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
-async def models(call: Call) -> Models:
+async def models(call: HTTPRequest) -> Models:
     """Who answers; a model may have to be reached to know its window."""
     default = next(iter(call.server.models))
     shapes = [

@@ -14,8 +14,8 @@ from sennit.errors import ValidationError
 from sennit.learning.export import ExportOptions
 from sennit.learning.labels import Label
 from sennit.messages.codec import dumps
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.http.errors import PRIVATE, Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import PRIVATE, HTTPError
 from sennit.server.http.starlette_imports import StreamingResponse
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.schemas import iso
@@ -25,7 +25,7 @@ _LINES = "application/jsonl"
 _AT_ONCE = 65_536  # bytes
 
 
-class LabelAsk(Ask):
+class LabelRequest(RequestModel):
     """A judgement: a score or a thumb."""
 
     score: float | UnsetType = UNSET
@@ -33,13 +33,13 @@ class LabelAsk(Ask):
     by: str = "user"
 
 
-class LabelQuery(Ask):
+class LabelQuery(RequestModel):
     """Whose judgement."""
 
     by: str = "user"
 
 
-class LabelShape(Shape):
+class LabelShape(ResponseModel):
     """A judgement of a message."""
 
     message: UUID
@@ -48,27 +48,27 @@ class LabelShape(Shape):
     created_at: str
 
 
-class LabelsQuery(Ask):
+class LabelsQuery(RequestModel):
     """Whose judgements; without a name, everybody's."""
 
     by: str | None = None
 
 
-class LabelList(Shape):
+class LabelList(ResponseModel):
     """The judgements of a session's messages, the oldest first."""
 
     labels: list[LabelShape]
 
 
-class ExportQuery(Ask):
+class ExportQuery(RequestModel):
     """In which form: messages as they are ("jsonl"), or as training tools read them."""
 
     format: str = "jsonl"
 
 
-async def label(call: Call) -> LabelShape:
+async def label(call: HTTPRequest) -> LabelShape:
     """Judge a message; judging again replaces it."""
-    ask: LabelAsk = call.body
+    ask: LabelRequest = call.body
     if (ask.score is UNSET) == (ask.thumb is UNSET):
         raise ValidationError("A label is a score or a thumb, one of them.")
     session, uid = await _message(call)
@@ -84,7 +84,7 @@ def _shape(made: Label) -> LabelShape:
     )
 
 
-async def list_labels(call: Call) -> LabelList:
+async def list_labels(call: HTTPRequest) -> LabelList:
     """The judgements of a session's messages."""
     query: LabelsQuery = call.query
     session = await call.caller.session(call.path["session"])
@@ -92,14 +92,14 @@ async def list_labels(call: Call) -> LabelList:
     return LabelList(labels=[_shape(one) for one in found])
 
 
-async def unlabel(call: Call) -> None:
+async def unlabel(call: HTTPRequest) -> None:
     """Take a judgement back."""
     query: LabelQuery = call.query
     session, uid = await _message(call)
     await session.aunlabel(uid, by=query.by)
 
 
-async def _message(call: Call) -> tuple[Session, UUID]:
+async def _message(call: HTTPRequest) -> tuple[Session, UUID]:
     """The session and the message that are meant, which must stand on the branch."""
     session = await call.caller.session(call.path["session"])
     branch = session.get_branch(call.path["branch"])
@@ -111,10 +111,10 @@ def message_id(given: str) -> UUID:
     try:
         return UUID(given)
     except ValueError:
-        raise Problem(404, "not_found", f"There is no message {given[:100]!r}.") from None
+        raise HTTPError(404, "not_found", f"There is no message {given[:100]!r}.") from None
 
 
-async def export(call: Call) -> StreamingResponse:
+async def export(call: HTTPRequest) -> StreamingResponse:
     """A session as lines of JSON, sent as they are made.
 
     A header counts what the training formats leave out of the first 64 KiB, by the reason.
@@ -158,7 +158,7 @@ def _piece(lines: Iterator[bytes]) -> bytes:
 
 
 async def _pieces(
-    call: Call, lines: Iterator[bytes], first: bytes | None = None
+    call: HTTPRequest, lines: Iterator[bytes], first: bytes | None = None
 ) -> AsyncGenerator[bytes]:
     """Lines, some at a time, made in a thread when it is the owner's turn."""
     run = call.server.work.run
@@ -177,7 +177,7 @@ def endpoints() -> list[Endpoint]:
             handle=label,
             scope="write",
             summary="Judge a message by a score or a thumb",
-            body=LabelAsk,
+            body=LabelRequest,
             answer=LabelShape,
             status=201,
         ),

@@ -12,18 +12,18 @@ from msgspec import Meta, convert
 from sennit import clock
 from sennit.api.client import Client
 from sennit.errors import NotFoundError
-from sennit.memory.commit.result import Committed
+from sennit.memory.commit.result import CommitStatus
 from sennit.memory.extraction.values import Category
-from sennit.memory.history.evidence import Said
-from sennit.memory.history.history import Remembered, Source
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.http.errors import Problem
+from sennit.memory.history.evidence import QuotedMessage
+from sennit.memory.history.history import EvidenceSource, MemoryRecord
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import HTTPError
 from sennit.server.rest.sessions import Limit
 
 _SESSIONS = 100  # looked through for commits when none is named
 
 
-class Evidence(Shape):
+class EvidenceShape(ResponseModel):
     """A message that a memory came from; without a text if it is no longer kept."""
 
     session: str
@@ -33,7 +33,7 @@ class Evidence(Shape):
     said_at: str | None = None
 
 
-class MemoryShape(Shape):
+class MemoryShape(ResponseModel):
     """A memory, as it is or as it was."""
 
     uri: str
@@ -44,12 +44,12 @@ class MemoryShape(Shape):
     learnt_at: str
     valid_from: str
     valid_to: str | None
-    evidence: list[Evidence]
+    evidence: list[EvidenceShape]
     commit: str | None
     active_count: int
 
 
-class DecisionShape(Shape):
+class DecisionShape(ResponseModel):
     """What a commit decided about a memory."""
 
     did: str
@@ -59,7 +59,7 @@ class DecisionShape(Shape):
     reason: str
 
 
-class MemoryItem(Shape):
+class MemoryItem(ResponseModel):
     """A memory with all that is known of it."""
 
     memory: MemoryShape
@@ -67,14 +67,14 @@ class MemoryItem(Shape):
     decisions: list[DecisionShape]
 
 
-class MemoryList(Shape):
+class MemoryList(ResponseModel):
     """A page of memories."""
 
     memories: list[MemoryShape]
     next: str | None
 
 
-class MemoriesQuery(Ask):
+class MemoriesQuery(RequestModel):
     """Which memories; `before` is the `next` of the page before."""
 
     category: str | None = None
@@ -82,13 +82,13 @@ class MemoriesQuery(Ask):
     before: str | None = None
 
 
-class UriQuery(Ask):
+class UriQuery(RequestModel):
     """An address."""
 
     uri: str
 
 
-class CommitAsk(Ask):
+class CommitRequest(RequestModel):
     """What to commit, and whether to wait until it is finished."""
 
     branch: str | None = None
@@ -96,7 +96,7 @@ class CommitAsk(Ask):
     keep_recent: Annotated[int, Meta(ge=0)] = 0
 
 
-class CommitShape(Shape):
+class CommitShape(ResponseModel):
     """A commit, what became of it, and what it decided."""
 
     id: str
@@ -107,19 +107,19 @@ class CommitShape(Shape):
     decisions: list[DecisionShape]
 
 
-class CommitList(Shape):
+class CommitList(ResponseModel):
     """Commits, the newest first."""
 
     commits: list[CommitShape]
 
 
-class CommitsQuery(Ask):
+class CommitsQuery(RequestModel):
     """Of which session; otherwise of those changed last."""
 
     session: str | None = None
 
 
-class Undone(Shape):
+class UndoShape(ResponseModel):
     """What undoing a commit has changed, by address."""
 
     removed: list[str]
@@ -127,38 +127,38 @@ class Undone(Shape):
     kept: list[str]
 
 
-class ForgetAsk(Ask):
+class ForgetRequest(RequestModel):
     """What to erase: an address or a session."""
 
     uri: str | None = None
     session: str | None = None
 
 
-class Forgotten(Shape):
+class ForgetShape(ResponseModel):
     """How much was erased."""
 
     sessions: int
     files: int
 
 
-async def commit(call: Call) -> dict[str, Any]:
+async def commit(call: HTTPRequest) -> dict[str, Any]:
     """Archive what is new, and remember what matters of it."""
-    ask: CommitAsk = call.body
+    ask: CommitRequest = call.body
     session = await call.caller.session(call.path["session"])
     return await session.acommit(ask.branch, wait=ask.wait, keep_recent=ask.keep_recent)
 
 
-async def task(call: Call) -> dict[str, Any]:
+async def task(call: HTTPRequest) -> dict[str, Any]:
     """How far a commit has come."""
     return await call.caller.client.aget_task(call.path["task"])
 
 
-async def undo(call: Call) -> Undone:
+async def undo(call: HTTPRequest) -> UndoShape:
     """Take back what a commit has written."""
-    return Undone(**asdict(await call.caller.client.aundo_commit(call.path["commit"])))
+    return UndoShape(**asdict(await call.caller.client.aundo_commit(call.path["commit"])))
 
 
-async def list_commits(call: Call) -> CommitList:
+async def list_commits(call: HTTPRequest) -> CommitList:
     """The commits of a session, or of the sessions changed last."""
     query: CommitsQuery = call.query
     return await to_thread(_commits, call.caller.client, query.session)
@@ -172,7 +172,7 @@ def _commits(client: Client, session: str | None) -> CommitList:
     return CommitList(commits=[_commit(one) for one in found])
 
 
-def _recent(client: Client) -> Iterable[Committed]:
+def _recent(client: Client) -> Iterable[CommitStatus]:
     for info in client.sessions(limit=_SESSIONS):
         try:
             yield from client.memory.commits(client.session(info.id, create=False))
@@ -180,7 +180,7 @@ def _recent(client: Client) -> Iterable[Committed]:
             continue
 
 
-def _commit(one: Committed) -> CommitShape:
+def _commit(one: CommitStatus) -> CommitShape:
     return CommitShape(
         id=str(one.id),
         session=str(one.session),
@@ -191,7 +191,7 @@ def _commit(one: Committed) -> CommitShape:
     )
 
 
-async def list_memories(call: Call) -> MemoryList:
+async def list_memories(call: HTTPRequest) -> MemoryList:
     """A page of what is remembered, with what was said that it rests on."""
     query: MemoriesQuery = call.query
     return await to_thread(_page, call.caller.client, query)
@@ -203,7 +203,7 @@ def _page(client: Client, query: MemoriesQuery) -> MemoryList:
         places = [at for at, one in enumerate(found) if one.uri == query.before]
         if not places:
             told = f"before is the 'next' of the page before, got {query.before[:200]!r}."
-            raise Problem(422, "invalid", told, param="before")
+            raise HTTPError(422, "invalid", told, param="before")
         found = found[places[0] + 1 :]
     page = found[: query.limit]
     said = client.memory.evidence(page)
@@ -216,20 +216,20 @@ def _category(given: str | None) -> str | None:
     if given is None or given in known:
         return given
     told = f"{given[:100]!r} is no category; there are: {', '.join(known)}."
-    raise Problem(422, "invalid", told, param="category")
+    raise HTTPError(422, "invalid", told, param="category")
 
 
-def _memory(one: Remembered, said: dict[Source, Said]) -> MemoryShape:
+def _memory(one: MemoryRecord, said: dict[EvidenceSource, QuotedMessage]) -> MemoryShape:
     evidence = [_evidence(source, said.get(source)) for source in one.evidence]
     return convert({**one.to_dict(), "evidence": evidence}, MemoryShape)
 
 
-def _evidence(source: Source, said: Said | None) -> dict[str, Any]:
+def _evidence(source: EvidenceSource, said: QuotedMessage | None) -> dict[str, Any]:
     where = {"session": str(source.session), "message": str(source.message)}
     return where if said is None else {**said.to_dict(), **where}
 
 
-async def get_memory(call: Call) -> MemoryItem:
+async def get_memory(call: HTTPRequest) -> MemoryItem:
     """One memory with its evidence, its history, and what its commit decided."""
     query: UriQuery = call.query
     return await to_thread(_item, call.caller.client, query.uri)
@@ -249,16 +249,16 @@ def _item(client: Client, uri: str) -> MemoryItem:
     )
 
 
-async def forget(call: Call) -> Forgotten:
+async def forget(call: HTTPRequest) -> ForgetShape:
     """Erase for good, with all that rests on it."""
-    ask: ForgetAsk = call.body
+    ask: ForgetRequest = call.body
     if (ask.uri is None) == (ask.session is None):
-        raise Problem(422, "invalid", "Name what to forget: a uri or a session, one of them.")
+        raise HTTPError(422, "invalid", "Name what to forget: a uri or a session, one of them.")
     client = call.caller.client
     if ask.session is not None:
         call.caller.open.drop((await call.caller.session(ask.session)).id)
     gone = await client.aforget(uri=ask.uri, session=ask.session)
-    return Forgotten(sessions=gone.sessions, files=gone.files)
+    return ForgetShape(sessions=gone.sessions, files=gone.files)
 
 
 def endpoints() -> list[Endpoint]:
@@ -270,7 +270,7 @@ def endpoints() -> list[Endpoint]:
             handle=commit,
             scope="write",
             summary="Archive what is new in a session, and remember what matters of it",
-            body=CommitAsk,
+            body=CommitRequest,
             answer=dict[str, Any],
         ),
         Endpoint(
@@ -296,7 +296,7 @@ def endpoints() -> list[Endpoint]:
             handle=undo,
             scope="admin",
             summary="Take back what a commit has written to memory",
-            answer=Undone,
+            answer=UndoShape,
         ),
         Endpoint(
             method="GET",
@@ -322,7 +322,7 @@ def endpoints() -> list[Endpoint]:
             handle=forget,
             scope="admin",
             summary="Erase a memory, a folder or a session, with all that rests on it",
-            body=ForgetAsk,
-            answer=Forgotten,
+            body=ForgetRequest,
+            answer=ForgetShape,
         ),
     ]

@@ -14,16 +14,23 @@ from sennit.errors import NotFoundError, ValidationError
 from sennit.messages.content import AssistantResponseContent, InstructionContent
 from sennit.messages.message import Message
 from sennit.messages.parts import TextPart, part_from_dict
-from sennit.server.http.endpoint import FEW, Ask, Call, Endpoint, Shape, within
+from sennit.server.http.endpoint import (
+    FEW,
+    Endpoint,
+    HTTPRequest,
+    RequestModel,
+    ResponseModel,
+    within,
+)
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.schemas import MessageShape, Sibling, message_shape
 from sennit.sessions.branch import Branch
-from sennit.sessions.message_versions import Version, versions
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.message_versions import MessageVersion, versions
+from sennit.sessions.run_repository import RunRepository
 from sennit.sessions.session import SessionCore
 
 
-class MessagesQuery(Ask):
+class MessagesQuery(RequestModel):
     """Which messages, by index: those before, those from `after` on, or the last ones."""
 
     before: Annotated[int, Meta(ge=0)] | None = None
@@ -31,7 +38,7 @@ class MessagesQuery(Ask):
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100
 
 
-class MessagePage(Shape):
+class MessagePage(ResponseModel):
     """A page of a branch's messages."""
 
     messages: list[MessageShape]
@@ -42,7 +49,7 @@ class MessagePage(Shape):
     """The number of the branch's last event: read events from there on to miss none."""
 
 
-class NewMessage(Ask):
+class NewMessage(RequestModel):
     """Something said, in words or in parts."""
 
     role: Literal["user", "assistant"]
@@ -52,13 +59,13 @@ class NewMessage(Ask):
     """The message's id, made by whoever says it: saying it again changes nothing. For words."""
 
 
-class Added(Shape):
+class Added(ResponseModel):
     """What was added."""
 
     messages: list[MessageShape]
 
 
-async def list_messages(call: Call) -> MessagePage:
+async def list_messages(call: HTTPRequest) -> MessagePage:
     """A page of messages, by default the last ones."""
     query: MessagesQuery = call.query
     if query.before is not None and query.after is not None:
@@ -68,7 +75,7 @@ async def list_messages(call: Call) -> MessagePage:
 
 
 def _page(branch: Branch, query: MessagesQuery, most: int) -> MessagePage:
-    seq = BranchRuns(branch).last_seq()  # before the messages, so that no event is missed
+    seq = RunRepository(branch).last_seq()  # before the messages, so that no event is missed
     with branch.session.lock:
         total = len(branch)
         start, stop = _range(total, query)
@@ -94,14 +101,14 @@ def _range(total: int, query: MessagesQuery) -> tuple[int, int]:
     return max(0, stop - query.limit), stop
 
 
-def _siblings(found: dict[int, list[Version]], index: int) -> list[Sibling]:
+def _siblings(found: dict[int, list[MessageVersion]], index: int) -> list[Sibling]:
     return [
         Sibling(branch_id=one.branch.id, branch_name=one.branch.name, message_id=one.message)
         for one in found.get(index, ())
     ]
 
 
-async def add_message(call: Call) -> Added:
+async def add_message(call: HTTPRequest) -> Added:
     """Say something on a branch."""
     given: NewMessage = call.body
     where = call.path["session"], call.path["branch"]
@@ -121,7 +128,7 @@ async def add_message(call: Call) -> Added:
     return await _said(call, await call.caller.branch(*where), parts)
 
 
-async def _said(call: Call, branch: Branch, parts: list[Any]) -> Added:
+async def _said(call: HTTPRequest, branch: Branch, parts: list[Any]) -> Added:
     given: NewMessage = call.body
     if call.is_large or len(parts) > FEW:
         return await call.server.work.run(call.caller, _said_now, branch, given.role, parts)

@@ -20,15 +20,15 @@ from sennit.memory.uri import Uri
 from sennit.messages.codec import loads
 from sennit.messages.content import MessageRole, SystemContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Call, Endpoint, Shape
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, ResponseModel
+from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.event_schemas import ItemShape, RecalledKind, item_shape, recalled_kind
 from sennit.server.rest.learning import message_id
 from sennit.services.models.usage import letters_in, tokens_in
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import EventRecord
 from sennit.turns.context import REPLACED
 from sennit.turns.events import Injection
@@ -41,7 +41,7 @@ PartKind: TypeAlias = RecalledKind | Literal["system", "message", "tools", "repl
 _EVENTS_READ = 20_000
 
 
-class SeenPart(Shape):
+class SeenPart(ResponseModel):
     """A part of a prompt."""
 
     kind: PartKind
@@ -55,7 +55,7 @@ class SeenPart(Shape):
     """Of a message that was recalled, the session it stands in."""
 
 
-class Seen(Shape):
+class Seen(ResponseModel):
     """What a model was shown for an answer."""
 
     model: str
@@ -66,7 +66,7 @@ class Seen(Shape):
     """How many the provider counted, if it did."""
 
 
-class RecalledShape(Shape):
+class RecalledShape(ResponseModel):
     """What was added to the prompt for one instruction."""
 
     message_id: UUID
@@ -74,13 +74,13 @@ class RecalledShape(Shape):
     items: list[ItemShape]
 
 
-class RecalledList(Shape):
+class RecalledList(ResponseModel):
     """What was added to the prompts on a branch."""
 
     recalled: list[RecalledShape]
 
 
-async def recalled(call: Call) -> RecalledList:
+async def recalled(call: HTTPRequest) -> RecalledList:
     """List what was added to the prompts on a branch, for its latest instructions."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await to_thread(_recalled_on, branch)
@@ -100,7 +100,7 @@ def _recalled_on(branch: Branch) -> RecalledList:
     return RecalledList(recalled=list(found.values()))
 
 
-async def seen(call: Call) -> Seen:
+async def seen(call: HTTPRequest) -> Seen:
     """What the model saw for an answer; raises Problem 422 for what is none."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     uid = message_id(call.path["message"])
@@ -116,7 +116,7 @@ def _seen(client: Client, branch: Branch, uid: UUID, tools: dict[str, Tool]) -> 
     answer = messages[place]
     if answer.role is not MessageRole.ASSISTANT:
         told = f"Message {uid} is the {answer.role.value}'s; only a model has seen something."
-        raise Problem(422, "invalid", told, param="message")
+        raise HTTPError(422, "invalid", told, param="message")
     notes, added = _journal(branch, uid)
     parts = [_said(one) for one in shown]
     parts[-1:-1] = [_injected(client, *one, answer.created_at) for one in added]
@@ -179,13 +179,13 @@ def _added(event: EventRecord | None) -> list[tuple[str | None, int]]:
     return [(uri, tokens) for _, uri, tokens in items]
 
 
-def _journals(branch: Branch) -> Iterator[BranchRuns]:
+def _journals(branch: Branch) -> Iterator[RunRepository]:
     """The journals of a branch and of those it was forked from: one of them has the run."""
-    yield BranchRuns(branch)
+    yield RunRepository(branch)
     for origin in branch.lineage():
         found = branch.session.get_branch(origin.branch_id, None)
         if found is not None:
-            yield BranchRuns(found)
+            yield RunRepository(found)
 
 
 def _said(message: Message) -> SeenPart:

@@ -16,24 +16,24 @@ from sennit.memory.retrieval.prompt_context import MemoryContext
 from sennit.messages.codec import loads
 from sennit.messages.content import InstructionContent
 from sennit.messages.message import Message
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
-from sennit.server.http.errors import Problem
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
+from sennit.server.http.errors import HTTPError
 from sennit.server.rest.branches import ONE
 from sennit.server.rest.event_schemas import EventShape, RunShape, run_shapes
-from sennit.server.rest.event_stream import MEDIA, EventStream
+from sennit.server.rest.event_stream import MEDIA, EventStreamResponse
 from sennit.server.rest.schemas import BranchShape, MessageShape, branch_shape, message_shape
 from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model
 from sennit.services.tools.tool import Tool
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.conversation import ConversationSession, last_answer
 from sennit.turns.events import RunStarted
 from sennit.turns.options import Budget, SessionOptions, StreamingOptions
 from sennit.turns.request import Request
 
 
-class RunAsk(Ask):
+class RunRequest(RequestModel):
     """What to run: by default the server's first model with all its tools."""
 
     text: str | None = None
@@ -54,7 +54,7 @@ class RunAsk(Ask):
     """Whether that includes messages of other sessions, as they were said."""
 
 
-class StartedRun(Shape):
+class StartedRun(ResponseModel):
     """A run that has begun."""
 
     id: UUID
@@ -62,7 +62,7 @@ class StartedRun(Shape):
     state: str
 
 
-class Started(Shape):
+class Started(ResponseModel):
     """A run that has begun, and where to watch it."""
 
     run: StartedRun
@@ -72,62 +72,62 @@ class Started(Shape):
     """Where its events are told."""
 
 
-class EditAsk(Ask):
+class EditRequest(RequestModel):
     """A message to be said otherwise, on a fork."""
 
     message: UUID | int
     text: str
     name: str | None = None
-    run: RunAsk | None = None
+    run: RunRequest | None = None
 
 
-class RegenerateAsk(Ask):
+class RegenerateRequest(RequestModel):
     """An answer to be given anew, on a fork; without a message, the last one."""
 
     message: UUID | int | None = None
     name: str | None = None
-    run: RunAsk | None = None
+    run: RunRequest | None = None
 
 
-class Forked(Shape):
+class Forked(ResponseModel):
     """A fork, and the run on it if one was asked for."""
 
     branch: BranchShape
     run: Started | None
 
 
-class RunsQuery(Ask):
+class RunsQuery(RequestModel):
     """Which runs."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
 
-class RunList(Shape):
+class RunList(ResponseModel):
     """The runs of a branch, the newest first."""
 
     runs: list[RunShape]
 
 
-class EventsQuery(Ask):
+class EventsQuery(RequestModel):
     """From which event on, and whether to go on after the run."""
 
     after: Annotated[int, Meta(ge=0, lt=10**18)] = 0
     follow: bool = False
 
 
-class CancelAsk(Ask):
+class CancelRequest(RequestModel):
     """How to stop: at once, or when the model and the tools are done with their turn."""
 
     mode: Literal["now", "after_turn"] = "now"
 
 
-class Cancelled(Shape):
+class Cancelled(ResponseModel):
     """Whether there was anything to stop here."""
 
     cancelled: bool
 
 
-class SteerAsk(Ask):
+class SteerRequest(RequestModel):
     """Something said to a run under way."""
 
     text: Annotated[str, Meta(min_length=1)]
@@ -135,7 +135,7 @@ class SteerAsk(Ask):
     """The id of that message, made by whoever says it: the same cannot be said twice."""
 
 
-class Steered(Shape):
+class SteerResult(ResponseModel):
     """What was said."""
 
     message: MessageShape
@@ -143,14 +143,14 @@ class Steered(Shape):
     """Whether a run takes it in; otherwise it stands on the branch."""
 
 
-class MemoryAsk(TypedDict):
+class MemoryOptions(TypedDict):
     """The parts of memory that a run puts into its prompts."""
 
     recalled: bool
     other_sessions: bool
 
 
-def run_notes(params: Mapping[str, Any], memory: MemoryAsk) -> dict[str, Any]:
+def run_notes(params: Mapping[str, Any], memory: MemoryOptions) -> dict[str, Any]:
     """Return what a run records so that it is resumed as it was asked for.
 
     Headers are left out: they may hold a credential.
@@ -162,7 +162,7 @@ def run_notes(params: Mapping[str, Any], memory: MemoryAsk) -> dict[str, Any]:
 _PROVIDER_FIELDS = ("extra_body", "extra_headers")
 
 
-def _params(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
+def _params(call: HTTPRequest, given: Mapping[str, Any]) -> dict[str, Any]:
     """Check the params of a run; raises Problem 403 for fields of the provider's with a token.
 
     They are sent as they are with the operator's key, so they could name another model or account.
@@ -172,7 +172,7 @@ def _params(call: Call, given: Mapping[str, Any]) -> dict[str, Any]:
         for name in _PROVIDER_FIELDS:
             if name in params:
                 told = f"{name!r} is for the user at the server's machine; leave it out."
-                raise Problem(403, "params", told, param=f"params.{name}")
+                raise HTTPError(403, "params", told, param=f"params.{name}")
     return params
 
 
@@ -183,7 +183,7 @@ class Plan:
     model: Model
     tools: list[Tool]
     contexts: list[MemoryContext]
-    memory: MemoryAsk
+    memory: MemoryOptions
     params: dict[str, Any]
     options: SessionOptions | None
     streaming: StreamingOptions | None
@@ -200,14 +200,14 @@ class Plan:
         return ConversationSession(replace(request, notes=run_notes(self.params, self.memory)))
 
 
-def _plan(call: Call, ask: RunAsk) -> Plan:
+def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
     """What is asked for; raises Problem 422 for what is not here."""
     server = call.server
     server.runs.check(call.caller)  # before there is a fork to run on
     model = ask.model or next(iter(server.models))
     if model not in server.models:
         there = ", ".join(map(repr, server.models))
-        raise Problem(422, "model", f"No model {model!r}; there are: {there}.", param="model")
+        raise HTTPError(422, "model", f"No model {model!r}; there are: {there}.", param="model")
     tools = [*server.tools.values()] if ask.tools is UNSET else _tools(call, ask.tools or [])
     remembers = server.settings.memory if ask.memory is UNSET else ask.memory
     memory = call.caller.client.memory
@@ -215,21 +215,21 @@ def _plan(call: Call, ask: RunAsk) -> Plan:
         server.models[model],
         tools,
         [MemoryContext(memory, other_sessions=ask.other_sessions)] if remembers else [],
-        MemoryAsk(recalled=remembers, other_sessions=ask.other_sessions),
+        MemoryOptions(recalled=remembers, other_sessions=ask.other_sessions),
         _params(call, ask.params or {}),
         _options(SessionOptions, ask.options, "options"),
         _options(StreamingOptions, ask.streaming, "streaming"),
     )
 
 
-async def start(call: Call) -> Started:
+async def start(call: HTTPRequest) -> Started:
     """Start a run on a branch; raises Problem 409 if one is under way."""
-    ask: RunAsk = call.body
+    ask: RunRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return await _start(call, branch, _plan(call, ask), _said(branch, ask))
 
 
-async def _start(call: Call, branch: Branch, plan: Plan, say: Message | None) -> Started:
+async def _start(call: HTTPRequest, branch: Branch, plan: Plan, say: Message | None) -> Started:
     conversation = await plan.conversation(branch)
     event = await call.server.runs.start(
         conversation, plan.options, plan.streaming, caller=call.caller, say=say
@@ -237,12 +237,12 @@ async def _start(call: Call, branch: Branch, plan: Plan, say: Message | None) ->
     return _started(branch, event)
 
 
-def _said(branch: Branch, ask: RunAsk) -> Message | None:
+def _said(branch: Branch, ask: RunRequest) -> Message | None:
     """What is said first; raises ExistsError if it has been."""
     uid = ask.id
     if ask.text is None:
         if uid is not None:
-            raise Problem(422, "invalid", "An id is for a text; there is none.", param="id")
+            raise HTTPError(422, "invalid", "An id is for a text; there is none.", param="id")
         return None
     if uid is not None and uid in branch.session.messages:
         raise ExistsError(f"Message {uid} has been said already; read the branch's messages.")
@@ -258,12 +258,12 @@ def _started(branch: Branch, event: RunStarted) -> Started:
     )
 
 
-def _tools(call: Call, names: list[str]) -> list[Tool]:
+def _tools(call: HTTPRequest, names: list[str]) -> list[Tool]:
     known = call.server.tools
     if unknown := [name for name in names if name not in known]:
         there = ", ".join(map(repr, known)) or "none"
         told = f"No tool {unknown[0]!r}; there are: {there}."
-        raise Problem(422, "tool", told, param="tools")
+        raise HTTPError(422, "tool", told, param="tools")
     return [known[name] for name in names]
 
 
@@ -277,16 +277,16 @@ def _options(kind: Any, given: dict[str, Any] | None, name: str) -> Any:
             fields["budget"] = Budget(**fields["budget"])
         return kind(**fields)
     except ValidationError as error:
-        raise Problem(422, "invalid", str(error), param=name) from None
+        raise HTTPError(422, "invalid", str(error), param=name) from None
     except TypeError:
         known = ", ".join(kind.__slots__)
         told = f"There is another option in {name} than: {known}."
-        raise Problem(422, "invalid", told, param=name) from None
+        raise HTTPError(422, "invalid", told, param=name) from None
 
 
-async def edit(call: Call) -> Forked:
+async def edit(call: HTTPRequest) -> Forked:
     """Say a message otherwise, on a fork."""
-    ask: EditAsk = call.body
+    ask: EditRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
 
     async def fork() -> Branch:
@@ -295,9 +295,9 @@ async def edit(call: Call) -> Forked:
     return await _forked(call, branch, ask.run, fork)
 
 
-async def regenerate(call: Call) -> Forked:
+async def regenerate(call: HTTPRequest) -> Forked:
     """Have an answer given anew, on a fork."""
-    ask: RegenerateAsk = call.body
+    ask: RegenerateRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
 
     async def fork() -> Branch:
@@ -308,7 +308,7 @@ async def regenerate(call: Call) -> Forked:
 
 
 async def _forked(
-    call: Call, branch: Branch, ask: RunAsk | None, make: Callable[[], Awaitable[Branch]]
+    call: HTTPRequest, branch: Branch, ask: RunRequest | None, make: Callable[[], Awaitable[Branch]]
 ) -> Forked:
     """A fork and perhaps a run on it; what is wrong with that is said before there is a fork."""
     if ask is None:
@@ -321,14 +321,14 @@ async def _forked(
     return Forked(branch=await to_thread(branch_shape, fork), run=run)
 
 
-async def list_runs(call: Call) -> RunList:
+async def list_runs(call: HTTPRequest) -> RunList:
     """The runs of a branch."""
     query: RunsQuery = call.query
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     return RunList(runs=await to_thread(run_shapes, branch, query.limit))
 
 
-async def watch(call: Call) -> EventStream:
+async def watch(call: HTTPRequest) -> EventStreamResponse:
     """The events of a branch past a number."""
     query: EventsQuery = call.query
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
@@ -336,11 +336,11 @@ async def watch(call: Call) -> EventStream:
     if (seen := call.header("last-event-id")) is not None:
         if not seen.isdecimal() or len(seen) > 18:
             told = f"Last-Event-ID is the number of an event, got {seen[:50]!r}."
-            raise Problem(422, "invalid", told, param="Last-Event-ID")
+            raise HTTPError(422, "invalid", told, param="Last-Event-ID")
         after = int(seen)
     server = call.server
     call.open_stream()
-    return EventStream(
+    return EventStreamResponse(
         branch,
         after,
         follow=query.follow,
@@ -349,45 +349,45 @@ async def watch(call: Call) -> EventStream:
     )
 
 
-async def cancel(call: Call) -> Cancelled:
+async def cancel(call: HTTPRequest) -> Cancelled:
     """Stop the run that is under way here; raises Problem 409 if it is in another program."""
-    ask: CancelAsk = call.body
+    ask: CancelRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
     if running is None:
         shape = await to_thread(branch_shape, branch)
         if shape.running:
             told = "The run is in another program, which alone can stop it."
-            raise Problem(409, "elsewhere", told)
+            raise HTTPError(409, "elsewhere", told)
         return Cancelled(cancelled=False)
     running.cancel(ask.mode)
     return Cancelled(cancelled=True)
 
 
-async def steer(call: Call) -> Steered:
+async def steer(call: HTTPRequest) -> SteerResult:
     """Say something that a run under way takes in before it asks the model again."""
-    ask: SteerAsk = call.body
+    ask: SteerRequest = call.body
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     running = call.server.runs.on(branch)
     said = Message(InstructionContent(instruction=ask.text), sender=branch.session.user, id=ask.id)
     # The run may end just now; what it does not take in is said to nobody yet.
     if running and await running.asteer_run(said):
-        return Steered(message=message_shape(said), running=True)
+        return SteerResult(message=message_shape(said), running=True)
     [message] = await branch.session.aadd_messages([said], branches=branch)
-    return Steered(message=message_shape(message, branch.index(message.id)), running=False)
+    return SteerResult(message=message_shape(message, branch.index(message.id)), running=False)
 
 
-async def resume(call: Call) -> Started:
+async def resume(call: HTTPRequest) -> Started:
     """Go on with a run that was interrupted or waits."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
-    ask: RunAsk = call.body
+    ask: RunRequest = call.body
     if ask.text is not None or ask.id is not None:
-        raise Problem(422, "invalid", "resume goes on and says nothing; start a run for that.")
+        raise HTTPError(422, "invalid", "resume goes on and says nothing; start a run for that.")
     plan = await as_before(call, branch, ask)
     return await go_on(call, plan, await plan.conversation(branch))
 
 
-async def go_on(call: Call, plan: Plan, conversation: ConversationSession) -> Started:
+async def go_on(call: HTTPRequest, plan: Plan, conversation: ConversationSession) -> Started:
     """Let a run go on that was interrupted or waited."""
     event = await call.server.runs.start(
         conversation, plan.options, plan.streaming, caller=call.caller, resume=True
@@ -395,9 +395,9 @@ async def go_on(call: Call, plan: Plan, conversation: ConversationSession) -> St
     return _started(conversation.request.branch, event)
 
 
-async def as_before(call: Call, branch: Branch, ask: RunAsk) -> Plan:
+async def as_before(call: HTTPRequest, branch: Branch, ask: RunRequest) -> Plan:
     """The last run again as it was asked for, with what of its model and tools is still here."""
-    last = await to_thread(BranchRuns(branch).last)
+    last = await to_thread(RunRepository(branch).last)
     notes: dict[str, Any] = {} if last is None else loads(last.body)
     server = call.server
     if ask.model is None and notes.get("model") in server.models:
@@ -424,7 +424,7 @@ def endpoints() -> list[Endpoint]:
             handle=edit,
             scope="write",
             summary="Say a message otherwise, on a fork, and run that if you like",
-            body=EditAsk,
+            body=EditRequest,
             answer=Forked,
             status=201,
         ),
@@ -434,7 +434,7 @@ def endpoints() -> list[Endpoint]:
             handle=regenerate,
             scope="write",
             summary="Have an answer given anew, on a fork",
-            body=RegenerateAsk,
+            body=RegenerateRequest,
             answer=Forked,
             status=201,
         ),
@@ -444,7 +444,7 @@ def endpoints() -> list[Endpoint]:
             handle=start,
             scope="run",
             summary="Let a model answer; the run goes on whoever listens",
-            body=RunAsk,
+            body=RunRequest,
             answer=Started,
             status=202,
         ),
@@ -473,7 +473,7 @@ def endpoints() -> list[Endpoint]:
             handle=cancel,
             scope="run",
             summary="Stop the run; what was said is kept",
-            body=CancelAsk,
+            body=CancelRequest,
             answer=Cancelled,
             status=202,
         ),
@@ -483,8 +483,8 @@ def endpoints() -> list[Endpoint]:
             handle=steer,
             scope="run",
             summary="Say something to a run under way",
-            body=SteerAsk,
-            answer=Steered,
+            body=SteerRequest,
+            answer=SteerResult,
             status=202,
         ),
         Endpoint(
@@ -493,7 +493,7 @@ def endpoints() -> list[Endpoint]:
             handle=resume,
             scope="run",
             summary="Go on with a run that was interrupted",
-            body=RunAsk,
+            body=RunRequest,
             answer=Started,
             status=202,
         ),

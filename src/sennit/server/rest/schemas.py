@@ -20,9 +20,9 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message, SenderRecipient
 from sennit.messages.unset import Unset
-from sennit.server.http.endpoint import Shape
+from sennit.server.http.endpoint import ResponseModel
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns, last_runs
+from sennit.sessions.run_repository import RunRepository, last_runs
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.subscription import is_under_way
 from sennit.turns.tools.pending_calls import waiting
@@ -38,7 +38,7 @@ _KINDS: Mapping[str, Kind] = {
 }
 
 
-class Origin(Shape):
+class Origin(ResponseModel):
     """Where a branch left another."""
 
     branch_id: UUID
@@ -46,7 +46,7 @@ class Origin(Shape):
     message_count: int
 
 
-class BranchShape(Shape):
+class BranchShape(ResponseModel):
     """A branch."""
 
     id: UUID
@@ -61,7 +61,7 @@ class BranchShape(Shape):
     """Whether its last run was cut off, and can be resumed."""
 
 
-class ToolCallShape(Shape):
+class ToolCallShape(ResponseModel):
     """What a model asks to be called."""
 
     call_id: str
@@ -69,7 +69,7 @@ class ToolCallShape(Shape):
     arguments: dict[str, Any]
 
 
-class ToolResultShape(Shape):
+class ToolResultShape(ResponseModel):
     """What a tool gave."""
 
     request_id: str
@@ -78,7 +78,7 @@ class ToolResultShape(Shape):
     error: str | UnsetType = UNSET
 
 
-class Sibling(Shape):
+class Sibling(ResponseModel):
     """Another version of a message, on another branch."""
 
     branch_id: UUID
@@ -86,7 +86,7 @@ class Sibling(Shape):
     message_id: UUID
 
 
-class MessageShape(Shape):
+class MessageShape(ResponseModel):
     """A message where it stands on a branch."""
 
     id: UUID
@@ -109,7 +109,7 @@ class MessageShape(Shape):
     """The name of a content that a program defined itself."""
 
 
-def fields_of(shape: Shape) -> dict[str, Any]:
+def fields_of(shape: ResponseModel) -> dict[str, Any]:
     """The fields of a shape, for one that has more."""
     return {name: getattr(shape, name) for name in shape.__struct_fields__}
 
@@ -121,7 +121,7 @@ def iso(moment: datetime) -> str:
 
 def branch_shape(branch: Branch) -> BranchShape:
     """A branch as clients see it; it asks the store whether something runs, so not in the loop."""
-    return _branch_shape(branch, BranchRuns(branch).last())
+    return _branch_shape(branch, RunRepository(branch).last())
 
 
 def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
@@ -131,7 +131,7 @@ def branch_shapes(branches: Sequence[Branch]) -> list[BranchShape]:
 
 
 def _branch_shape(branch: Branch, last: RunRecord | None) -> BranchShape:
-    runs = BranchRuns(branch)
+    runs = RunRepository(branch)
     state = "ended" if last is None else last.state
     running = state == "running" and is_under_way(runs)
     asked = len(waiting(branch)) if state == "suspended" else 0

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from sennit.memory.retrieval.find import MESSAGE, Match
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
 from sennit.server.rest.schemas import iso
 
 Most = Annotated[int, Meta(ge=1, le=100)]
 Question = Annotated[str, Meta(min_length=1, max_length=10_000)]
 
 
-class FindQuery(Ask):
+class FindQuery(RequestModel):
     """What to look for, and where."""
 
     q: Question
@@ -25,7 +25,7 @@ class FindQuery(Ask):
     explain: bool = False
 
 
-class SearchQuery(Ask):
+class SearchQuery(RequestModel):
     """What to look for, leaning on a session."""
 
     q: Question
@@ -34,14 +34,14 @@ class SearchQuery(Ask):
     limit: Most = 10
 
 
-class SourceShape(Shape):
+class SourceShape(ResponseModel):
     """A message something rests on."""
 
     session: str
     message: str
 
 
-class MatchShape(Shape):
+class MatchShape(ResponseModel):
     """Something that was found."""
 
     uri: str
@@ -59,27 +59,27 @@ class MatchShape(Shape):
     explained: dict[str, float] | UnsetType = UNSET
 
 
-class Matches(Shape):
+class Matches(ResponseModel):
     """What was found, the best first."""
 
     matches: list[MatchShape]
 
 
-class QueryShape(Shape):
+class QueryShape(ResponseModel):
     """One of the searches that were made."""
 
     text: str
     category: str | None
 
 
-class SearchedShape(Shape):
+class SearchedShape(ResponseModel):
     """What was looked for, and what was found."""
 
     queries: list[QueryShape]
     matches: list[MatchShape]
 
 
-async def find(call: Call) -> Matches:
+async def find(call: HTTPRequest) -> Matches:
     """Memories and messages that fit a question."""
     query: FindQuery = call.query
     categories = None if query.category is None else query.category.split(",")
@@ -89,7 +89,7 @@ async def find(call: Call) -> Matches:
     return Matches(matches=[_match(one) for one in found])
 
 
-async def search(call: Call) -> SearchedShape:
+async def search(call: HTTPRequest) -> SearchedShape:
     """The same for a question that leans on a conversation."""
     query: SearchQuery = call.query
     client = call.caller.client

@@ -17,7 +17,7 @@ from sennit.ids import new_id
 from sennit.messages.content import InstructionContent, SystemContent
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
 from sennit.server.rest.schemas import BranchShape, branch_shapes, fields_of, iso
 from sennit.sessions.client import SessionInfo
 from sennit.sessions.session import SessionCore
@@ -29,7 +29,7 @@ _RECENT = 100
 Limit = Annotated[int, Meta(ge=1, le=500)]
 
 
-class SessionShape(Shape):
+class SessionShape(ResponseModel):
     """A session."""
 
     id: UUID
@@ -46,7 +46,7 @@ class SessionWithBranches(SessionShape):
     branches: list[BranchShape]
 
 
-class SessionList(Shape):
+class SessionList(ResponseModel):
     """A page of sessions, the one changed last first."""
 
     sessions: list[SessionShape]
@@ -54,7 +54,7 @@ class SessionList(Shape):
     """What to send as `before` for the next page."""
 
 
-class SessionsQuery(Ask):
+class SessionsQuery(RequestModel):
     """Which sessions."""
 
     contains: str | None = None
@@ -62,7 +62,7 @@ class SessionsQuery(Ask):
     before: str | None = None
 
 
-class NewSession(Ask):
+class NewSession(RequestModel):
     """A session to be made."""
 
     key: str | None = None
@@ -70,7 +70,7 @@ class NewSession(Ask):
     metadata: dict[str, Any] | None = None
 
 
-class Description(Ask):
+class Description(RequestModel):
     """What to note of a session, in place of all that was noted; `title` is what it is called."""
 
     metadata: dict[str, Any]
@@ -82,13 +82,13 @@ class InterruptedBranch(BranchShape):
     session: UUID
 
 
-class Interrupted(Shape):
+class InterruptedList(ResponseModel):
     """What can be gone on with."""
 
     branches: list[InterruptedBranch]
 
 
-class Node(BranchShape):
+class TreeNode(BranchShape):
     """A branch, and which one it was forked from."""
 
     parent: UUID | None
@@ -97,13 +97,13 @@ class Node(BranchShape):
     """How many messages it took along from there."""
 
 
-class Tree(Shape):
+class Tree(ResponseModel):
     """The branches of a session, each after the one it was forked from."""
 
-    branches: list[Node]
+    branches: list[TreeNode]
 
 
-async def list_sessions(call: Call) -> SessionList:
+async def list_sessions(call: HTTPRequest) -> SessionList:
     """A page of the caller's sessions."""
     query: SessionsQuery = call.query
     return await to_thread(_page, call.caller, query)
@@ -169,7 +169,7 @@ def cursor(given: str) -> SessionInfo:
         ) from None
 
 
-async def create_session(call: Call) -> SessionWithBranches:
+async def create_session(call: HTTPRequest) -> SessionWithBranches:
     """A new session and its branch "main", in one step; raises ExistsError if the key is taken."""
     given: NewSession = call.body
     key: str | UUID = new_id() if given.key is None else given.key
@@ -185,7 +185,7 @@ def _taken(key: str | UUID) -> ExistsError:
     return ExistsError(f"There is a session {str(key)!r} already; open that, or name another.")
 
 
-async def get_session(call: Call) -> SessionWithBranches:
+async def get_session(call: HTTPRequest) -> SessionWithBranches:
     """A session and its branches."""
     session = await call.caller.session(call.path["session"])
     return await to_thread(_whole, call.caller, session)
@@ -201,7 +201,7 @@ def _whole(caller: Caller, session: SessionCore) -> SessionWithBranches:
     return SessionWithBranches(**fields_of(listed), branches=branches)
 
 
-async def describe_session(call: Call) -> SessionShape:
+async def describe_session(call: HTTPRequest) -> SessionShape:
     """Give a session other metadata."""
     given: Description = call.body
     session = await call.caller.session(call.path["session"])
@@ -209,7 +209,7 @@ async def describe_session(call: Call) -> SessionShape:
     return await to_thread(_listed_now, call.caller, session.id)
 
 
-async def delete_session(call: Call) -> None:
+async def delete_session(call: HTTPRequest) -> None:
     """Erase a session for good; raises NotFoundError."""
     session = await call.caller.session(call.path["session"])
     await call.server.runs.stop_on(session.branches)
@@ -217,12 +217,12 @@ async def delete_session(call: Call) -> None:
     await call.caller.client.adelete_session(session.id)
 
 
-async def interrupted(call: Call) -> Interrupted:
+async def interrupted(call: HTTPRequest) -> InterruptedList:
     """The branches whose last run was cut off, in the sessions changed last."""
     return await to_thread(_interrupted, call.caller.client)
 
 
-def _interrupted(client: Client) -> Interrupted:
+def _interrupted(client: Client) -> InterruptedList:
     found: list[InterruptedBranch] = []
     for info in client.sessions(limit=_RECENT):
         with suppress(NotFoundError):  # deleted meanwhile
@@ -230,10 +230,10 @@ def _interrupted(client: Client) -> Interrupted:
             shapes = branch_shapes(list(session.branches))
             cut_off = (fields_of(one) for one in shapes if one.interrupted)
             found += [InterruptedBranch(**one, session=info.id) for one in cut_off]
-    return Interrupted(branches=found)
+    return InterruptedList(branches=found)
 
 
-async def tree(call: Call) -> Tree:
+async def tree(call: HTTPRequest) -> Tree:
     """The branches as a tree of forks."""
     session = await call.caller.session(call.path["session"])
     return await to_thread(_tree, session)
@@ -247,8 +247,8 @@ def _tree(session: Session) -> Tree:
     return Tree(branches=[_node(node, one, parents.get(one.id)) for node, one in pairs])
 
 
-def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> Node:
-    return Node(**fields_of(shape), parent=parent, forked_at=node.forked_at)
+def _node(node: BranchNode, shape: BranchShape, parent: UUID | None) -> TreeNode:
+    return TreeNode(**fields_of(shape), parent=parent, forked_at=node.forked_at)
 
 
 def endpoints() -> list[Endpoint]:
@@ -304,7 +304,7 @@ def endpoints() -> list[Endpoint]:
             handle=interrupted,
             scope="read",
             summary="Branches whose last run was cut off, in the sessions changed last",
-            answer=Interrupted,
+            answer=InterruptedList,
         ),
         Endpoint(
             method="GET",

@@ -15,7 +15,7 @@ from sennit.api.client import Client
 from sennit.errors import NotFoundError
 from sennit.messages.message import Message
 from sennit.server.http.callers import Caller
-from sennit.server.http.endpoint import Ask, Call, Endpoint, Shape
+from sennit.server.http.endpoint import Endpoint, HTTPRequest, RequestModel, ResponseModel
 from sennit.server.rest.sessions import as_cursor, cursor, title_of
 from sennit.sessions.client import SessionInfo
 
@@ -23,7 +23,7 @@ _DAY = 24 * 60 * 60 * 1_000_000
 _PAGE = 100
 
 
-class UsageQuery(Ask):
+class UsageQuery(RequestModel):
     """How far back, in days, today the first; of all sessions, or page by page."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
@@ -31,7 +31,7 @@ class UsageQuery(Ask):
     before: str | None = None
 
 
-class DayUsage(Shape):
+class DayUsage(ResponseModel):
     """What one model used on one day (UTC)."""
 
     date: str
@@ -43,7 +43,7 @@ class DayUsage(Shape):
     cost: float
 
 
-class SessionUsage(Shape):
+class SessionUsage(ResponseModel):
     """What one session used."""
 
     id: UUID
@@ -55,7 +55,7 @@ class SessionUsage(Shape):
     cost: float
 
 
-class UsageShape(Shape):
+class UsageShape(ResponseModel):
     """What was used, the newest day and the dearest session first."""
 
     days: list[DayUsage]
@@ -85,7 +85,7 @@ class _Sum:
         }
 
 
-async def usage(call: Call) -> UsageShape:
+async def usage(call: HTTPRequest) -> UsageShape:
     """What was used in the last days."""
     query: UsageQuery = call.query
     return await call.server.work.run(call.caller, _usage, call.caller, query)

@@ -4,7 +4,7 @@ The only module that knows xllamacpp, which has habits to live with:
 
 - It answers through a callback on the calling thread, swallows what that callback raises and ends
   when it returns true. So each engine has a thread of its own, which answers one request after
-  another in the order of arrival; whoever waits is told through `Job.tell`, and stops by `stop()`.
+  another in the order of arrival; whoever waits is told through `EngineJob.tell`, and stops by `stop()`.
 - It cannot stop inside a batch of the prompt, so batches are small where a processor is all there
   is, and progress is asked for after each.
 - It always listens on a loopback port. That port has a random key and lets no web page in; we use
@@ -37,7 +37,7 @@ from sennit.errors import (
     ValidationError,
     shown,
 )
-from sennit.services.local.http_client import Port
+from sennit.services.local.http_client import EngineClient
 
 CONTEXT = 4096
 """Tokens of a conversation, prompt and answer together, unless told otherwise."""
@@ -48,17 +48,17 @@ _LEAVING_SECONDS = 5  # for the destructors of a forked child, where they cannot
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobEnded:
     """The last a job tells: all was said, or why not."""
 
     error: SennitError | None = None
 
 
-Letter: TypeAlias = "Mapping[str, Any] | Ended"
+Letter: TypeAlias = "Mapping[str, Any] | JobEnded"
 
 
 @dataclass(slots=True)
-class Job:
+class EngineJob:
     """A request on its way through an engine."""
 
     body: Mapping[str, Any]
@@ -90,7 +90,7 @@ class Job:
     def end(self, error: SennitError | None) -> None:
         """Tell that it is over."""
         if not self._stopped:
-            self._tell(Ended(error or self._error))
+            self._tell(JobEnded(error or self._error))
 
     def _tell(self, letter: Letter) -> None:
         try:
@@ -105,7 +105,7 @@ class _Loaded:
 
     server: Any
     """The server object of xllamacpp."""
-    port: Port
+    port: EngineClient
 
 
 class Engine:
@@ -115,8 +115,8 @@ class Engine:
         self.file = file
         self.threads = threads or default_threads()
         self.context = context or CONTEXT
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._current: Job | None = None
+        self._jobs: SimpleQueue[EngineJob | None] = SimpleQueue()
+        self._current: EngineJob | None = None
         self._key = secrets.token_urlsafe(32)
         self._loading = threading.Lock()
         self._model: _Loaded | None = None
@@ -124,7 +124,7 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name=f"sennit {file.name}", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: EngineJob) -> None:
         """Answer `job` once all that came before it are answered or stopped."""
         if self._closed:
             raise ModelError(f"The engine of {self.file.name!r} is closed: the program is ending.")
@@ -154,7 +154,7 @@ class Engine:
                 job.end(self._answer(job))
             self._current = job = None
 
-    def _answer(self, job: Job) -> SennitError | None:
+    def _answer(self, job: EngineJob) -> SennitError | None:
         try:
             loaded = self._loaded()
             body = _safe(job.body, loaded.port)
@@ -189,7 +189,7 @@ class Engine:
                 kind="bad_request",
             ) from error
         _pin(server)
-        return _Loaded(server, Port(server.listening_address, self._key))
+        return _Loaded(server, EngineClient(server.listening_address, self._key))
 
     def _options(self, xllamacpp: Any) -> Any:
         options = xllamacpp.CommonParams()
@@ -263,7 +263,7 @@ def error_of(said: Any) -> ModelError:
     return ModelError(f"The local model failed: {message}{way}", kind=kind, status=status)
 
 
-def _safe(body: Mapping[str, Any], port: Port) -> dict[str, Any]:
+def _safe(body: Mapping[str, Any], port: EngineClient) -> dict[str, Any]:
     """`body`, with nothing in its messages that could pose as another turn."""
     messages: Sequence[Mapping[str, str]] = body["messages"]
     contents = port.harmless([message["content"] for message in messages])

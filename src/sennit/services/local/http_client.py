@@ -21,7 +21,7 @@ _SECONDS = 30.0
 _ROUNDS = 3  # breaking up one token may spell another, in a vocabulary made for that
 
 
-class Port:
+class EngineClient:
     """Asks the tokenizer of an engine; from any thread, without waiting in line."""
 
     def __init__(self, address: str, key: str) -> None:

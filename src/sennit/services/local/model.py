@@ -19,17 +19,25 @@ from pathlib import Path
 from typing import Any, cast
 
 from sennit.errors import InvalidTypeError, MissingExtraError, ModelError, ValidationError, shown
-from sennit.services.local.engine import CONTEXT, Ended, Engine, Job, Letter, context_of, engine_of
+from sennit.services.local.engine import (
+    CONTEXT,
+    Engine,
+    EngineJob,
+    JobEnded,
+    Letter,
+    context_of,
+    engine_of,
+)
 from sennit.services.local.request import body_of, timeout_of
 from sennit.services.local.tool_prompt import FormReader
 from sennit.services.local.weights import find
 from sennit.services.models.reply import (
-    Assembly,
     Delta,
     Finished,
     FinishReason,
     ReasoningDelta,
     Reply,
+    ReplyAssembler,
     TextDelta,
     Usage,
 )
@@ -87,7 +95,7 @@ class LocalModel:
         Raises ModelError, MissingExtraError without `sennit[local]`, ValidationError for a request
         that makes no sense.
         """
-        assembly = Assembly()
+        assembly = ReplyAssembler()
         async with self.stream(request) as deltas:
             async for delta in deltas:
                 assembly.feed(delta)
@@ -98,7 +106,7 @@ class LocalModel:
         """The reply as deltas; leaving the block stops the model. Raises as `ask` does."""
         loop = asyncio.get_running_loop()
         letters: asyncio.Queue[Letter] = asyncio.Queue()
-        job = Job(
+        job = EngineJob(
             body_of(request),
             lambda letter: loop.call_soon_threadsafe(letters.put_nowait, letter),
         )
@@ -152,7 +160,7 @@ class _Deltas:
         return self._ready.popleft()
 
     def _open(self, letter: Letter) -> None:
-        if not isinstance(letter, Ended):
+        if not isinstance(letter, JobEnded):
             self._ready.extend(self._reading.deltas(letter))
             return
         self._over = True

@@ -15,15 +15,15 @@ from typing import Any, TypeAlias, cast
 
 from sennit.errors import InvalidTypeError, shown
 from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Assembly, Delta, Finished, Reply
+from sennit.services.models.reply import Delta, Finished, Reply, ReplyAssembler
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import Layer
+from sennit.services.models.wrapper import ModelWrapper
 
 Before: TypeAlias = Callable[[ModelRequest], ModelRequest | Awaitable[ModelRequest | None] | None]
 After: TypeAlias = Callable[[ModelRequest, Reply], object]
 
 
-class Hooked(Layer):
+class Hooked(ModelWrapper):
     """A model with hooks around each call."""
 
     def __init__(
@@ -87,7 +87,7 @@ class _Assembled:
     ) -> None:
         self._next = deltas.__anext__
         self._whole = whole
-        self._assembly = Assembly()
+        self._assembly = ReplyAssembler()
 
     def __aiter__(self) -> _Assembled:
         return self

@@ -21,7 +21,7 @@ from sennit.errors import InvalidTypeError, ValidationError
 from sennit.messages.output_schema import ModelSchema
 from sennit.services.models.hooks import After, Before, Hooked
 from sennit.services.models.lazy import connection
-from sennit.services.models.limits import Breaker, RateLimit, Retry, Timeout
+from sennit.services.models.limits import CircuitBreaker, RateLimit, Retry, Timeout
 from sennit.services.models.limits.validators import count
 from sennit.services.models.params import checked_params
 from sennit.services.models.protocol import Model, shapes_output
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 RETRY = Retry()
-BREAKER = Breaker()
+BREAKER = CircuitBreaker()
 TIMEOUT = Timeout()
 
 
@@ -73,7 +73,7 @@ class iModel(AsyncClosing):
         fetch_images: bool = False,
         retry: Retry | None = RETRY,
         limits: RateLimit | None = None,
-        breaker: Breaker | None = BREAKER,
+        breaker: CircuitBreaker | None = BREAKER,
         timeout: Timeout | float | None = TIMEOUT,
         before: Before | Iterable[Before] = (),
         after: After | Iterable[After] = (),
@@ -177,7 +177,7 @@ class iModel(AsyncClosing):
 
 
 def _around(
-    model: Model, layers: Iterable[Timeout | RateLimit | Breaker | Retry | Meter | None]
+    model: Model, layers: Iterable[Timeout | RateLimit | CircuitBreaker | Retry | Meter | None]
 ) -> Model:
     for layer in layers:
         model = model if layer is None else layer.around(model)

@@ -24,7 +24,7 @@ _NAME = re.compile(r"([A-Za-z0-9_.-]+):\S+")
 _FORMS = "'provider:model', such as 'openai:gpt-5', or 'local', or 'local:/path/to/weights.gguf'"
 
 
-class Connection:
+class LazyModel:
     """A model that is connected when it is first needed."""
 
     def __init__(
@@ -113,23 +113,23 @@ def connection(
     api_key: str | None = None,
     window: int | None = None,
     fetch_images: bool = False,
-) -> Connection:
+) -> LazyModel:
     """The connection to a model; raises ValidationError if it names none."""
     if isinstance(model, str) and not _is_local(model):
         _check_name(model)
         connected = _provider(
             model, base_url=base_url, api_key=api_key, window=window, fetch_images=fetch_images
         )
-        return Connection(name or model, window, connected)
+        return LazyModel(name or model, window, connected)
     if base_url is not None or api_key is not None:
         raise ValidationError(f"{shown(model)} has no provider to give base_url or api_key to.")
     if isinstance(model, str | Path):
         path = _weights(model)
         default = "local" if path is None else f"local:{path}"
-        return Connection(name or default, window, lambda: _local(path))
+        return LazyModel(name or default, window, lambda: _local(path))
     if not is_model(model):
         raise InvalidTypeError(f"A model is {_FORMS}, or a Model itself; got {shown(model)}.")
-    return Connection(name or model.name, window, lambda: model, model)
+    return LazyModel(name or model.name, window, lambda: model, model)
 
 
 def _is_local(model: str) -> bool:

@@ -90,21 +90,21 @@ Delta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | Finished
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReplyText:
     """A piece of the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Reasoning:
+class ReplyReasoning:
     """A piece of thinking aloud."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplyCall:
     """A tool the model wants called. The arguments are as it wrote them, sound JSON or not."""
 
     id: str
@@ -112,7 +112,7 @@ class Call:
     arguments: str
 
 
-Item: TypeAlias = Text | Reasoning | Call
+Item: TypeAlias = ReplyText | ReplyReasoning | ReplyCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,34 +127,34 @@ class Reply:
     @property
     def text(self) -> str:
         """The answer without reasoning and calls."""
-        return "".join(item.text for item in self.items if isinstance(item, Text))
+        return "".join(item.text for item in self.items if isinstance(item, ReplyText))
 
     @property
     def reasoning(self) -> str:
         """What it thought aloud."""
-        return "".join(item.text for item in self.items if isinstance(item, Reasoning))
+        return "".join(item.text for item in self.items if isinstance(item, ReplyReasoning))
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ReplyCall, ...]:
         """The tools it wants called."""
-        return tuple(item for item in self.items if isinstance(item, Call))
+        return tuple(item for item in self.items if isinstance(item, ReplyCall))
 
     @property
-    def cut_off(self) -> Call | None:
+    def cut_off(self) -> ReplyCall | None:
         """A call whose arguments the length limit may have cut; it must not be run."""
         last = self.items[-1] if self.items else None
-        return last if self.finish == "length" and isinstance(last, Call) else None
+        return last if self.finish == "length" and isinstance(last, ReplyCall) else None
 
     def deltas(self) -> Iterable[Delta]:
         """The same as a stream."""
         calls = 0
         for item in self.items:
             match item:
-                case Text():
+                case ReplyText():
                     yield TextDelta(item.text)
-                case Reasoning():
+                case ReplyReasoning():
                     yield ReasoningDelta(item.text)
-                case Call():
+                case ReplyCall():
                     yield CallDelta(calls, item.id, item.name, item.arguments)
                     calls += 1
         yield Finished(self.finish, self.usage, self.model)
@@ -164,17 +164,17 @@ class Reply:
 class _Open:
     """An item that is still growing."""
 
-    kind: type[Text | Reasoning | Call]
+    kind: type[ReplyText | ReplyReasoning | ReplyCall]
     id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list[str])
 
     def item(self, id: str) -> Item:
         said = "".join(self.pieces)
-        return Call(id, self.name, said) if self.kind is Call else self.kind(said)  # type: ignore
+        return ReplyCall(id, self.name, said) if self.kind is ReplyCall else self.kind(said)  # type: ignore
 
 
-class Assembly:
+class ReplyAssembler:
     """Folds deltas into a Reply; what has come so far can be looked at any time."""
 
     def __init__(self) -> None:
@@ -187,15 +187,15 @@ class Assembly:
         """Take in the next delta."""
         match delta:
             case TextDelta():
-                self._say(Text, delta.text)
+                self._say(ReplyText, delta.text)
             case ReasoningDelta():
-                self._say(Reasoning, delta.text)
+                self._say(ReplyReasoning, delta.text)
             case CallDelta():
                 self._call(delta)
             case Finished():
                 self.finished = delta
 
-    def _say(self, kind: type[Text | Reasoning], said: str) -> None:
+    def _say(self, kind: type[ReplyText | ReplyReasoning], said: str) -> None:
         if not said:
             return
         if not self._items or self._items[-1].kind is not kind:
@@ -205,7 +205,7 @@ class Assembly:
     def _call(self, delta: CallDelta) -> None:
         found = self._calls.get(delta.index)
         if found is None:
-            found = self._calls[delta.index] = _Open(Call)
+            found = self._calls[delta.index] = _Open(ReplyCall)
             self._items.append(found)
         found.id = found.id or delta.id
         found.name += delta.name

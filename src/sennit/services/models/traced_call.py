@@ -14,13 +14,13 @@ from sennit import telemetry
 from sennit.messages.codec import dumps
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import (
-    Assembly,
-    Call,
     Delta,
     Finished,
-    Reasoning,
     Reply,
-    Text,
+    ReplyAssembler,
+    ReplyCall,
+    ReplyReasoning,
+    ReplyText,
     Usage,
 )
 from sennit.services.models.request import ModelRequest
@@ -64,8 +64,8 @@ class _Heard:
 
     __slots__ = ("_assembly", "_next", "_watched")
 
-    def __init__(self, deltas: AsyncIterator[Delta], watched: telemetry.Watched) -> None:
-        self._next, self._watched, self._assembly = deltas.__anext__, watched, Assembly()
+    def __init__(self, deltas: AsyncIterator[Delta], watched: telemetry.Span) -> None:
+        self._next, self._watched, self._assembly = deltas.__anext__, watched, ReplyAssembler()
 
     def __aiter__(self) -> _Heard:
         return self
@@ -95,7 +95,7 @@ def _notes(
     return name, notes
 
 
-def _note_reply(watched: telemetry.Watched, reply: Reply) -> None:
+def _note_reply(watched: telemetry.Span, reply: Reply) -> None:
     watched.note(usage_notes(reply.usage))
     watched.note({telemetry.RESPONSE_MODEL: reply.model, telemetry.FINISH_REASONS: [reply.finish]})
     if reply.finish == "error":
@@ -134,11 +134,11 @@ def _reply_told(reply: Reply) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     for item in reply.items:
         match item:
-            case Text():
+            case ReplyText():
                 parts.append(_part("text", content=item.text))
-            case Reasoning():
+            case ReplyReasoning():
                 parts.append(_part("reasoning", content=item.text))
-            case Call():
+            case ReplyCall():
                 called = {"id": item.id, "name": item.name, "arguments": item.arguments}
                 parts.append(_part("tool_call", **called))
     return {"role": "assistant", "parts": parts, "finish_reason": reply.finish}

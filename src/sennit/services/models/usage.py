@@ -18,7 +18,7 @@ from sennit.messages.typescript import ToolSchema
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Finished, Reply, Usage
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import Layer, Watched
+from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
 _LETTERS_PER_TOKEN = 4
 
@@ -74,7 +74,7 @@ class Meter:
         return _Metered(model, self)
 
 
-class _Metered(Layer):
+class _Metered(ModelWrapper):
     def __init__(self, model: Model, meter: Meter) -> None:
         super().__init__(model)
         self._meter = meter
@@ -89,7 +89,7 @@ class _Metered(Layer):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         count = self._counting()
         async with self._model.stream(request) as deltas:
-            yield Watched(deltas, count)
+            yield ObservedStream(deltas, count)
 
     def _counting(self) -> Callable[[Finished], None]:
         at, began = clock.now_us(), clock.monotonic()
@@ -107,7 +107,7 @@ def estimate_tokens(request: ModelRequest) -> int:
     return tokens_in(letters_in(request.messages) + _offered(request))
 
 
-class Estimator:
+class TokenEstimator:
     """The same for requests that follow one another: a history that only grew is not read again."""
 
     def __init__(self) -> None:

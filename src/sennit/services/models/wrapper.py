@@ -15,7 +15,7 @@ from sennit.services.models.reply import Delta, Finished, Reply
 from sennit.services.models.request import ModelRequest
 
 
-class Layer:
+class ModelWrapper:
     """A model around another, as it is; subclasses change what they are about."""
 
     def __init__(self, model: Model) -> None:
@@ -50,7 +50,7 @@ class Layer:
         return self._model.stream(request)
 
 
-class Watched:
+class ObservedStream:
     """Deltas passed on unchanged, telling how they ended: finished, or failed."""
 
     __slots__ = ("_failed", "_finished", "_next")
@@ -65,7 +65,7 @@ class Watched:
         self._finished = finished
         self._failed = failed
 
-    def __aiter__(self) -> Watched:
+    def __aiter__(self) -> ObservedStream:
         return self
 
     async def __anext__(self) -> Delta:

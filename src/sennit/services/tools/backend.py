@@ -38,7 +38,7 @@ class ToolContext:
             object.__setattr__(self, "idempotency_key", self.call_id)
 
 
-class Target(ABC):
+class ToolBackend(ABC):
     """Whatever a tool calls."""
 
     @property

@@ -19,7 +19,7 @@ from sennit.errors import InvalidTypeError, ToolError, ValidationError, shown
 from sennit.messages.codec import dumps
 from sennit.messages.json_values import plain, plain_dict
 from sennit.messages.typescript import ToolSchema
-from sennit.services.tools.backend import Target, ToolContext
+from sennit.services.tools.backend import ToolBackend, ToolContext
 from sennit.services.tools.daemon_thread import in_thread
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Function: TypeAlias = Callable[..., Any]
 _SHOWN_PROBLEMS = 10
 
 
-class FunctionTarget(Target):
+class FunctionBackend(ToolBackend):
     """A function, a method, a callable object or a partial of these; sync or async."""
 
     def __init__(self, function: Function, name: str | None = None) -> None:

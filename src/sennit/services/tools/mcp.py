@@ -21,10 +21,10 @@ from sennit.messages.image_url import http_host
 from sennit.messages.json_values import text
 from sennit.messages.typescript import ToolSchema
 from sennit.services.registry import ServiceRegistry
-from sennit.services.tools.backend import Target, ToolContext
-from sennit.services.tools.mcp_connection import Address, Connection, Listing
+from sennit.services.tools.backend import ToolBackend, ToolContext
+from sennit.services.tools.mcp_connection import Listing, McpConnection, ServerAddress
 from sennit.services.tools.mcp_content import schema_of
-from sennit.services.tools.tool import Changes, Tool, checked_tool_name, tool_options
+from sennit.services.tools.tool import Tool, ToolChanges, checked_tool_name, tool_options
 
 _T = TypeVar("_T")
 _CALL_SECONDS = 60.0
@@ -38,7 +38,7 @@ async def mcp_tools(
     headers: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     prefix: str | None = None,
-    **options: Unpack[Changes],
+    **options: Unpack[ToolChanges],
 ) -> AsyncGenerator[tuple[Tool, ...]]:
     """The tools of a server for the length of a block; see MCPServer."""
     async with MCPServer(server, headers=headers, env=env, prefix=prefix, **options) as connected:
@@ -59,7 +59,7 @@ class MCPServer:
         headers: Mapping[str, str] | None = None,
         env: Mapping[str, str] | None = None,
         prefix: str | None = None,
-        **options: Unpack[Changes],
+        **options: Unpack[ToolChanges],
     ) -> None:
         """A command to start (no shell is involved), or the "https://…" of one that runs.
 
@@ -69,13 +69,13 @@ class MCPServer:
         """
         self._address = _address(server, headers, env)
         self._prefix = None if prefix is None else checked_tool_name(prefix)
-        self._options: Changes = {"timeout": _CALL_SECONDS, **options}
+        self._options: ToolChanges = {"timeout": _CALL_SECONDS, **options}
         tool_options(self._options)
         self._tools: dict[str, Tool] = {}
         self._refused: dict[str, str] = {}
         self._registries: list[ServiceRegistry] = []
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
+        self._connection: McpConnection | None = None
+        self._opening: asyncio.Task[McpConnection] | None = None
         self._closed = True
 
     @property
@@ -138,7 +138,7 @@ class MCPServer:
         connection = await self._alive()
         return await connection.call(name, arguments)
 
-    async def _alive(self) -> Connection:
+    async def _alive(self) -> McpConnection:
         """The connection, made anew if it was lost: one attempt, however many calls wait for it."""
         if self._closed:
             raise ToolError(f"MCP server {self.name!r} is closed; connect() it first.")
@@ -149,15 +149,15 @@ class MCPServer:
             self._opening.add_done_callback(self._opened)
         return await _shielded(self._opening)
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> McpConnection:
         if self._connection is not None:
             await self._connection.close()
-        connection = Connection(self._address, self._offer)
+        connection = McpConnection(self._address, self._offer)
         await connection.open()
         self._connection = connection
         return connection
 
-    def _opened(self, opening: asyncio.Task[Connection]) -> None:
+    def _opened(self, opening: asyncio.Task[McpConnection]) -> None:
         self._opening = None
         if not opening.cancelled():
             opening.exception()  # whoever waited has it; nobody may have
@@ -217,7 +217,7 @@ class MCPServer:
 
 
 @dataclass(frozen=True, slots=True)
-class _MCPTarget(Target):
+class _MCPTarget(ToolBackend):
     """One tool of a server. Its arguments are checked by the server, which knows best."""
 
     server: MCPServer
@@ -246,7 +246,7 @@ def _split(command: str) -> list[str]:
         ) from None
 
 
-def _address(server: Any, headers: Any, env: Any) -> Address:
+def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
     if isinstance(server, str) and "://" in server.split(" ")[0]:
         host = http_host(text(server, "server"))
         if host is None:  # what stands behind the scheme may hold a secret
@@ -256,7 +256,7 @@ def _address(server: Any, headers: Any, env: Any) -> Address:
             )
         if env is not None:
             raise ValidationError("env is for a program that is started; give headers to a URL.")
-        return Address(host, url=server, headers=headers)
+        return ServerAddress(host, url=server, headers=headers)
     words = _split(server) if isinstance(server, str) else server
     if not isinstance(words, list | tuple) or not words:
         raise InvalidTypeError(
@@ -267,7 +267,7 @@ def _address(server: Any, headers: Any, env: Any) -> Address:
     if headers is not None:
         raise ValidationError("headers are for a URL; give env to a program that is started.")
     plain_words = [os.path.basename(word) for word in command[:2] if not word.startswith("-")]
-    return Address(" ".join(plain_words), command, env=env)
+    return ServerAddress(" ".join(plain_words), command, env=env)
 
 
 async def _shielded(task: asyncio.Task[_T]) -> _T:

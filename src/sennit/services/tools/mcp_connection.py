@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server is."""
 
     label: str
@@ -48,10 +48,10 @@ class Address:
     env: Mapping[str, str] | None = field(default=None, repr=False)
 
 
-class Connection:
+class McpConnection:
     """One life of a connection, in one task from beginning to end."""
 
-    def __init__(self, address: Address, offer: Callable[[Listing], None]) -> None:
+    def __init__(self, address: ServerAddress, offer: Callable[[Listing], None]) -> None:
         self._address = address
         self._offer = offer
         self._loop = asyncio.get_running_loop()

@@ -22,8 +22,8 @@ from sennit.errors import CodecError, InvalidTypeError, ToolError, ValidationErr
 from sennit.messages.codec import dumps, loads
 from sennit.messages.json_values import plain, plain_dict, readable, text
 from sennit.messages.typescript import ToolSchema
-from sennit.services.tools.backend import Target, ToolContext
-from sennit.services.tools.function import FunctionTarget
+from sennit.services.tools.backend import ToolBackend, ToolContext
+from sennit.services.tools.function import FunctionBackend
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -37,7 +37,7 @@ _GRACE = 1.0  # seconds for a cancelled tool to clean up before it is left behin
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """What came of a call: a value, or an error."""
 
     value: Any = None
@@ -96,7 +96,7 @@ class ToolOptions:
             )
 
 
-class Changes(TypedDict, total=False):
+class ToolChanges(TypedDict, total=False):
     """The fields of ToolOptions, by name."""
 
     timeout: float | None
@@ -118,10 +118,10 @@ class Tool:
 
     def __init__(
         self,
-        function: Callable[..., Any] | Target,
+        function: Callable[..., Any] | ToolBackend,
         name: str | None = None,
         description: str | None = None,
-        **options: Unpack[Changes],
+        **options: Unpack[ToolChanges],
     ) -> None:
         """Name and description are the function's own unless given; for options see ToolOptions.
 
@@ -135,7 +135,9 @@ class Tool:
         if name is not None:
             checked_tool_name(name)
         self._options = tool_options(options)
-        self._target = function if isinstance(function, Target) else FunctionTarget(function, name)
+        self._target = (
+            function if isinstance(function, ToolBackend) else FunctionBackend(function, name)
+        )
         own = self._target.schema
         self._schema = ToolSchema(
             checked_tool_name(own.name if name is None else name),
@@ -179,10 +181,13 @@ class Tool:
         return self._options.replay
 
     def with_options(
-        self, name: str | None = None, description: str | None = None, **options: Unpack[Changes]
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        **options: Unpack[ToolChanges],
     ) -> Tool:
         """The same tool under another name, or called in another way."""
-        changed = cast("Changes", {**asdict(self._options), **options})
+        changed = cast("ToolChanges", {**asdict(self._options), **options})
         return Tool(
             self._target,
             self.name if name is None else name,
@@ -196,7 +201,7 @@ class Tool:
 
     async def run(
         self, arguments: str | bytes | Mapping[str, Any] = "", context: ToolContext | None = None
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Call it with a JSON object, as text or as a dict; no text at all means no arguments.
 
         What goes wrong is in the Outcome. Only what is not the tool's own is raised: CancelledError
@@ -207,7 +212,7 @@ class Tool:
         outcome = await run(arguments, context or ToolContext())
         return replace(outcome, duration=perf_counter() - started)
 
-    async def _watched(self, arguments: Any, context: ToolContext) -> Outcome:
+    async def _watched(self, arguments: Any, context: ToolContext) -> ToolOutcome:
         """The same, for someone who watches."""
         notes = {
             telemetry.TOOL: self.name,
@@ -224,16 +229,16 @@ class Tool:
                 watched.fail(telemetry.error_kind(outcome.cause or ToolError()))
             return outcome
 
-    async def _outcome(self, arguments: Any, context: ToolContext) -> Outcome:
+    async def _outcome(self, arguments: Any, context: ToolContext) -> ToolOutcome:
         try:
             bound = self._target.bind(_object(arguments))
         except Exception as error:
             said = f"Tool {self.name!r} was not called. {_said(error)}"
-            return Outcome(error=_readable(said), ran=False, cause=error)
+            return ToolOutcome(error=_readable(said), ran=False, cause=error)
         try:
-            return Outcome(self._kept(await self._settled(self._target.call(bound, context))))
+            return ToolOutcome(self._kept(await self._settled(self._target.call(bound, context))))
         except Exception as error:
-            return Outcome(error=_readable(_said(error)), cause=error)
+            return ToolOutcome(error=_readable(_said(error)), cause=error)
 
     async def _settled(self, call: Coroutine[Any, Any, Any]) -> Any:
         """What the call gives or raises, within the time it has."""

@@ -10,7 +10,7 @@ dropped, what was counted wrong is counted again, messages without a session get
 do versions without a file.
 
 The checks and the thinking are here, for every kind of store; how to ask and tell one kind is a
-`Patient`.
+`StoreInspector`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sennit.messages.codec import loads
 from sennit.messages.message import Message
 from sennit.stores.base import Store
 from sennit.stores.doctor import file_checks
-from sennit.stores.records.files import KeptFile
-from sennit.stores.records.sessions import Whole
+from sennit.stores.records.files import StoredFile
+from sennit.stores.records.sessions import SessionDump
 from sennit.stores.segment_graph import shown, unused
 
 _SHOWN = 5
@@ -71,37 +71,37 @@ def notes(store: Store) -> list[str]:
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, SQLiteStore):
-        from sennit.stores.doctor.sqlite import FilePatient
+        from sennit.stores.doctor.sqlite import SQLiteInspector
 
-        return FilePatient.noted(store)
+        return SQLiteInspector.noted(store)
     try:
-        from sennit.stores.doctor.postgres import DatabasePatient
+        from sennit.stores.doctor.postgres import PostgresInspector
         from sennit.stores.postgres.store import PostgresStore
     except ImportError:
         return []
-    return DatabasePatient.noted(store) if isinstance(store, PostgresStore) else []
+    return PostgresInspector.noted(store) if isinstance(store, PostgresStore) else []
 
 
 def _visit(store: Store, *, mend: bool) -> list[Finding]:
-    from sennit.stores.doctor.sqlite import FilePatient
+    from sennit.stores.doctor.sqlite import SQLiteInspector
     from sennit.stores.in_memory.store import MemoryStore
     from sennit.stores.sqlite.store import SQLiteStore
 
     if isinstance(store, MemoryStore):
         return store.with_everything(_look_at_messages)
     if isinstance(store, SQLiteStore):
-        return FilePatient.visited(store, mend=mend)
+        return SQLiteInspector.visited(store, mend=mend)
     try:
-        from sennit.stores.doctor.postgres import DatabasePatient
+        from sennit.stores.doctor.postgres import PostgresInspector
         from sennit.stores.postgres.store import PostgresStore
     except ImportError:
         raise _unknown(store) from None
     if isinstance(store, PostgresStore):
-        return DatabasePatient.visited(store, mend=mend)
+        return PostgresInspector.visited(store, mend=mend)
     raise _unknown(store)
 
 
-def _look_at_messages(sessions: Iterable[Whole], _: Iterable[KeptFile]) -> list[Finding]:
+def _look_at_messages(sessions: Iterable[SessionDump], _: Iterable[StoredFile]) -> list[Finding]:
     """All that can go wrong where no disk, other program or SQL prompt is near."""
     rows = [
         f"message {one.id}"
@@ -118,7 +118,7 @@ def _unknown(store: Store) -> StoreError:
     )
 
 
-class Patient(ABC):
+class StoreInspector(ABC):
     """A store inside one transaction, in which all is asked and mended."""
 
     sql: ModuleType
@@ -183,7 +183,7 @@ class Patient(ABC):
     def mend_index(self) -> None:
         """Make the index complete, or have the next search do it."""
 
-    def checks(self) -> Iterable[Check]:
+    def checks(self) -> Iterable[IntegrityCheck]:
         """All checks, in the order in which they are made."""
         from sennit.stores.doctor.checksums import CHECKS
 
@@ -191,22 +191,22 @@ class Patient(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class IntegrityCheck:
     """Something that may be wrong, and how to mend it."""
 
     kind: str
     said: str
-    find: Callable[[Patient], Iterable[str]]
-    mend: Callable[[Patient], object] | None = None
+    find: Callable[[StoreInspector], Iterable[str]]
+    mend: Callable[[StoreInspector], object] | None = None
 
 
-def findings(opened: AbstractContextManager[Patient], *, mend: bool) -> list[Finding]:
+def findings(opened: AbstractContextManager[StoreInspector], *, mend: bool) -> list[Finding]:
     """Make all checks; with `mend`, mend what each one finds."""
     with opened as patient:
         return list(_found(patient, mend=mend))
 
 
-def _found(patient: Patient, *, mend: bool) -> Iterator[Finding]:
+def _found(patient: StoreInspector, *, mend: bool) -> Iterator[Finding]:
     for check in patient.checks():
         rows = list(check.find(patient))
         if not rows:
@@ -216,7 +216,7 @@ def _found(patient: Patient, *, mend: bool) -> Iterator[Finding]:
             check.mend(patient)
 
 
-def loose_messages(patient: Patient) -> list[str]:
+def loose_messages(patient: StoreInspector) -> list[str]:
     """Tell of messages on no branch: they are kept, and neither searched nor recalled."""
     rows = [str(row[0]) for row in patient.ask(patient.sql.LOOSE_MESSAGES)]
     if not rows:
@@ -230,34 +230,34 @@ def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding
     return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
 
 
-def asking(name: str) -> Callable[[Patient], Iterable[str]]:
+def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:
     """What the question of that name finds."""
     return lambda patient: (str(row[0]) for row in patient.ask(getattr(patient.sql, name)))
 
 
-def telling(name: str) -> Callable[[Patient], None]:
+def telling(name: str) -> Callable[[StoreInspector], None]:
     """What the statement of that name mends."""
     return lambda patient: patient.tell(getattr(patient.sql, name))
 
 
-def _lost_sessions(patient: Patient) -> Iterator[str]:
+def _lost_sessions(patient: StoreInspector) -> Iterator[str]:
     for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
         yield f"session {session} of owner {owner}"
 
 
-def _recover_sessions(patient: Patient) -> None:
+def _recover_sessions(patient: StoreInspector) -> None:
     for owner, session in patient.ask(patient.sql.LOST_SESSIONS):
         number = patient.add_session((owner, session))
         for statement in patient.sql.MOVE_ROWS:
             patient.tell(statement, number, owner, session)
 
 
-def _renew_tails(patient: Patient) -> None:
+def _renew_tails(patient: StoreInspector) -> None:
     for _, owner, session, branch in patient.ask(patient.sql.LOST_TAILS):
         patient.renew_tail((owner, session), branch)
 
 
-def _baseless(patient: Patient) -> list[tuple[int, Home]]:
+def _baseless(patient: StoreInspector) -> list[tuple[int, Home]]:
     """Segments whose base is gone, is another session's, or in the end builds on them."""
     rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
     found: list[tuple[int, Home]] = []
@@ -276,20 +276,20 @@ def _baseless(patient: Patient) -> list[tuple[int, Home]]:
     return found
 
 
-def _bases(patient: Patient) -> list[tuple[Any, ...]]:
+def _bases(patient: StoreInspector) -> list[tuple[Any, ...]]:
     return patient.ask(patient.sql.BASES)
 
 
-def _cut_loose(patient: Patient) -> None:
+def _cut_loose(patient: StoreInspector) -> None:
     for number, home in _baseless(patient):
         patient.set_base(home, number, None, 0)
         patient.tell(patient.sql.TOUCH_BRANCHES, *home)
 
 
-def _relaying(name: str) -> Callable[[Patient], None]:
+def _relaying(name: str) -> Callable[[StoreInspector], None]:
     """Lay the histories anew, in all sessions where the question of that name finds something."""
 
-    def mend(patient: Patient) -> None:
+    def mend(patient: StoreInspector) -> None:
         for owner, session in {row[1:] for row in patient.ask(getattr(patient.sql, name))}:
             _relay(patient, (owner, session))
             patient.tell(patient.sql.TOUCH_BRANCHES, owner, session)
@@ -310,7 +310,7 @@ class _Laid:
         return self.new + bisect_left(self.places, start - self.old)
 
 
-def _relay(patient: Patient, home: Home) -> None:
+def _relay(patient: StoreInspector, home: Home) -> None:
     """Close up the entries of a session, and move what builds on them."""
     rows = {row[0]: row for row in patient.ask(patient.sql.SEGMENTS_TO_RELAY, *home)}
     laid: dict[int, _Laid] = {}
@@ -327,14 +327,14 @@ def _relay(patient: Patient, home: Home) -> None:
             patient.set_base(home, number, base, begins)
 
 
-def _close_up(patient: Patient, home: Home, segment: int) -> list[int]:
+def _close_up(patient: StoreInspector, home: Home, segment: int) -> list[int]:
     """Number the sound entries of a segment from 0; gives the numbers they had."""
     entries = patient.ask(patient.sql.ENTRIES_TO_RELAY, *home, segment)
     patient.lay(home, segment, [message for _, message in entries])
     return [place for place, _ in entries]
 
 
-def _unused(patient: Patient) -> list[tuple[Home, int]]:
+def _unused(patient: StoreInspector) -> list[tuple[Home, int]]:
     """Segments that no branch stands on."""
     rows = {no: (base, (owner, session)) for no, base, owner, session in _bases(patient)}
     bases = {no: base for no, (base, _) in rows.items()}
@@ -342,7 +342,7 @@ def _unused(patient: Patient) -> list[tuple[Home, int]]:
     return [(rows[no][1], no) for no in unused(bases, tails)]
 
 
-def _attached(patient: Patient) -> set[int]:
+def _attached(patient: StoreInspector) -> set[int]:
     """The messages on branches and in archives, by number, and all system messages."""
     sql = patient.sql
     starts = {no: (base, start) for no, base, start in patient.ask(sql.STARTS)}
@@ -354,7 +354,7 @@ def _attached(patient: Patient) -> set[int]:
     return found.union(number for (number,) in patient.ask(sql.SYSTEMS_AND_ARCHIVED))
 
 
-def _wrongly_detached(patient: Patient) -> Iterator[tuple[int, int, int, bool]]:
+def _wrongly_detached(patient: StoreInspector) -> Iterator[tuple[int, int, int, bool]]:
     """Messages, as owner, session and number, that are noted as detached and are not, or not so."""
     attached = _attached(patient)
     for owner, session, number, noted in patient.ask(patient.sql.DETACHED):
@@ -362,13 +362,13 @@ def _wrongly_detached(patient: Patient) -> Iterator[tuple[int, int, int, bool]]:
             yield owner, session, number, bool(noted)
 
 
-def _mend_detached(patient: Patient) -> None:
+def _mend_detached(patient: StoreInspector) -> None:
     for owner, session, number, noted in list(_wrongly_detached(patient)):
         statement = patient.sql.DROP_DETACHED if noted else patient.sql.ADD_DETACHED
         patient.tell(statement, owner, session, number)
 
 
-def _unreadable(patient: Patient) -> Iterator[str]:
+def _unreadable(patient: StoreInspector) -> Iterator[str]:
     for uid, created, body, _ in patient.bodies():
         if not is_readable(uid, created, body):
             yield f"message {uid}"
@@ -383,7 +383,7 @@ def is_readable(uid: UUID, created: int, body: bytes) -> bool:
     return True
 
 
-def _unreadable_columns(patient: Patient) -> Iterator[str]:
+def _unreadable_columns(patient: StoreInspector) -> Iterator[str]:
     sql = patient.sql
     rows: Iterable[tuple[Any, ...]] = chain(
         patient.ask(sql.SESSION_COLUMNS),
@@ -409,131 +409,133 @@ def _is_names(column: str | None) -> bool:
 
 
 _CHECKS = (
-    Check("owner", "Rows belong to an owner who is not there.", asking("NOBODYS")),
-    Check("session", "Rows have lost their session.", _lost_sessions, _recover_sessions),
-    Check(
+    IntegrityCheck("owner", "Rows belong to an owner who is not there.", asking("NOBODYS")),
+    IntegrityCheck("session", "Rows have lost their session.", _lost_sessions, _recover_sessions),
+    IntegrityCheck(
         "system",
         "Branches have lost their system message.",
         asking("LOST_SYSTEMS"),
         telling("FORGET_SYSTEMS"),
     ),
-    Check("tail", "Branches have lost their history.", asking("LOST_TAILS"), _renew_tails),
-    Check(
+    IntegrityCheck("tail", "Branches have lost their history.", asking("LOST_TAILS"), _renew_tails),
+    IntegrityCheck(
         "base",
         "Segments build on what is gone, or on themselves.",
         lambda patient: (str(number) for number, _ in _baseless(patient)),
         _cut_loose,
     ),
-    Check(
+    IntegrityCheck(
         "entries",
         "Histories name messages that are gone.",
         asking("LOST_ENTRIES"),
         _relaying("LOST_ENTRIES"),
     ),
-    Check("gaps", "Histories have gaps.", asking("GAPS"), _relaying("GAPS")),
-    Check(
+    IntegrityCheck("gaps", "Histories have gaps.", asking("GAPS"), _relaying("GAPS")),
+    IntegrityCheck(
         "starts",
         "Segments begin where their base does not reach.",
         asking("WRONG_STARTS"),
         _relaying("WRONG_STARTS"),
     ),
-    Check(
+    IntegrityCheck(
         "unused",
         "No branch needs these segments.",
         lambda patient: (str(number) for _, number in _unused(patient)),
         lambda patient: patient.drop_segments(_unused(patient)),
     ),
-    Check(
+    IntegrityCheck(
         "strays",
         "Entries belong to no segment.",
         asking("STRAY_ENTRIES"),
         telling("DROP_STRAY_ENTRIES"),
     ),
-    Check(
+    IntegrityCheck(
         "leases",
         "Leases belong to no branch.",
         asking("STRAY_LEASES"),
         telling("DROP_STRAY_LEASES"),
     ),
-    Check(
+    IntegrityCheck(
         "journals",
         "Notes of runs belong to no branch.",
         asking("STRAY_JOURNALS"),
         telling("DROP_STRAY_JOURNALS"),
     ),
-    Check("runs", "Runs belong to no branch.", asking("STRAY_RUNS"), telling("DROP_STRAY_RUNS")),
-    Check(
+    IntegrityCheck(
+        "runs", "Runs belong to no branch.", asking("STRAY_RUNS"), telling("DROP_STRAY_RUNS")
+    ),
+    IntegrityCheck(
         "events",
         "Events belong to no run, or speak of a message that is gone.",
         asking("STRAY_EVENTS"),
         telling("DROP_STRAY_EVENTS"),
     ),
-    Check(
+    IntegrityCheck(
         "commits",
         "Commits or uses belong to no session.",
         file_checks.finding(file_checks.LOST_COMMITS),
         file_checks.mending(file_checks.DROP_LOST_COMMITS),
     ),
-    Check(
+    IntegrityCheck(
         "archived",
         "Commits cover messages that are gone.",
         file_checks.finding(file_checks.STRAY_ARCHIVED),
         file_checks.mending(file_checks.DROP_STRAY_ARCHIVED),
     ),
-    Check(
+    IntegrityCheck(
         "versions",
         "Versions have lost their file.",
         file_checks.finding(file_checks.LOST_VERSIONS),
         file_checks.mending(file_checks.RECOVER_FILES),
     ),
-    Check(
+    IntegrityCheck(
         "files",
         "Files have lost all they said.",
         file_checks.finding(file_checks.EMPTY_FILES),
         file_checks.mending(file_checks.DROP_EMPTY_FILES),
     ),
-    Check(
+    IntegrityCheck(
         "latest",
         "Files name another version than their last.",
         file_checks.finding(file_checks.WRONG_LATEST),
         file_checks.mending(file_checks.SET_LATEST),
     ),
-    Check(
+    IntegrityCheck(
         "evidence",
         "Evidence belongs to no version.",
         file_checks.finding(file_checks.STRAY_EVIDENCE),
         file_checks.mending(file_checks.DROP_STRAY_EVIDENCE),
     ),
-    Check(
+    IntegrityCheck(
         "labels",
         "Labels belong to no message.",
         asking("STRAY_LABELS"),
         telling("DROP_STRAY_LABELS"),
     ),
-    Check(
+    IntegrityCheck(
         "starts",
         "Starts of tool calls belong to no message.",
         asking("STRAY_STARTS"),
         telling("DROP_STRAY_STARTS"),
     ),
-    Check(
+    IntegrityCheck(
         "removed",
         "Notes of removed messages belong to no message.",
         asking("STRAY_DETACHED"),
         telling("DROP_STRAY_DETACHED"),
     ),
-    Check(
+    IntegrityCheck(
         "detached",
         "Messages on no branch are not noted as such, or others are.",
         lambda patient: (f"message {number}" for _, _, number, _ in _wrongly_detached(patient)),
         _mend_detached,
     ),
-    Check(
+    IntegrityCheck(
         "index",
         "The index of words is not complete, or has messages that stand nowhere.",
         lambda patient: patient.index_faults(),
         lambda patient: patient.mend_index(),
     ),
-    Check("messages", _UNREADABLE, _unreadable),
-    Check("columns", "Metadata or grants cannot be read.", _unreadable_columns),
+    IntegrityCheck("messages", _UNREADABLE, _unreadable),
+    IntegrityCheck("columns", "Metadata or grants cannot be read.", _unreadable_columns),
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sennit.stores.doctor.checks import Patient
+    from sennit.stores.doctor.checks import StoreInspector
 
 _NO_SESSION = """NOT EXISTS (
         SELECT 1 FROM {at}sessions s WHERE s.owner = x.owner AND s.no = x.session)"""
@@ -54,20 +54,20 @@ DROP_STRAY_EVIDENCE = (f"DELETE FROM {{at}}evidence AS x WHERE {_NO_WITNESS}",)
 VERSION_COLUMNS = "SELECT 'version ' || no, info, '[]', '[]' FROM {at}versions"
 
 
-def asked(patient: Patient, question: str) -> list[tuple[object, ...]]:
+def asked(patient: StoreInspector, question: str) -> list[tuple[object, ...]]:
     """All rows that a question finds."""
     return patient.ask(question.format(**patient.dialect))
 
 
-def finding(question: str) -> Callable[[Patient], Iterable[str]]:
+def finding(question: str) -> Callable[[StoreInspector], Iterable[str]]:
     """What a question finds."""
     return lambda patient: (str(row[0]) for row in asked(patient, question))
 
 
-def mending(statements: Iterable[str]) -> Callable[[Patient], None]:
+def mending(statements: Iterable[str]) -> Callable[[StoreInspector], None]:
     """What statements mend."""
 
-    def mend(patient: Patient) -> None:
+    def mend(patient: StoreInspector) -> None:
         for statement in statements:
             patient.tell(statement.format(**patient.dialect))
 

@@ -20,10 +20,10 @@ from sennit.ids import new_id
 from sennit.stores.checksums import DATABASE_START, database_checksum
 from sennit.stores.doctor import postgres_statements as sql
 from sennit.stores.doctor.checks import (
-    Check,
     Finding,
     Home,
-    Patient,
+    IntegrityCheck,
+    StoreInspector,
     asking,
     findings,
     loose_messages,
@@ -36,7 +36,7 @@ from sennit.stores.postgres.store import PostgresStore
 _PAGE = 500
 
 
-class DatabasePatient(Patient):
+class PostgresInspector(StoreInspector):
     """A PostgreSQL database, inside one transaction."""
 
     sql = sql
@@ -149,7 +149,7 @@ class DatabasePatient(Patient):
             self.tell(sql.DROP_WORDS, *home)
             self.tell(sql.INDEX_AGAIN, *home)
 
-    def checks(self) -> Iterable[Check]:
+    def checks(self) -> Iterable[IntegrityCheck]:
         """All checks, and whether branches know what is written down of their ends."""
         for check in super().checks():
             yield check
@@ -158,13 +158,13 @@ class DatabasePatient(Patient):
         yield _LENGTHS
 
 
-_HEADS = Check(
+_HEADS = IntegrityCheck(
     "heads",
     "Branches name another segment than they end with.",
     asking("WRONG_TAILS"),
     telling("NAME_TAILS"),
 )
-_LENGTHS = Check(
+_LENGTHS = IntegrityCheck(
     "lengths",
     "Branches were counted wrong.",
     asking("WRONG_LENGTHS"),

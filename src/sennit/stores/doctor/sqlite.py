@@ -21,10 +21,10 @@ from sennit.ids import id_from_bytes, new_id
 from sennit.stores.checksums import START, entry_checksum
 from sennit.stores.doctor import sqlite_statements as sql
 from sennit.stores.doctor.checks import (
-    Check,
     Finding,
     Home,
-    Patient,
+    IntegrityCheck,
+    StoreInspector,
     asking,
     finding,
     findings,
@@ -44,7 +44,7 @@ from sennit.stores.sqlite.store import SQLiteStore
 _SOUND_VERSION = (3, 51, 3)
 
 
-class FilePatient(Patient):
+class SQLiteInspector(StoreInspector):
     """A SQLite file, on one connection."""
 
     sql = sql
@@ -67,7 +67,7 @@ class FilePatient(Patient):
 
     @classmethod
     @contextmanager
-    def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[FilePatient]:
+    def _opened(cls, store: SQLiteStore, *, mend: bool) -> Generator[SQLiteInspector]:
         """The file without deleted sessions, which may hold anything while they are erased."""
         while True:
             store._erase_hidden()
@@ -163,18 +163,20 @@ class FilePatient(Patient):
         for version, body in self._connection.execute(ALL_FILES):
             yield file_words(version, body)
 
-    def checks(self) -> Iterable[Check]:
+    def checks(self) -> Iterable[IntegrityCheck]:
         """All checks; the first is whether keys are to be trusted."""
-        yield Check(
+        yield IntegrityCheck(
             "keys",
             "Keys disagree with their rows.",
             lambda _: (one for one in _complaints(self._connection) if _is_of_key(one)),
             lambda _: self.tell("REINDEX"),
         )
         yield from super().checks()
-        yield Check("rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._take_rows_as_they_are)
+        yield IntegrityCheck(
+            "rows", CHANGED_ROWS, asking("CHANGED_ROWS"), self._take_rows_as_they_are
+        )
 
-    def _take_rows_as_they_are(self, _: Patient) -> None:
+    def _take_rows_as_they_are(self, _: StoreInspector) -> None:
         for statement in sql.SET_ROW_CHECKSUMS:
             self.tell(statement)
 

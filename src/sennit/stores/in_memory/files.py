@@ -16,11 +16,11 @@ from sennit.stores.records.files import (
     Derived,
     FileChange,
     FileRecord,
-    KeptFile,
     MoveFile,
     PutFile,
     RemoveFile,
     RemoveVersions,
+    StoredFile,
     VersionRecord,
     as_kept,
     no_file,
@@ -34,9 +34,9 @@ class FileLog:
     """The files of all owners."""
 
     def __init__(self) -> None:
-        self._owners: dict[Owner, dict[UUID, KeptFile]] = {}
+        self._owners: dict[Owner, dict[UUID, StoredFile]] = {}
 
-    def of(self, owner: Owner) -> list[KeptFile]:
+    def of(self, owner: Owner) -> list[StoredFile]:
         """An owner's files, in the order of their paths."""
         return sorted(self._owners.get(owner, {}).values(), key=lambda kept: kept.file.path)
 
@@ -77,7 +77,7 @@ class FileLog:
             log._make(change, log._owners.setdefault(change.owner, {}))
         return log
 
-    def _make(self, change: FileChange, files: dict[UUID, KeptFile]) -> None:
+    def _make(self, change: FileChange, files: dict[UUID, StoredFile]) -> None:
         match change:
             case PutFile():
                 files[change.id] = _put(change, files)
@@ -91,9 +91,9 @@ class FileLog:
                 for uid, kept in files.items():
                     if kept.file.path == change.path:
                         used = replace(kept.file, active=kept.file.active + change.times)
-                        files[uid] = KeptFile(used, kept.versions)
+                        files[uid] = StoredFile(used, kept.versions)
 
-    def _remove_versions(self, change: RemoveVersions, files: dict[UUID, KeptFile]) -> None:
+    def _remove_versions(self, change: RemoveVersions, files: dict[UUID, StoredFile]) -> None:
         kept = files.get(change.id)
         if kept is None:
             return
@@ -104,7 +104,7 @@ class FileLog:
             del files[change.id]
 
 
-def _put(change: PutFile, files: dict[UUID, KeptFile]) -> KeptFile:
+def _put(change: PutFile, files: dict[UUID, StoredFile]) -> StoredFile:
     version, kept = as_kept(change.version), files.get(change.id)
     had = [] if kept is None else kept.versions
     last = had[-1].number if had else 0
@@ -121,24 +121,24 @@ def _put(change: PutFile, files: dict[UUID, KeptFile]) -> KeptFile:
     return _kept(file, [*had, version])
 
 
-def _moved(change: MoveFile, files: dict[UUID, KeptFile]) -> KeptFile:
+def _moved(change: MoveFile, files: dict[UUID, StoredFile]) -> StoredFile:
     kept = files.get(change.id)
     if kept is None:
         raise no_file(change.id)
     _refuse_taken(change.id, change.path, files)
     moved = replace(kept.file, path=change.path, category=change.category)
-    return KeptFile(moved, kept.versions)
+    return StoredFile(moved, kept.versions)
 
 
-def _refuse_taken(file: UUID, path: str, files: dict[UUID, KeptFile]) -> None:
+def _refuse_taken(file: UUID, path: str, files: dict[UUID, StoredFile]) -> None:
     if any(kept.file.path == path and uid != file for uid, kept in files.items()):
         raise path_taken(path)
 
 
-def _kept(file: FileRecord, versions: list[VersionRecord]) -> KeptFile:
+def _kept(file: FileRecord, versions: list[VersionRecord]) -> StoredFile:
     """A file with these versions, each of which ends where the next one begins."""
     ended = list(_ended(versions))
-    return KeptFile(replace(file, latest=ended[-1]), ended)
+    return StoredFile(replace(file, latest=ended[-1]), ended)
 
 
 def _ended(versions: list[VersionRecord]) -> Iterator[VersionRecord]:

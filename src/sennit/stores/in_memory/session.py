@@ -42,18 +42,19 @@ from sennit.stores.base import (
 )
 from sennit.stores.in_memory.runs import RunLog
 from sennit.stores.records.commits import AddCommit, AddUses, CommitChange, CommitLog, PutCommit
-from sennit.stores.records.search import Hit, Placed, near, part_of
+from sennit.stores.records.search import Hit, StoredMessage, near, part_of
 from sennit.stores.records.sessions import (
     AddBranch,
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     BranchRecord,
     Change,
     ChangeBranch,
     DescribeSession,
-    Head,
     LabelRecord,
+    LeaseGrant,
     MessageRecord,
     PutLabels,
     PutRun,
@@ -65,9 +66,8 @@ from sennit.stores.records.sessions import (
     SessionRecord,
     Snapshot,
     TakeLease,
-    Taken,
 )
-from sennit.stores.segment_graph import MAIN, Layout, Range, source_of
+from sennit.stores.segment_graph import MAIN, Range, SegmentGraph, source_of
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -118,7 +118,7 @@ class _Segment:
         return SegmentRecord(self.id, self.base, self.offset, tuple(self.entries[start:]))
 
 
-class MemorySession:
+class InMemorySession:
     """All that is kept of one session, and the changes it takes."""
 
     def __init__(self, session: SessionRecord) -> None:
@@ -159,12 +159,14 @@ class MemorySession:
             group = (self.session.id.int, part_of(archives.get(one.id), one.created))
             yield Hit(places[at], group, one.created, score, *near(places, at))
 
-    def placed(self, places: Container[int]) -> Iterator[Placed]:
+    def placed(self, places: Container[int]) -> Iterator[StoredMessage]:
         """The messages at these places."""
         uid, key, archives = self.session.id, self.session.key, self.archives()
         for one in self.messages.values():
             if (place := self.place(one.id)) in places and one.id not in self.detached:
-                yield Placed(place, uid, key, archives.get(one.id), one, len(self._branches) > 1)
+                yield StoredMessage(
+                    place, uid, key, archives.get(one.id), one, len(self._branches) > 1
+                )
 
     def listed(self) -> list[BranchRecord]:
         """The branches, the oldest first."""
@@ -197,10 +199,10 @@ class MemorySession:
         entries = [entry for segment in segments for entry in segment.entries]
         return [self.messages[uid] for uid in dict.fromkeys([*systems, *entries])]
 
-    def make(self, changes: Sequence[Change]) -> list[Head]:
+    def make(self, changes: Sequence[Change]) -> list[BranchHead]:
         """Make all changes, or take back those already made."""
         try:
-            heads: list[Head] = []
+            heads: list[BranchHead] = []
             for change in changes:
                 head = self._make(change)
                 if head is not None:
@@ -220,7 +222,7 @@ class MemorySession:
         self.session = replace(self.session, updated=updated)
         return heads
 
-    def _make(self, change: Change) -> Head | None:
+    def _make(self, change: Change) -> BranchHead | None:
         match change:
             case AddMessages():
                 self._add_messages(change.messages)
@@ -297,11 +299,11 @@ class MemorySession:
             elif there != message:
                 raise other_content(message.id)
 
-    def _append(self, change: Append) -> Head:
+    def _append(self, change: Append) -> BranchHead:
         self._check_known(change.entries)
         branch = self._branch(change.branch)
         segment = self._segments[branch.segment]
-        head = Head(branch.id, segment.id, len(segment.entries), branch.version)
+        head = BranchHead(branch.id, segment.id, len(segment.entries), branch.version)
         standing = self._standing(segment, change.entries)
         if len(standing) == len(change.entries):
             # One that stands below the own segment begins before it, at no place of its own.
@@ -316,14 +318,14 @@ class MemorySession:
         self._put(self._branches, branch.id, grown)
         return head
 
-    def _take(self, change: TakeLease) -> Head:
+    def _take(self, change: TakeLease) -> BranchHead:
         branch = self._branch(change.branch)
         last = self.log.leases.get(branch.id)
         seq, commits = self.log.last_seq(branch.id), len(self.commits.commits)
-        head = Head(branch.id, branch.segment, branch.length, branch.version)
+        head = BranchHead(branch.id, branch.segment, branch.length, branch.version)
         lease = leases.taken(last, branch.id, change.holder, change.ttl, leases.ticks())
         self._put(self.log.leases, branch.id, lease)
-        return head.with_taken(Taken(lease, seq, self.log.last_of(branch.id), commits))
+        return head.with_taken(LeaseGrant(lease, seq, self.log.last_of(branch.id), commits))
 
     def _add_branch(self, change: AddBranch) -> None:
         branch, segment = change.branch, change.segment
@@ -406,11 +408,11 @@ class MemorySession:
         self._drop(self.messages, gone)
         self._attach(gone)
 
-    def _layout(self) -> Layout:
+    def _layout(self) -> SegmentGraph:
         """What branches show now."""
         rows = {uid: (one.base, one.offset) for uid, one in self._segments.items()}
         branches = {uid: (one.segment, one.system) for uid, one in self._branches.items()}
-        return Layout(rows, branches)
+        return SegmentGraph(rows, branches)
 
     @contextmanager
     def _attaching(self, branch: UUID) -> Generator[None]:

@@ -19,42 +19,42 @@ from sennit.messages.codec import dumps
 from sennit.stores.base import AFTER_ALL, no_session, session_taken
 from sennit.stores.in_memory.files import FileLog
 from sennit.stores.in_memory.search import scored
-from sennit.stores.in_memory.session import MemorySession, copied
+from sennit.stores.in_memory.session import InMemorySession, copied
 from sennit.stores.records.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.records.files import (
     Derived,
     EndCommit,
-    Evidence,
+    EvidenceRecord,
     FileChange,
     FileRecord,
-    KeptFile,
+    StoredFile,
     VersionRecord,
 )
 from sennit.stores.records.search import (
-    Asked,
-    AskedFiles,
     FileHit,
+    FileQuery,
     Hit,
-    Placed,
+    StoredMessage,
+    TextQuery,
     file_place,
     in_order_of,
     is_asked_for,
 )
 from sennit.stores.records.sessions import (
+    BranchHead,
     Change,
     EventRecord,
-    Found,
-    Head,
+    FoundMessage,
     LabelRecord,
     Lease,
     MessageRecord,
     Owner,
     RemovedMessage,
     RunRecord,
+    SessionDump,
     SessionRecord,
     Snapshot,
     TakeLease,
-    Whole,
     Write,
 )
 from sennit.stores.records.vectors import Embedded, Unembedded, unit
@@ -68,7 +68,7 @@ class MemoryStore(Closing):
 
     def __init__(self) -> None:
         self._lock = RLock()
-        self._owners: dict[Owner, dict[UUID, MemorySession]] = {}
+        self._owners: dict[Owner, dict[UUID, InMemorySession]] = {}
         self._files = FileLog()
         self._vectors: dict[tuple[Owner, str], dict[int, list[float]]] = {}
         self._closed = False
@@ -81,7 +81,7 @@ class MemoryStore(Closing):
         with self._step():
             sessions = self._owners.setdefault(owner, {})
             if session.id not in sessions:
-                sessions[session.id] = MemorySession(copied(session))
+                sessions[session.id] = InMemorySession(copied(session))
             return copied(sessions[session.id].session)
 
     def find_session(self, owner: Owner, session: UUID) -> SessionRecord | None:
@@ -114,11 +114,13 @@ class MemoryStore(Closing):
         with self._step():
             return self._kept(owner, session).all()
 
-    def with_everything(self, work: Callable[[Iterable[Whole], Iterable[KeptFile]], _T]) -> _T:
+    def with_everything(
+        self, work: Callable[[Iterable[SessionDump], Iterable[StoredFile]], _T]
+    ) -> _T:
         """Hand `work` all sessions and all files of all owners, as they are at this moment."""
         with self._step():
             found = [
-                Whole(
+                SessionDump(
                     owner,
                     kept.all(),
                     kept.log.journals(),
@@ -173,19 +175,21 @@ class MemoryStore(Closing):
                 copied(kept.session), kept.messages_of(segments, branches), segments, branches
             )
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         with self._step():
             return self._kept(owner, session).make(changes)
 
-    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         with self._step():
             return [self._tried(write) for write in writes]
 
-    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+    def search(
+        self, owner: Owner, text: str, *, session: UUID | None, limit: int
+    ) -> list[FoundMessage]:
         wanted = tokenizer.asked(text)
         scores = {hit.place: hit.score for hit in self.hits(owner, _asked(wanted, session, limit))}
         return [
-            Found(
+            FoundMessage(
                 one.session,
                 one.message.id,
                 tokenizer.snippet(tokenizer.said(one.message.body), wanted),
@@ -194,7 +198,7 @@ class MemoryStore(Closing):
             for one in self.at_places(owner, list(scores))
         ]
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+    def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         with self._step():
             texts = [
                 (
@@ -212,19 +216,19 @@ class MemoryStore(Closing):
             found = scored(texts, asked.words, files)
             found.sort(key=lambda one: (one[0], one[1][:2]), reverse=True)
             best = found[: max(0, asked.limit)]
-            scores: dict[MemorySession, dict[int, float]] = {}
+            scores: dict[InMemorySession, dict[int, float]] = {}
             for score, (_, _, kept, at) in best:
                 scores.setdefault(kept, {})[at] = score
             hits = {hit.place: hit for kept, own in scores.items() for hit in kept.hits(own)}
             return [hits[kept.place(uid)] for _, (_, uid, kept, _) in best]
 
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
         with self._step():
             wanted = set(places)
             found = [one for kept in self._of(owner).values() for one in kept.placed(wanted)]
         return in_order_of(places, found)
 
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+    def file_hits(self, asked: FileQuery) -> list[FileHit]:
         with self._step():
             texts = [
                 (replace(kept.file, latest=version), version.body.decode(errors="replace"))
@@ -361,7 +365,7 @@ class MemoryStore(Closing):
     def derived(
         self, owner: Owner, *, session: UUID | None, message: UUID | None = None
     ) -> list[Derived]:
-        def is_meant(one: Evidence) -> bool:
+        def is_meant(one: EvidenceRecord) -> bool:
             return (
                 one.owner == owner
                 and session in (None, one.session)
@@ -487,21 +491,21 @@ class MemoryStore(Closing):
                 raise StoreError("This store is closed; open another one.")
             yield
 
-    def _of(self, owner: Owner) -> dict[UUID, MemorySession]:
+    def _of(self, owner: Owner) -> dict[UUID, InMemorySession]:
         return self._owners.get(owner, {})
 
-    def _kept(self, owner: Owner, session: UUID) -> MemorySession:
+    def _kept(self, owner: Owner, session: UUID) -> InMemorySession:
         kept = self._of(owner).get(session)
         if kept is None:
             raise no_session(session)
         return kept
 
-    def _tried(self, write: Write) -> list[Head] | SennitError:
+    def _tried(self, write: Write) -> list[BranchHead] | SennitError:
         sessions, new = self._owners.setdefault(write.owner, {}), write.create
         if new is not None and new.id in sessions:
             return session_taken(new.id)
         if new is not None:
-            sessions[new.id] = MemorySession(copied(new))
+            sessions[new.id] = InMemorySession(copied(new))
         try:
             return self.write(write.owner, write.session, write.changes)
         except SennitError as error:
@@ -510,7 +514,7 @@ class MemoryStore(Closing):
             return error
 
 
-def _removed(owner: Owner, kept: MemorySession, before: int) -> list[RemovedMessage]:
+def _removed(owner: Owner, kept: InMemorySession, before: int) -> list[RemovedMessage]:
     home = kept.session.id
     return [RemovedMessage(owner, home, uid, at) for uid, at in kept.removed(before).items()]
 
@@ -526,5 +530,5 @@ def _is_called(session: SessionRecord, part: str | None) -> bool:
     )
 
 
-def _asked(wanted: list[str], session: UUID | None, limit: int) -> Asked:
-    return Asked(tuple(wanted), session, limit=limit)
+def _asked(wanted: list[str], session: UUID | None, limit: int) -> TextQuery:
+    return TextQuery(tuple(wanted), session, limit=limit)

@@ -23,7 +23,7 @@ from sennit.stores.database_url import secrets_in, shown_address, without_secret
 from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.driver import ConnectionPool, PoolTimeout, conninfo_to_dict, pg, psycopg
 from sennit.stores.postgres.failpoints import connection_class
-from sennit.stores.postgres.prepared_connection import Line
+from sennit.stores.postgres.prepared_connection import PreparedConnection
 from sennit.stores.postgres.session_writer import Connection, one
 from sennit.stores.schema_version import SCHEMA_VERSION
 
@@ -102,7 +102,7 @@ class Database:
         if self._closed:
             raise StoreError(f"The store {self.name!r} is closed; open it again.")
 
-    def run(self, work: Callable[[Line], _T]) -> _T:
+    def run(self, work: Callable[[PreparedConnection], _T]) -> _T:
         """Do something on a connection; if that dies, again on another."""
         try:
             return self._run(work)
@@ -114,7 +114,7 @@ class Database:
         told = str(error)
         return error if without_secrets(told, self._secrets) == told else None
 
-    def _run(self, work: Callable[[Line], _T]) -> _T:
+    def _run(self, work: Callable[[PreparedConnection], _T]) -> _T:
         losses, clashes = 0, 0
         while True:
             self.refuse_if_closed()
@@ -144,22 +144,22 @@ class Database:
         said = without_secrets(str(error).strip().partition("\n")[0], self._secrets)
         return StoreError(f"The store {self.name!r} {_reason(error)} ({said}).")
 
-    def read(self, work: Callable[[Line], _T]) -> _T:
+    def read(self, work: Callable[[PreparedConnection], _T]) -> _T:
         """Do something in one snapshot."""
 
-        def read(connection: Line) -> _T:
+        def read(connection: PreparedConnection) -> _T:
             with connection.transaction():
                 connection.execute(sql.SNAPSHOT)
                 return work(connection)
 
         return self.run(read)
 
-    def change(self, work: Callable[[Line], _T]) -> _T:
+    def change(self, work: Callable[[PreparedConnection], _T]) -> _T:
         """Do something in one transaction; whatever is raised inside undoes all of it."""
         receipt = uuid4()  # not by `ids`, which tests may have give the same ones again
         tried: list[_T] = []
 
-        def change(connection: Line) -> _T:
+        def change(connection: PreparedConnection) -> _T:
             with connection.transaction():
                 if not connection.execute(sql.ADD_RECEIPT, (receipt,)).rowcount:
                     return tried[-1]  # it was made, and only its acknowledgement was lost

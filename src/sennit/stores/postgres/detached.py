@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from sennit.stores.detached import DetachedMessages, Use, use_of
+from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
 from sennit.stores.postgres import detached_statements as sql
 from sennit.stores.postgres.search_rows import add_words
 from sennit.stores.postgres.statements import DELETE_ENTRIES, DELETE_SEGMENTS, DELETE_WORDS
 from sennit.stores.records.sessions import Owner, RemovedMessage
-from sennit.stores.segment_graph import Layout, Range
+from sennit.stores.segment_graph import Range, SegmentGraph
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,7 +35,7 @@ class DetachedTable(DetachedMessages):
         row = self._run(sql.HAS_ANY, self._key).fetchone()
         return row is not None and bool(row[0])
 
-    def _uses(self, segments: Iterable[int]) -> dict[int, Use]:
+    def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
         given = list(segments)
         rows = self._run(sql.USES, {**self._named, "segments": given}) if given else ()
         return {number: use_of(*row) for number, *row in rows}
@@ -71,10 +71,10 @@ class DetachedTable(DetachedMessages):
         """The messages removed before a time."""
         return [uid for (uid,) in self._run(sql.REMOVED_IN, (*self._key, before))]
 
-    def _layout(self) -> Layout:
+    def _layout(self) -> SegmentGraph:
         rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
         branches = self._run(sql.BRANCHES, self._key)
-        return Layout(rows, {uid: (segment, system) for uid, segment, system in branches})
+        return SegmentGraph(rows, {uid: (segment, system) for uid, segment, system in branches})
 
     def _names(self) -> list[tuple[str, UUID, UUID | None]]:
         return [(name, uid, system) for name, uid, system in self._run(sql.NAMES, self._key)]

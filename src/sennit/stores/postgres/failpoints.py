@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from sennit import failpoints
 from sennit.stores.postgres.driver import TransactionStatus, psycopg
-from sennit.stores.postgres.prepared_connection import Answer, Line, Packed, Statement
+from sennit.stores.postgres.prepared_connection import Answer, Packed, PreparedConnection, Statement
 from sennit.stores.sqlite.failpoints import around
 
 _IDLE = TransactionStatus.IDLE
@@ -28,7 +28,7 @@ class _Cursor(psycopg.Cursor[Any]):
             super().executemany(query, params_seq, **options)
 
 
-class _Connection(Line):
+class _Connection(PreparedConnection):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.cursor_factory = _Cursor
@@ -57,6 +57,6 @@ def _text(query: Any) -> str:
     return query.decode() if isinstance(query, bytes) else str(query)
 
 
-def connection_class() -> type[Line]:
+def connection_class() -> type[PreparedConnection]:
     """The class that a connection opened now should have."""
-    return _Connection if failpoints.in_use() else Line
+    return _Connection if failpoints.in_use() else PreparedConnection

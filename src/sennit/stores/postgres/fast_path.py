@@ -17,21 +17,27 @@ from sennit import clock
 from sennit.ids import id_from_bytes
 from sennit.stores.checksums import message_checksum
 from sennit.stores.postgres import statements as sql
-from sennit.stores.postgres.prepared_connection import Answer, Line, Packed, Refused, Statement
+from sennit.stores.postgres.prepared_connection import (
+    Answer,
+    Packed,
+    PreparedConnection,
+    Refused,
+    Statement,
+)
 from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     CallStart,
     EventRecord,
-    Head,
     Lease,
+    LeaseGrant,
     MessageRecord,
     PutRun,
     RunRecord,
     RunState,
     TakeLease,
-    Taken,
     Write,
     usual,
 )
@@ -44,19 +50,19 @@ _integer, _bigint, _array = Struct("!i"), Struct("!q"), Struct("!iiiii")
 _BIGINT, _BYTES, _UUID = 20, 17, 2950  # the numbers PostgreSQL knows these types by
 
 
-class Usual(Protocol):
+class FastPathWrite(Protocol):
     """A write that is one statement."""
 
     def asked(self) -> tuple[Statement, Packed]:
         """The statement, and its values in PostgreSQL's binary form."""
         ...
 
-    def heads(self, answer: Answer) -> list[Head] | None:
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
         """What the write gives, from what the statement gave; None if it needs a closer look."""
         ...
 
 
-class Appending(NamedTuple):
+class FastAppend(NamedTuple):
     """One new message at the end of one branch: the values of APPEND, in its order."""
 
     now: int
@@ -68,7 +74,7 @@ class Appending(NamedTuple):
     body: bytes
     checksum: int
 
-    def make(self, line: Line) -> Head | None:
+    def make(self, line: PreparedConnection) -> BranchHead | None:
         """Make it; None if it needs a closer look."""
         try:
             heads = self.heads(line.ask(*self.asked()))
@@ -89,11 +95,11 @@ class Appending(NamedTuple):
         ]
         return _APPEND, values
 
-    def heads(self, answer: Answer) -> list[Head] | None:
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
         return [_head(self.branch, answer)] if answer.ntuples else None
 
 
-class Taking(NamedTuple):
+class FastLease(NamedTuple):
     """Taking the lease of a branch that nobody holds."""
 
     owner: int
@@ -114,12 +120,12 @@ class Taking(NamedTuple):
         ]
         return _TAKE, values
 
-    def heads(self, answer: Answer) -> list[Head] | None:
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
         if not answer.ntuples:
             return None
         token, seq, commits, expires = (_number(answer, column) for column in range(3, 7))
         lease = Lease(self.branch, self.holder, token, expires)
-        taken = Taken(lease, seq, self._run(answer), commits)
+        taken = LeaseGrant(lease, seq, self._run(answer), commits)
         return [_head(self.branch, answer).with_taken(taken)]
 
     def _run(self, answer: Answer) -> RunRecord | None:
@@ -131,7 +137,7 @@ class Taking(NamedTuple):
         return RunRecord(id_from_bytes(uid), self.branch, stood, *times, body)
 
 
-class Noting(NamedTuple):
+class FastJournalWrite(NamedTuple):
     """What happened in a run, where that stands now, and the messages it put on its branch."""
 
     now: int
@@ -178,13 +184,13 @@ class Noting(NamedTuple):
         times = _bigint.pack(run.created), _bigint.pack(run.updated)
         return [run.state.encode(), *times, run.body, bytes([self.put.release])]
 
-    def heads(self, answer: Answer) -> list[Head] | None:
+    def heads(self, answer: Answer) -> list[BranchHead] | None:
         if not answer.ntuples:
             return None
         return [_head(self.branch, answer)] if self.messages else []
 
 
-def usual_of(write: Write, owner: int) -> Usual | None:
+def usual_of(write: Write, owner: int) -> FastPathWrite | None:
     """The write as one of the usual ones, if it is."""
     if write.create is not None or not write.changes:
         return None
@@ -194,10 +200,10 @@ def usual_of(write: Write, owner: int) -> Usual | None:
     if rest:
         return None
     key = (owner, write.session, first.branch)
-    return Taking(*key, first.holder, clock.now_us(), first.ttl)
+    return FastLease(*key, first.holder, clock.now_us(), first.ttl)
 
 
-def appending(write: Write, owner: int) -> Appending | None:
+def appending(write: Write, owner: int) -> FastAppend | None:
     """The write as one new message at the end of one branch, if it is."""
     found = usual(write.changes)
     if found is None:
@@ -205,10 +211,10 @@ def appending(write: Write, owner: int) -> Appending | None:
     message, branch = found
     uid, created, body = message.id, message.created, message.body
     checksum = message_checksum(uid.bytes, created, body)
-    return Appending(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
+    return FastAppend(clock.now_us(), owner, write.session, branch, uid, created, body, checksum)
 
 
-def _noting(write: Write, owner: int) -> Noting | None:
+def _noting(write: Write, owner: int) -> FastJournalWrite | None:
     """The write as a step of a run, if it is: first what is said, then what is noted of it."""
     said, messages, rest = None, (), list(write.changes)
     match rest:
@@ -230,7 +236,7 @@ def _noting(write: Write, owner: int) -> Noting | None:
         return None
     put = puts[0] if puts else None
     key = (owner, write.session, branch)
-    return Noting(clock.now_us(), *key, token, run, put, messages, events, starts)
+    return FastJournalWrite(clock.now_us(), *key, token, run, put, messages, events, starts)
 
 
 def _known(start: CallStart) -> bytes | None:
@@ -241,9 +247,9 @@ def _in_a_row(events: Sequence[EventRecord]) -> bool:
     return all(event.seq == events[0].seq + at for at, event in enumerate(events))
 
 
-def _head(branch: UUID, answer: Answer) -> Head:
+def _head(branch: UUID, answer: Answer) -> BranchHead:
     tail = id_from_bytes(answer.get_value(0, 0) or b"")
-    return Head(branch, tail, _number(answer, 1), _number(answer, 2))
+    return BranchHead(branch, tail, _number(answer, 1), _number(answer, 2))
 
 
 def _number(answer: Answer, column: int) -> int:

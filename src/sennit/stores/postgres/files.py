@@ -14,14 +14,14 @@ from sennit.stores.postgres import file_statements as sql
 from sennit.stores.records.files import (
     CountUses,
     Derived,
-    Evidence,
+    EvidenceRecord,
     FileChange,
     FileRecord,
-    KeptFile,
     MoveFile,
     PutFile,
     RemoveFile,
     RemoveVersions,
+    StoredFile,
     VersionRecord,
     as_kept,
     in_order,
@@ -79,9 +79,9 @@ class FileReader:
         number = self._number(owner)
         return self._versions(number, self._rows(sql.VERSIONS, number, file))
 
-    def all(self, owner: Owner) -> list[KeptFile]:
+    def all(self, owner: Owner) -> list[StoredFile]:
         """All files with all their versions."""
-        return [KeptFile(file, self.versions(owner, file.id)) for file in self.under(owner, "")]
+        return [StoredFile(file, self.versions(owner, file.id)) for file in self.under(owner, "")]
 
     def derived(self, home: Owner, session: UUID | None, message: UUID | None) -> list[Derived]:
         """Versions that came from the sessions of an owner."""
@@ -94,10 +94,10 @@ class FileReader:
         return _derived(self._connection.execute(sql.WRITTEN_BY, named))
 
     def _versions(self, owner: int, rows: Sequence[Any]) -> list[VersionRecord]:
-        evidence: dict[int, list[Evidence]] = {row[0]: [] for row in rows}
+        evidence: dict[int, list[EvidenceRecord]] = {row[0]: [] for row in rows}
         if rows:
             for version, *home, session, message in self._rows(sql.EVIDENCE, owner, list(evidence)):
-                evidence[version].append(Evidence(Owner(*home), session, message))
+                evidence[version].append(EvidenceRecord(Owner(*home), session, message))
         return [_version(row, evidence[row[0]]) for row in rows]
 
 
@@ -106,7 +106,7 @@ def _file(owner: Owner, row: Any, latest: VersionRecord) -> FileRecord:
     return FileRecord(owner, uid, path, category, created, active, latest)
 
 
-def _version(row: Any, evidence: list[Evidence]) -> VersionRecord:
+def _version(row: Any, evidence: list[EvidenceRecord]) -> VersionRecord:
     _, number, written, valid_from, body, valid_to, commit, info, replaced = row
     return VersionRecord(
         number=number,

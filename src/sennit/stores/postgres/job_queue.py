@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from sennit.errors import MissingExtraError, StoreError
-from sennit.stores.job_queue import Serving
+from sennit.stores.job_queue import WorkerOptions
 from sennit.stores.postgres import queue_statements as sql
 from sennit.stores.postgres import statements as store_sql
 from sennit.stores.postgres.driver import psycopg
@@ -77,7 +77,7 @@ def _migrations() -> list[Path]:
 class QueueWorker:
     """Takes jobs off the queue, until it is told to stop or none is left."""
 
-    def __init__(self, url: str, take: Take, serving: Serving) -> None:
+    def __init__(self, url: str, take: Take, serving: WorkerOptions) -> None:
         self._url, self._take, self._serving = url, take, serving
         self._stopping = asyncio.Event()
         self._left = False  # whether jobs were left that waited for others of their owner

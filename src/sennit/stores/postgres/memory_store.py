@@ -20,7 +20,7 @@ from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.commits import CommitTable
 from sennit.stores.postgres.connection import Database
 from sennit.stores.postgres.files import FileReader, FileWriter
-from sennit.stores.postgres.search import Question, at_places, file_hits, index_files, lexemes
+from sennit.stores.postgres.search import MessageQuery, at_places, file_hits, index_files, lexemes
 from sennit.stores.postgres.session_reader import message_in
 from sennit.stores.postgres.session_writer import Connection, one
 from sennit.stores.records.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
@@ -32,7 +32,7 @@ from sennit.stores.records.files import (
     PutFile,
     VersionRecord,
 )
-from sennit.stores.records.search import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import MessageRecord, Owner, RemovedMessage
 from sennit.stores.records.vectors import Embedded, Unembedded
 
@@ -52,23 +52,23 @@ class PostgresMemory(ABC):
     @abstractmethod
     def _add_owner(self, owner: Owner) -> int: ...
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+    def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         """The best places for words, the best first."""
         number = self._database.run(lambda connection: self._owner(connection, owner))
-        question = Question(number, asked)
+        question = MessageQuery(number, asked)
         if not lexemes(asked.words):
             return []
         while self._database.run(question.is_unindexed):
             self._database.change(question.index_more)
         return self._database.run(question.hits)
 
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
         """The messages at places that `hits` named, in their order."""
         return self._database.run(
             lambda connection: at_places(connection, self._owner(connection, owner), places)
         )
 
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+    def file_hits(self, asked: FileQuery) -> list[FileHit]:
         """The best files for words, the best first."""
 
         def numbers(connection: Connection) -> list[int]:

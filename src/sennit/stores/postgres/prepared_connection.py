@@ -43,7 +43,7 @@ class Statement:
         self.formats = [pq.Format.BINARY] * parameters
 
 
-class Line(psycopg.Connection[tuple[Any, ...]]):
+class PreparedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection with a short way for statements sent so often that a cursor would count."""
 
     @cached_property

@@ -19,11 +19,11 @@ from sennit.stores.records.sessions import (
     EventRecord,
     JournalRecord,
     Lease,
+    LeaseGrant,
     PutRun,
     PutStarts,
     RunRecord,
     TakeLease,
-    Taken,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class JournalWriter:
         self._connection, self._run = connection, connection.execute
         self._key = (owner, session)
 
-    def take(self, change: TakeLease, commits: int) -> Taken:
+    def take(self, change: TakeLease, commits: int) -> LeaseGrant:
         """Take the lease of a branch; raises ConflictError if it is held."""
         branch = (*self._key, change.branch)
         row = self._run(sql.FIND_LEASE, branch).fetchone()
@@ -114,7 +114,7 @@ class JournalWriter:
         lease = leases.taken(last, change.branch, change.holder, change.ttl, now)
         self._run(sql.PUT_LEASE, (*branch, lease.holder, lease.token, lease.expires))
         self._held(change.branch, lease.token)  # so that there is a journal from now on
-        return Taken(lease, journal.last(), next(iter(journal.runs(1)), None), commits)
+        return LeaseGrant(lease, journal.last(), next(iter(journal.runs(1)), None), commits)
 
     def put_run(self, change: PutRun) -> None:
         """Keep a run as it is now; raises ConflictError if its lease was lost."""

@@ -18,11 +18,11 @@ from sennit.stores.postgres.search_rows import PIECE, add_words, owner_mark
 from sennit.stores.postgres.session_reader import message_in
 from sennit.stores.postgres.session_writer import Connection, one
 from sennit.stores.records.search import (
-    Asked,
-    AskedFiles,
     FileHit,
+    FileQuery,
     Hit,
-    Placed,
+    StoredMessage,
+    TextQuery,
     in_order_of,
     part_of,
 )
@@ -34,11 +34,11 @@ _BATCH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class MessageQuery:
     """What is searched for among the messages of one owner."""
 
     owner: int
-    asked: Asked
+    asked: TextQuery
 
     def is_unindexed(self, connection: Connection) -> bool:
         """Whether words may be missing where it looks."""
@@ -107,12 +107,12 @@ def _hit(row: Any) -> Hit:
     return Hit(place, group, created, score, tuple(before), tuple(after))
 
 
-def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[Placed]:
+def at_places(connection: Connection, owner: int, places: Sequence[int]) -> list[StoredMessage]:
     """The messages at these places, in their order."""
     named = {"owner": owner, "places": list(places)}
     rows = connection.execute(sql.AT_PLACES, named, binary=True)
     found = (
-        Placed(no, session, key, archive, message_in(row), branched)
+        StoredMessage(no, session, key, archive, message_in(row), branched)
         for no, session, key, archive, branched, *row in rows
     )
     return in_order_of(places, found)
@@ -132,7 +132,7 @@ def index_files(connection: Connection, owners: Sequence[int]) -> bool:
 
 
 def file_hits(
-    connection: Connection, number: Callable[[Owner], int], asked: AskedFiles
+    connection: Connection, number: Callable[[Owner], int], asked: FileQuery
 ) -> list[FileHit]:
     """The best files for the words, the best first."""
     owners = {number(owner): owner for owner in asked.owners}

@@ -36,10 +36,10 @@ from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     Change,
     ChangeBranch,
     DescribeSession,
-    Head,
     MessageRecord,
     PutLabels,
     PutRun,
@@ -71,12 +71,12 @@ class SessionWriter:
         self._named: dict[str, Any] = {"owner": owner, "session": session}
         self._new: dict[UUID, int] = {}  # messages this write has added, and their numbers
         self._loose: set[UUID] = set()  # those of them that stand nowhere yet
-        self._heads: list[Head] = []
+        self._heads: list[BranchHead] = []
         self._journals = JournalWriter(connection, owner, session)
         self._commits = CommitTable(connection, owner, session)
         self._detached = DetachedTable(connection, owner, session)
 
-    def apply(self, changes: Sequence[Change]) -> list[Head]:
+    def apply(self, changes: Sequence[Change]) -> list[BranchHead]:
         """Make the changes; gives the head before each Append."""
         for change in changes:
             match change:
@@ -171,7 +171,7 @@ class SessionWriter:
             at = self._repeated(change, numbers, segment, length)
             if at is None and not self._new.keys() >= set(change.entries):
                 self._detached.attach(numbers)
-        self._heads.append(Head(change.branch, tail, length if at is None else at, version))
+        self._heads.append(BranchHead(change.branch, tail, length if at is None else at, version))
         if at is None and numbers:
             if len(set(numbers)) < len(numbers):
                 raise ExistsError(f"Branch {row[1]!r} would hold a message twice.")
@@ -179,7 +179,7 @@ class SessionWriter:
             self._run(sql.GROW_BRANCH, (len(numbers), checksum, *self._key, change.branch))
 
     def _take(self, change: TakeLease) -> None:
-        head = Head(change.branch, *self._find_branch(change.branch)[5:8])
+        head = BranchHead(change.branch, *self._find_branch(change.branch)[5:8])
         self._heads.append(head.with_taken(self._journals.take(change, self._commits.last())))
 
     def _find_branch(self, uid: UUID) -> tuple[Any, ...]:

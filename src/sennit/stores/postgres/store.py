@@ -24,37 +24,37 @@ from sennit.closing import Closing
 from sennit.errors import NotFoundError, SennitError
 from sennit.stores import leases
 from sennit.stores.base import AFTER_ALL, no_session, of_one_piece, session_taken
-from sennit.stores.job_queue import Handler, Job, Serving
+from sennit.stores.job_queue import CommitJob, Handler, WorkerOptions
 from sennit.stores.postgres import detached
 from sennit.stores.postgres import queue_statements as queue_sql
 from sennit.stores.postgres import statements as sql
 from sennit.stores.postgres.commits import CommitTable
 from sennit.stores.postgres.connection import Database
-from sennit.stores.postgres.fast_path import Taking, Usual, appending, usual_of
+from sennit.stores.postgres.fast_path import FastLease, FastPathWrite, appending, usual_of
 from sennit.stores.postgres.files import FileReader
 from sennit.stores.postgres.memory_store import PostgresMemory
-from sennit.stores.postgres.prepared_connection import Line, Refused
+from sennit.stores.postgres.prepared_connection import PreparedConnection, Refused
 from sennit.stores.postgres.runs import JournalReader, journals, last_runs, lease_clock, starts
 from sennit.stores.postgres.session_reader import SessionReader, labels, session_from
 from sennit.stores.postgres.session_writer import Connection, SessionWriter, one
 from sennit.stores.records.files import (
-    KeptFile,
+    StoredFile,
 )
-from sennit.stores.records.search import Asked
+from sennit.stores.records.search import TextQuery
 from sennit.stores.records.sessions import (
     AddMessages,
+    BranchHead,
     Change,
     EventRecord,
-    Found,
-    Head,
+    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
     RunRecord,
+    SessionDump,
     SessionRecord,
     Snapshot,
     TakeLease,
-    Whole,
     Write,
 )
 from sennit.stores.search import tokenizer
@@ -63,7 +63,7 @@ from sennit.stores.sql_json import text_of
 _T = TypeVar("_T")
 
 _ALL_REMOVED = (AFTER_ALL[0], 2**31 - 1)  # whenever it was, and however many
-_SILENCE = Serving().silence
+_SILENCE = WorkerOptions().silence
 
 
 class _UnusualError(Exception):
@@ -185,13 +185,15 @@ class PostgresStore(PostgresMemory, Closing):
                 lambda connection: self._reader(connection, owner, session).all()
             )
 
-    def with_everything(self, work: Callable[[Iterator[Whole], Iterator[KeptFile]], _T]) -> _T:
+    def with_everything(
+        self, work: Callable[[Iterator[SessionDump], Iterator[StoredFile]], _T]
+    ) -> _T:
         """Hand `work` all sessions and all files of all owners in one snapshot, one by one.
 
         If the connection dies, `work` is called again with all of them.
         """
 
-        def everything(connection: Connection) -> Iterator[Whole]:
+        def everything(connection: Connection) -> Iterator[SessionDump]:
             for number, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 for row in connection.execute(sql.ALL_SESSIONS, (number,)).fetchall():
                     snapshot = SessionReader(connection, number, row).all()
@@ -200,9 +202,9 @@ class PostgresStore(PostgresMemory, Closing):
                     judged = labels(connection, number, row[0])
                     gone = detached.removed(connection, number, snapshot.session.id, *_ALL_REMOVED)
                     calls = starts(connection, (number, row[0]), None)
-                    yield Whole(Owner(*owner), snapshot, noted, commits, judged, gone, calls)
+                    yield SessionDump(Owner(*owner), snapshot, noted, commits, judged, gone, calls)
 
-        def files(connection: Connection) -> Iterator[KeptFile]:
+        def files(connection: Connection) -> Iterator[StoredFile]:
             found = FileReader(connection, partial(self._owner, connection))
             for _, *owner in connection.execute(sql.ALL_OWNERS).fetchall():
                 yield from found.all(Owner(*owner))
@@ -225,19 +227,19 @@ class PostgresStore(PostgresMemory, Closing):
             raise no_session(session)
         return SessionReader(connection, number, row)
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes, all or none; gives the head before each Append, in order."""
         write = Write(owner, session, tuple(changes))
         quick = self._database.run(lambda connection: self._append(connection, write))
         return quick or self._database.change(lambda connection: self._apply(connection, write))
 
-    def _append(self, connection: Line, write: Write) -> list[Head] | None:
+    def _append(self, connection: PreparedConnection, write: Write) -> list[BranchHead] | None:
         """Make a write of the usual kind; None if it is another, or needs a closer look."""
         found = appending(write, self._owner(connection, write.owner))
         head = found and found.make(connection)
         return [head] if head else None
 
-    def _apply(self, connection: Connection, write: Write) -> list[Head]:
+    def _apply(self, connection: Connection, write: Write) -> list[BranchHead]:
         number = self._owner(connection, write.owner)
         if write.create is not None:
             values = _session_values(number, write.create)
@@ -251,7 +253,7 @@ class PostgresStore(PostgresMemory, Closing):
             raise no_session(write.session)
         return SessionWriter(connection, number, touched[0]).apply(write.changes)
 
-    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         self._database.refuse_if_closed()
         if not writes:
@@ -264,14 +266,14 @@ class PostgresStore(PostgresMemory, Closing):
             return self._database.change(lambda connection: self._one_by_one(connection, writes))
 
     def _make_all(
-        self, connection: Line, writes: Sequence[Write]
-    ) -> list[list[Head] | SennitError]:
+        self, connection: PreparedConnection, writes: Sequence[Write]
+    ) -> list[list[BranchHead] | SennitError]:
         """Make writes in their order, usual ones that follow each other with one round trip.
 
         Raises _UnusualError if one of these needs a closer look.
         """
         self._lock(connection, writes)
-        results: list[list[Head] | SennitError] = []
+        results: list[list[BranchHead] | SennitError] = []
         found = ((usual_of(one, self._owner(connection, one.owner)), one) for one in writes)
         for _, part in groupby(found, lambda pair: pair[0] is None):
             pairs = list(part)
@@ -284,19 +286,19 @@ class PostgresStore(PostgresMemory, Closing):
         return results
 
     def _make_usual(
-        self, connection: Line, part: Sequence[tuple[Usual, Write]]
-    ) -> list[list[Head] | SennitError]:
+        self, connection: PreparedConnection, part: Sequence[tuple[FastPathWrite, Write]]
+    ) -> list[list[BranchHead] | SennitError]:
         try:
             answers = connection.ask_each([usual.asked() for usual, _ in part])
         except Refused:
             raise _UnusualError from None
-        results: list[list[Head] | SennitError] = []
+        results: list[list[BranchHead] | SennitError] = []
         for (usual, write), answer in zip(part, answers, strict=True):
             heads = usual.heads(answer)
             if heads is not None:
                 results.append(heads)
             elif (
-                isinstance(usual, Taking)  # somebody holds it, most likely
+                isinstance(usual, FastLease)  # somebody holds it, most likely
                 and all(one.session != write.session for _, one in part[len(results) + 1 :])
             ):
                 results.append(self._made(connection, write))
@@ -306,11 +308,11 @@ class PostgresStore(PostgresMemory, Closing):
 
     def _one_by_one(
         self, connection: Connection, writes: Sequence[Write]
-    ) -> list[list[Head] | SennitError]:
+    ) -> list[list[BranchHead] | SennitError]:
         self._lock(connection, writes)
         return [self._made(connection, write) for write in writes]
 
-    def _made(self, connection: Connection, write: Write) -> list[Head] | SennitError:
+    def _made(self, connection: Connection, write: Write) -> list[BranchHead] | SennitError:
         try:
             with connection.transaction():
                 return self._apply(connection, write)
@@ -323,13 +325,15 @@ class PostgresStore(PostgresMemory, Closing):
         owners, sessions = zip(*pairs, strict=True)
         connection.execute(sql.LOCK_SESSIONS, (list(owners), list(sessions)))
 
-    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+    def search(
+        self, owner: Owner, text: str, *, session: UUID | None, limit: int
+    ) -> list[FoundMessage]:
         """Messages that hold the words of `text`, the best first."""
         asked = tokenizer.asked(text)
-        found = self.hits(owner, Asked(tuple(asked), session, limit=limit))
+        found = self.hits(owner, TextQuery(tuple(asked), session, limit=limit))
         scores = {hit.place: hit.score for hit in found}
         return [
-            Found(
+            FoundMessage(
                 one.session,
                 one.message.id,
                 tokenizer.snippet(tokenizer.said(one.message.body), asked),
@@ -459,7 +463,7 @@ class PostgresStore(PostgresMemory, Closing):
             lambda connection: one(connection.execute(queue_sql.IS_SERVED, (_SILENCE,)))[0]
         )
 
-    def serve(self, handler: Handler, serving: Serving) -> None:
+    def serve(self, handler: Handler, serving: WorkerOptions) -> None:
         """Be a worker: have the open commits of all owners finished, until told to stop.
 
         It ends in good order on SIGTERM and SIGINT, and when `serving` says to. Raises StoreError.
@@ -471,7 +475,7 @@ class PostgresStore(PostgresMemory, Closing):
                 lambda connection: connection.execute(queue_sql.OWNER, (number,)).fetchone()
             )
             if owner is not None:
-                handler(Job(Owner(*owner), commit, attempts))
+                handler(CommitJob(Owner(*owner), commit, attempts))
 
         self._database.run(bring_up_to_date)
         asyncio.run(QueueWorker(self._database.address, take, serving).run())

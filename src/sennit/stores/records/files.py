@@ -29,7 +29,7 @@ from sennit.stores.records.commits import (
 from sennit.stores.records.sessions import MessageRecord, Owner
 
 
-class Evidence(msgspec.Struct, frozen=True, gc=False):
+class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
     """A message that something came from."""
 
     owner: Owner
@@ -53,7 +53,7 @@ class VersionRecord:
     commit: UUID | None = None
     """The commit that wrote it; None if a person did."""
     info: dict[str, Any] = field(default_factory=dict[str, Any])
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[EvidenceRecord, ...] = ()
     """In the order of owner, session and message."""
     replaced: int | None = None
     """When the next version begins to hold; set by the store."""
@@ -75,7 +75,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFile:
+class StoredFile:
     """A file with all its versions, the oldest first."""
 
     file: FileRecord
@@ -242,7 +242,7 @@ class FileStore(Protocol):
         ...
 
 
-def in_order(evidence: Iterable[Evidence]) -> tuple[Evidence, ...]:
+def in_order(evidence: Iterable[EvidenceRecord]) -> tuple[EvidenceRecord, ...]:
     """Each once, in the order in which stores give them."""
     found = {(*one.owner.key, one.session, one.message): one for one in evidence}
     return tuple(found[key] for key in sorted(found))

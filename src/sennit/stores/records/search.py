@@ -24,7 +24,7 @@ NEAR = 2
 _DAY = 86_400_000_000
 
 
-class Asked(msgspec.Struct, frozen=True, gc=False):
+class TextQuery(msgspec.Struct, frozen=True, gc=False):
     """What is searched for, and where."""
 
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False):
     after: tuple[int, ...]
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False):
+class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     """A message and where it stands."""
 
     place: int
@@ -64,7 +64,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     """Whether its session has several branches."""
 
 
-class AskedFiles(msgspec.Struct, frozen=True, gc=False):
+class FileQuery(msgspec.Struct, frozen=True, gc=False):
     """Which files are searched."""
 
     words: tuple[str, ...]
@@ -94,18 +94,18 @@ class FileHit(msgspec.Struct, frozen=True, gc=False):
     """0 for one that was found by its place alone."""
 
 
-class WordStore(Protocol):
+class TextSearchStore(Protocol):
     """The part of a store that finds by words; whatever was written before is found."""
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+    def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         """The best places for words among the owner's messages, the best first."""
         ...
 
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
         """The messages at places that `hits` named, in their order, less those erased since."""
         ...
 
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+    def file_hits(self, asked: FileQuery) -> list[FileHit]:
         """The best files for words, and those at the places that were named."""
         ...
 
@@ -120,7 +120,7 @@ def near(places: Sequence[int], at: int) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(reversed(places[max(0, at - NEAR) : at])), tuple(places[at + 1 : at + 1 + NEAR])
 
 
-def in_order_of(places: Iterable[int], found: Iterable[Placed]) -> list[Placed]:
+def in_order_of(places: Iterable[int], found: Iterable[StoredMessage]) -> list[StoredMessage]:
     """What stands at the places, in their order; what was erased meanwhile is left out."""
     by_place = {one.place: one for one in found}
     return [by_place[place] for place in places if place in by_place]
@@ -131,7 +131,7 @@ def file_place(file: FileRecord) -> int:
     return -(file.id.int << 32 | file.latest.number)
 
 
-def is_asked_for(asked: AskedFiles, file: FileRecord, version: VersionRecord) -> bool:
+def is_asked_for(asked: FileQuery, file: FileRecord, version: VersionRecord) -> bool:
     """Whether a version is one of those that are searched, whatever its words."""
     if asked.at is None:
         holds = version.number == file.latest.number

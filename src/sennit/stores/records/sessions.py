@@ -149,7 +149,7 @@ class Snapshot:
     branches: list[BranchRecord]
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class FoundMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that a search found."""
 
     session: UUID
@@ -390,7 +390,7 @@ def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
     return added.messages[0], appended.branch
 
 
-class Head(msgspec.Struct, frozen=True, gc=False):
+class BranchHead(msgspec.Struct, frozen=True, gc=False):
     """Where a branch stood just before an append: what the writer compares with what it knew."""
 
     branch: UUID
@@ -398,16 +398,16 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     length: int
     """Where the append begins in the segment; negative if it was made before, below it."""
     version: int
-    taken: Taken | None = None
+    taken: LeaseGrant | None = None
     """What taking its lease gave, if that was done."""
 
-    def with_taken(self, taken: Taken) -> Head:
+    def with_taken(self, taken: LeaseGrant) -> BranchHead:
         """The same with what taking its lease gave."""
-        return Head(self.branch, self.segment, self.length, self.version, taken)
+        return BranchHead(self.branch, self.segment, self.length, self.version, taken)
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class SessionDump:
     """A session with all that a store keeps of it, but for its leases."""
 
     owner: Owner
@@ -431,7 +431,7 @@ class Lease:
     """In microseconds of the clock that the store judges leases by; 0 once it was released."""
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class LeaseGrant(msgspec.Struct, frozen=True, gc=False):
     """A lease that was taken, and what was noted of runs on the branch before."""
 
     lease: Lease

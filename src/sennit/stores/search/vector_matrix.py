@@ -35,7 +35,7 @@ def packed(vector: Sequence[float]) -> bytes:
     return struct.pack(f"<f{len(pointing)}b", scale, *numbers)
 
 
-class Matrix:
+class VectorMatrix:
     """The vectors of one owner and embedder, as they were when it was last continued."""
 
     def __init__(self) -> None:

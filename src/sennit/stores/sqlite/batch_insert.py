@@ -17,7 +17,7 @@ from sennit.stores.sqlite import statements as sql
 _AT_ONCE = 16  # each number of rows is a statement of its own, and a connection keeps some
 
 
-class Rows:
+class InsertBuffer:
     """What a transaction has yet to write down, of all its sessions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -12,9 +12,9 @@ from uuid import UUID
 
 from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
-from sennit.stores.detached import DetachedMessages, Use, use_of
+from sennit.stores.detached import DetachedMessages, SegmentUse, use_of
 from sennit.stores.records.sessions import Owner, RemovedMessage
-from sennit.stores.segment_graph import Layout, Range
+from sennit.stores.segment_graph import Range, SegmentGraph
 from sennit.stores.sqlite import detached_statements as sql
 from sennit.stores.sqlite.search import add_words
 from sennit.stores.sqlite.statements import DELETE_ENTRIES, DELETE_SEGMENT
@@ -32,8 +32,8 @@ class DetachedTable(DetachedMessages):
     def any(self) -> bool:
         return self._run(sql.HAS_ANY, self._key).fetchone() is not None
 
-    def _uses(self, segments: Iterable[int]) -> dict[int, Use]:
-        found: dict[int, Use] = {}
+    def _uses(self, segments: Iterable[int]) -> dict[int, SegmentUse]:
+        found: dict[int, SegmentUse] = {}
         for number in segments:
             row = self._run(sql.USE, (self._owner, number)).fetchone()
             if row is not None:
@@ -81,10 +81,10 @@ class DetachedTable(DetachedMessages):
         rows = [(one.since, *self._key, one.message.bytes) for one in removed]
         self._connection.executemany(sql.SET_SINCE, rows)
 
-    def _layout(self) -> Layout:
+    def _layout(self) -> SegmentGraph:
         rows = {no: (base, start) for no, base, start in self._run(sql.SEGMENTS, self._key)}
         branches = self._run(sql.BRANCHES, self._key)
-        return Layout(
+        return SegmentGraph(
             rows, {id_from_bytes(uid): (segment, system) for uid, segment, system in branches}
         )
 

@@ -14,14 +14,14 @@ from sennit.stores.checksums import row_checksum
 from sennit.stores.records.files import (
     CountUses,
     Derived,
-    Evidence,
+    EvidenceRecord,
     FileChange,
     FileRecord,
-    KeptFile,
     MoveFile,
     PutFile,
     RemoveFile,
     RemoveVersions,
+    StoredFile,
     VersionRecord,
     as_kept,
     no_file,
@@ -68,9 +68,9 @@ class FileReader:
         rows = self._run(sql.VERSIONS, (number, file.bytes)).fetchall()
         return [self._version(number, row) for row in rows]
 
-    def all(self, owner: Owner) -> list[KeptFile]:
+    def all(self, owner: Owner) -> list[StoredFile]:
         """All files with all their versions."""
-        return [KeptFile(file, self.versions(owner, file.id)) for file in self.under(owner, "")]
+        return [StoredFile(file, self.versions(owner, file.id)) for file in self.under(owner, "")]
 
     def derived(self, home: Owner, session: UUID | None, message: UUID | None) -> list[Derived]:
         """Versions that came from the sessions of an owner."""
@@ -106,7 +106,7 @@ class FileReader:
             commit=None if commit is None else id_from_bytes(commit),
             info=loads(info),
             evidence=tuple(
-                Evidence(Owner(*home), id_from_bytes(session), id_from_bytes(message))
+                EvidenceRecord(Owner(*home), id_from_bytes(session), id_from_bytes(message))
                 for *home, session, message in self._run(sql.EVIDENCE, (owner, no))
             ),
             replaced=replaced,
@@ -207,7 +207,7 @@ class FileWriter(FileReader):
             self._run(sql.FALL_BACK, (owner, file, owner, file))
             self._run(sql.SET_REPLACED, (owner, file))
 
-    def copy(self, kept: KeptFile) -> None:
+    def copy(self, kept: StoredFile) -> None:
         """Take over a file of another store, with all its versions."""
         file = kept.file
         owner = self._number(file.owner)

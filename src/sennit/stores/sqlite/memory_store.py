@@ -20,10 +20,10 @@ from sennit.messages.codec import dumps
 from sennit.stores.checksums import checked_body
 from sennit.stores.records.commits import ArchiveRecord, CommitRecord, CommitsRecord, UseRecord
 from sennit.stores.records.files import Derived, EndCommit, FileChange, FileRecord, VersionRecord
-from sennit.stores.records.search import Asked, AskedFiles, FileHit, Hit, Placed
+from sennit.stores.records.search import FileHit, FileQuery, Hit, StoredMessage, TextQuery
 from sennit.stores.records.sessions import MessageRecord, Owner, RemovedMessage
 from sennit.stores.records.vectors import Embedded, Unembedded
-from sennit.stores.search.vector_matrix import Matrix
+from sennit.stores.search.vector_matrix import VectorMatrix
 from sennit.stores.sqlite import detached, search, vectors
 from sennit.stores.sqlite import file_statements as file_sql
 from sennit.stores.sqlite import statements as sql
@@ -40,7 +40,7 @@ class SQLiteMemory(ABC):
 
     def __init__(self) -> None:
         self._matrix_lock = Lock()
-        self._matrices: dict[tuple[Owner, str], Matrix] = {}
+        self._matrices: dict[tuple[Owner, str], VectorMatrix] = {}
 
     @abstractmethod
     def _writing(self, *, aside: bool = False) -> AbstractContextManager[sqlite3.Connection]: ...
@@ -57,7 +57,7 @@ class SQLiteMemory(ABC):
     @abstractmethod
     def _added_owner(self, connection: sqlite3.Connection, owner: Owner) -> int: ...
 
-    def hits(self, owner: Owner, asked: Asked) -> list[Hit]:
+    def hits(self, owner: Owner, asked: TextQuery) -> list[Hit]:
         """The best places for words, the best first."""
         if not asked.words:
             return []
@@ -65,12 +65,12 @@ class SQLiteMemory(ABC):
         with self._reading() as connection:
             return search.hits(connection, self._owner(connection, owner), asked)
 
-    def at_places(self, owner: Owner, places: Sequence[int]) -> list[Placed]:
+    def at_places(self, owner: Owner, places: Sequence[int]) -> list[StoredMessage]:
         """The messages at places that `hits` named, in their order."""
         with self._reading() as connection:
             return search.at_places(connection, self._owner(connection, owner), places)
 
-    def file_hits(self, asked: AskedFiles) -> list[FileHit]:
+    def file_hits(self, asked: FileQuery) -> list[FileHit]:
         """The best files for words, the best first."""
         if not asked.words and not asked.places:
             return []
@@ -95,7 +95,7 @@ class SQLiteMemory(ABC):
         key = (owner, model)
         with self._matrix_lock, self._reading() as connection:
             number = self._owner(connection, owner)
-            had = self._matrices.get(key) or Matrix()
+            had = self._matrices.get(key) or VectorMatrix()
             matrix = vectors.continued(connection, number, model, had)
             self._matrices[key] = matrix
             return matrix.nearest(vector, limit, also)

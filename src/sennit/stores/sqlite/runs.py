@@ -24,11 +24,11 @@ from sennit.stores.records.sessions import (
     EventRecord,
     JournalRecord,
     Lease,
+    LeaseGrant,
     PutRun,
     PutStarts,
     RunRecord,
     TakeLease,
-    Taken,
 )
 from sennit.stores.sqlite import statements as sql
 from sennit.stores.sqlite.batch_insert import add_rows
@@ -126,7 +126,7 @@ class JournalWriter:
             self._run(sql.END_LEASE, (self._owner, self._session, change.run.branch.bytes))
             journal.lease = leases.ended(journal.lease)
 
-    def take(self, change: TakeLease, commits: int) -> Taken:
+    def take(self, change: TakeLease, commits: int) -> LeaseGrant:
         """Take the lease of a branch; raises ConflictError if it is held."""
         key = (self._owner, self._session, change.branch.bytes)
         journal, branch = self._journal(change.branch), change.branch
@@ -135,9 +135,9 @@ class JournalWriter:
         journal.lease, journal.runs = lease, {}  # whoever had it before notes no more
         if not journal.key[1]:
             journal.key = (self._owner, self._run(sql.ADD_JOURNAL, key).fetchone()[0])
-            return Taken(lease, journal.last, None, commits)
+            return LeaseGrant(lease, journal.last, None, commits)
         rows = self._run(sql.RUNS, (*journal.key, 1)).fetchall()
-        return Taken(lease, journal.last, next(iter(_runs(branch, rows)), None), commits)
+        return LeaseGrant(lease, journal.last, next(iter(_runs(branch, rows)), None), commits)
 
     def _put(self, journal: _Journal, run: RunRecord) -> None:
         values = (run.state, run.created, run.updated, run.body)

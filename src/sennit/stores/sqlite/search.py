@@ -17,15 +17,15 @@ from sennit.ids import id_from_bytes
 from sennit.messages.codec import dumps
 from sennit.stores.checksums import checked_body
 from sennit.stores.records.search import (
-    Asked,
-    AskedFiles,
     FileHit,
+    FileQuery,
     Hit,
-    Placed,
+    StoredMessage,
+    TextQuery,
     in_order_of,
     part_of,
 )
-from sennit.stores.records.sessions import Found, MessageRecord, Owner
+from sennit.stores.records.sessions import FoundMessage, MessageRecord, Owner
 from sennit.stores.search import tokenizer
 from sennit.stores.sqlite import search_statements as sql
 from sennit.stores.sqlite.files import FileReader
@@ -99,12 +99,12 @@ def _mark(connection: sqlite3.Connection) -> int:
     return found[0]
 
 
-def search(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Found]:
+def search(connection: sqlite3.Connection, owner: int, asked: TextQuery) -> list[FoundMessage]:
     """Messages that hold the words, the best first, with the text around them."""
     found = {hit.place: hit.score for hit in hits(connection, owner, asked)}
     wanted = list(asked.words)
     return [
-        Found(
+        FoundMessage(
             one.session,
             one.message.id,
             tokenizer.snippet(tokenizer.said(one.message.body), wanted),
@@ -114,7 +114,7 @@ def search(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Fou
     ]
 
 
-def hits(connection: sqlite3.Connection, owner: int, asked: Asked) -> list[Hit]:
+def hits(connection: sqlite3.Connection, owner: int, asked: TextQuery) -> list[Hit]:
     """The best places for the words, the best first."""
     given = {
         "query": _query(asked.words),
@@ -140,11 +140,13 @@ def _numbers(listed: str | None) -> tuple[int, ...]:
     return tuple(map(int, listed.split(","))) if listed else ()
 
 
-def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int]) -> list[Placed]:
+def at_places(
+    connection: sqlite3.Connection, owner: int, places: Sequence[int]
+) -> list[StoredMessage]:
     """The messages at these places, in their order."""
     rows = connection.execute(sql.AT_PLACES, (owner, dumps(list(places)).decode()))
     found = (
-        Placed(
+        StoredMessage(
             no,
             id_from_bytes(session),
             key,
@@ -158,7 +160,7 @@ def at_places(connection: sqlite3.Connection, owner: int, places: Sequence[int])
 
 
 def file_hits(
-    connection: sqlite3.Connection, number: Callable[[Owner], int], asked: AskedFiles
+    connection: sqlite3.Connection, number: Callable[[Owner], int], asked: FileQuery
 ) -> list[FileHit]:
     """The best files for the words, the best first."""
     if not connection.execute(sql.HAS_FILES).fetchone():

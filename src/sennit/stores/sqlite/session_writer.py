@@ -35,10 +35,10 @@ from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     Change,
     ChangeBranch,
     DescribeSession,
-    Head,
     MessageRecord,
     PutLabels,
     PutRun,
@@ -53,7 +53,7 @@ from sennit.stores.records.sessions import (
 from sennit.stores.segment_graph import source_of
 from sennit.stores.sql_json import grants_of, text_of
 from sennit.stores.sqlite import statements as sql
-from sennit.stores.sqlite.batch_insert import Rows, roll_again
+from sennit.stores.sqlite.batch_insert import InsertBuffer, roll_again
 from sennit.stores.sqlite.commits import CommitTable
 from sennit.stores.sqlite.detached import DetachedTable
 from sennit.stores.sqlite.labels import LabelTable
@@ -84,7 +84,7 @@ class SessionWriter:
 
     def __init__(
         self,
-        rows: Rows,
+        rows: InsertBuffer,
         owner: int,
         session: int,
         numbers: Iterator[int],
@@ -99,7 +99,7 @@ class SessionWriter:
         self._owner, self._session, self._numbers = owner, session, numbers
         self._new: dict[int, int] = {}  # messages this write has added, and their numbers
         self._appended: dict[int, list[int]] = {}  # what it has put on which branch
-        self._heads: list[Head] = []
+        self._heads: list[BranchHead] = []
         self._tails: dict[int, _Tail] = {}  # where branches end
         self._empty = empty  # whether there is certainly no branch yet
         self._journals = JournalWriter(connection, owner, session)
@@ -108,7 +108,7 @@ class SessionWriter:
         self._detached = DetachedTable(connection, owner, session)
         self._loose: set[int] = set()  # messages this write has added that stand nowhere yet
 
-    def apply(self, changes: Sequence[Change], *, careful: bool) -> list[Head]:
+    def apply(self, changes: Sequence[Change], *, careful: bool) -> list[BranchHead]:
         """Make the changes of one write; gives the head before each Append."""
         if not careful and (found := usual(changes)):
             return [self._say(*found)]
@@ -149,7 +149,7 @@ class SessionWriter:
             self._detached.detach(self._loose, None)
         return self._heads
 
-    def _say(self, message: MessageRecord, branch: UUID) -> Head:
+    def _say(self, message: MessageRecord, branch: UUID) -> BranchHead:
         """Put a new message at the end of a branch."""
         tail = self._tail(branch)
         number, length, rows = next(self._numbers), tail.length, self._rows
@@ -159,7 +159,7 @@ class SessionWriter:
         tail.checksum = entry_checksum(tail.checksum, uid)
         rows.entries.append((self._owner, tail.segment, length, number, tail.checksum))
         tail.length = length + 1
-        return Head(branch, tail.name, length, tail.version)
+        return BranchHead(branch, tail.name, length, tail.version)
 
     def _change(
         self, change: AddBranch | ChangeBranch | RenameBranch | RemoveBranch | RemoveMessages
@@ -181,7 +181,7 @@ class SessionWriter:
     def _take(self, change: TakeLease) -> None:
         """Take the lease of a branch; raises ConflictError if it is held."""
         tail = self._tail(change.branch)
-        head = Head(change.branch, tail.name, tail.length, tail.version)
+        head = BranchHead(change.branch, tail.name, tail.length, tail.version)
         taken = self._journals.take(change, self._commits.last())
         self._heads.append(head.with_taken(taken))
 
@@ -237,7 +237,7 @@ class SessionWriter:
         if not fresh or not set(before).isdisjoint(numbers):
             self._rows.write_down()
             at = self._repeated(change, numbers, tail.segment, length)
-        self._heads.append(Head(change.branch, tail.name, at, tail.version))
+        self._heads.append(BranchHead(change.branch, tail.name, at, tail.version))
         if at == length and numbers:
             if not fresh:
                 self._detached.attach(numbers)

@@ -31,12 +31,12 @@ from sennit.errors import (
 from sennit.paths import create_private
 from sennit.stores import after_fork, leases
 from sennit.stores.base import AFTER_ALL, of_one_piece, session_taken
-from sennit.stores.records.search import Asked
+from sennit.stores.records.search import TextQuery
 from sennit.stores.records.sessions import (
+    BranchHead,
     Change,
     EventRecord,
-    Found,
-    Head,
+    FoundMessage,
     LabelRecord,
     Lease,
     Owner,
@@ -51,7 +51,7 @@ from sennit.stores.sql_json import text_of
 from sennit.stores.sqlite import search as sqlite_words
 from sennit.stores.sqlite import secure_delete
 from sennit.stores.sqlite import statements as sql
-from sennit.stores.sqlite.batch_insert import Rows
+from sennit.stores.sqlite.batch_insert import InsertBuffer
 from sennit.stores.sqlite.connection import (
     OF_DRIVER,
     OF_ROWS,
@@ -109,7 +109,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             self._file = identity(self._path)
             self._written_log: tuple[int, int] | None = None
             self._writer = self._connect()
-            self._rows = Rows(self._writer)
+            self._rows = InsertBuffer(self._writer)
             try:
                 prepare(self._writer, self._path)
             except BaseException:
@@ -395,11 +395,11 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             row = session_row(connection, number, session)
             return SessionReader(connection, number, row).beyond(known)
 
-    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[Head]:
+    def write(self, owner: Owner, session: UUID, changes: Sequence[Change]) -> list[BranchHead]:
         """Make changes, all or none; gives the head before each Append, in order."""
         return self._write_all([Write(owner, session, tuple(changes))])[0]
 
-    def write_many(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
+    def write_many(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
         """Make several writes with one wait for the disk; each succeeds or fails alone."""
         try:
             return list(self._write_all(writes))
@@ -407,7 +407,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             # One of them is refused and has undone all: once more, each with a way back of its own.
             return self._write_each(writes)
 
-    def _write_all(self, writes: Sequence[Write]) -> list[list[Head]]:
+    def _write_all(self, writes: Sequence[Write]) -> list[list[BranchHead]]:
         """Make writes in one transaction, all or none."""
         with self._lock:
             self._refuse_if_closed()
@@ -424,7 +424,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             except (*OF_DRIVER, *OF_ROWS) as error:
                 raise as_store_error(self._path, error) from error
 
-    def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[Head]]:
+    def _transaction(self, writes: Sequence[Write], *, careful: bool) -> list[list[BranchHead]]:
         try:
             self._begin()
             lengthen(self._log)
@@ -439,9 +439,9 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
 
     def _applied(
         self, writes: Sequence[Write], *, careful: bool
-    ) -> tuple[list[list[Head]], Iterable[SessionWriter]]:
+    ) -> tuple[list[list[BranchHead]], Iterable[SessionWriter]]:
         """Make the changes of writes; gives their heads, and who has to settle them."""
-        heads: list[list[Head]] = []
+        heads: list[list[BranchHead]] = []
         used: dict[SessionWriter, None] = {}
         owner = session = writer = None
         for write in writes:
@@ -468,8 +468,8 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         if not self._writers:
             self._numbers = count(self._writer.execute(sql.LAST_MESSAGE).fetchone()[0] + 1)
 
-    def _write_each(self, writes: Sequence[Write]) -> list[list[Head] | SennitError]:
-        results: list[list[Head] | SennitError] = []
+    def _write_each(self, writes: Sequence[Write]) -> list[list[BranchHead] | SennitError]:
+        results: list[list[BranchHead] | SennitError] = []
         with self._writing() as connection:
             for write in writes:
                 connection.execute("SAVEPOINT one")
@@ -508,9 +508,11 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             raise session_taken(write.session)
         return owner, session
 
-    def search(self, owner: Owner, text: str, *, session: UUID | None, limit: int) -> list[Found]:
+    def search(
+        self, owner: Owner, text: str, *, session: UUID | None, limit: int
+    ) -> list[FoundMessage]:
         """Messages that hold the words of `text`, the best first."""
-        asked = Asked(tuple(tokenizer.asked(text)), session, limit=limit)
+        asked = TextQuery(tuple(tokenizer.asked(text)), session, limit=limit)
         if not asked.words:
             return []
         self._index_the_rest()

@@ -9,7 +9,7 @@ from typing import Any
 from sennit.ids import id_from_bytes
 from sennit.stores.records.vectors import Embedded, Unembedded
 from sennit.stores.search import tokenizer
-from sennit.stores.search.vector_matrix import Matrix, packed
+from sennit.stores.search.vector_matrix import VectorMatrix, packed
 from sennit.stores.sqlite import vector_statements as sql
 
 _NONE = (0, 0, 0, 0)
@@ -49,11 +49,13 @@ def put(
     connection.execute(sql.SET_MARKS, (max(0, messages), max(0, files), series))
 
 
-def continued(connection: sqlite3.Connection, owner: int, model: str, matrix: Matrix) -> Matrix:
+def continued(
+    connection: sqlite3.Connection, owner: int, model: str, matrix: VectorMatrix
+) -> VectorMatrix:
     """The matrix with all that has come since, or a new one if something was erased."""
     series, _, _, erased = _series(connection, owner, model)
     if matrix.erased != erased:
-        matrix = Matrix()
+        matrix = VectorMatrix()
         matrix.erased = erased
     rows = connection.execute(sql.VECTORS, (series, matrix.last)).fetchall()
     matrix.add([(place, vector) for _, place, vector in rows])

@@ -22,8 +22,8 @@ from sennit.atomic_file import whole
 from sennit.errors import StoreError
 from sennit.stores.base import Store, damaged_message, of_one_piece
 from sennit.stores.checksums import DAMAGED
-from sennit.stores.records.files import KeptFile
-from sennit.stores.records.sessions import PutLabels, PutStarts, Whole
+from sennit.stores.records.files import StoredFile
+from sennit.stores.records.sessions import PutLabels, PutStarts, SessionDump
 from sennit.stores.sqlite.commits import CommitTable
 from sennit.stores.sqlite.detached import DetachedTable
 from sennit.stores.sqlite.files import FileWriter
@@ -31,8 +31,8 @@ from sennit.stores.sqlite.runs import JournalWriter
 from sennit.stores.sqlite.store import SQLiteStore
 from sennit.stores.transfer.export_import import additions, needed_segments
 
-Sessions: TypeAlias = Iterable[Whole]
-Files: TypeAlias = Iterable[KeptFile]
+Sessions: TypeAlias = Iterable[SessionDump]
+Files: TypeAlias = Iterable[StoredFile]
 
 _SET_TIME = """
     UPDATE sessions SET updated = :updated WHERE id = :session AND owner = (
@@ -71,7 +71,7 @@ def _written(sessions: Sessions, files: Files, path: Path) -> None:
             copy.close()
 
 
-def _put(copy: SQLiteStore, whole: Whole) -> None:
+def _put(copy: SQLiteStore, whole: SessionDump) -> None:
     owner, found = whole.owner, whole.snapshot
     for message in found.messages:
         if message.body == DAMAGED:
@@ -95,7 +95,7 @@ def _put_files(copy: SQLiteStore, files: Files) -> None:
             writer.copy(one)
 
 
-def _put_back(copy: SQLiteStore, whole: Whole) -> None:
+def _put_back(copy: SQLiteStore, whole: SessionDump) -> None:
     """What no write could put there: how often and when things changed, and what runs noted."""
     owner, found = whole.owner, whole.snapshot
     named: dict[str, Any] = {

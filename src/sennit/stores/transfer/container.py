@@ -52,7 +52,7 @@ _UNREADABLE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ArchiveLimits:
     """What an archive may ask of whoever reads it."""
 
     sessions: int = 100_000
@@ -68,7 +68,7 @@ class Limits:
     """The list of names at the end of a zip."""
 
 
-LIMITS = Limits()
+LIMITS = ArchiveLimits()
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 # The years 1 to 9999, in microseconds: what a datetime can show.

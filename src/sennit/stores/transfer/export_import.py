@@ -111,7 +111,7 @@ def export_sessions(
                 commits, labels = store.commits(owner, uid), store.labels(owner, uid)
                 starts = store.starts(owner, uid, None)
                 removed = store.removed(owner, uid, AFTER_ALL[0], _ALL)
-                found = session_jsonl.Read(store.load(owner, uid), commits, labels, starts)
+                found = session_jsonl.LoadedSession(store.load(owner, uid), commits, labels, starts)
                 left = _without(found, {one.message for one in removed})
                 _export_session(archive, _among(left))
             except NotFoundError:
@@ -128,7 +128,7 @@ def export_sessions(
     )
 
 
-def _without(read: session_jsonl.Read, removed: set[UUID]) -> session_jsonl.Read:
+def _without(read: session_jsonl.LoadedSession, removed: set[UUID]) -> session_jsonl.LoadedSession:
     """A session less the messages that were removed from their last branch."""
     if not removed:
         return read
@@ -146,7 +146,7 @@ def _without(read: session_jsonl.Read, removed: set[UUID]) -> session_jsonl.Read
     return read._replace(snapshot=replace(found, messages=messages, segments=segments))
 
 
-def _among(read: session_jsonl.Read) -> session_jsonl.Read:
+def _among(read: session_jsonl.LoadedSession) -> session_jsonl.LoadedSession:
     """A session with no word of messages that are not there: a reader would refuse it whole."""
     there = {one.id for one in read.snapshot.messages}
     commits = [
@@ -177,7 +177,7 @@ def _listed(store: Store, owner: Owner) -> Iterator[SessionRecord]:
         before = (page[-1].updated, page[-1].id)
 
 
-def _export_session(archive: ArchiveWriter, read: session_jsonl.Read) -> None:
+def _export_session(archive: ArchiveWriter, read: session_jsonl.LoadedSession) -> None:
     found = read.snapshot
     ordered = replace(found, segments=needed_segments(found))
     archive.add(
@@ -233,7 +233,7 @@ def import_sessions(
     return ImportSummary(total, new_sessions, new_messages)
 
 
-def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.Read]:
+def _snapshots(archive: Archive, owner: Owner) -> Iterator[session_jsonl.LoadedSession]:
     for file, said in zip(archive.manifest.files, archive.manifest.sessions, strict=True):
         try:
             read = session_jsonl.read(archive.lines(file), owner)
@@ -278,7 +278,9 @@ def _new_commits(
     return new_commits(commits, known)
 
 
-def _import_session(store: Store, owner: Owner, read: session_jsonl.Read) -> tuple[bool, int]:
+def _import_session(
+    store: Store, owner: Owner, read: session_jsonl.LoadedSession
+) -> tuple[bool, int]:
     """Write what is not there yet; gives whether the session is new, and how many messages."""
     wanted, commits, labels, starts = read
     there = _there(store, owner, wanted)

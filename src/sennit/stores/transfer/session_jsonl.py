@@ -108,7 +108,7 @@ _ORDER = get_args(_Line)
 _parsed = reader(object, MAX_LINE)
 
 
-class Read(NamedTuple):
+class LoadedSession(NamedTuple):
     """A session as it was read, with what was noted of it."""
 
     snapshot: Snapshot
@@ -118,7 +118,7 @@ class Read(NamedTuple):
     """How often tool calls were started, by the messages that ask for them."""
 
 
-def written(read: Read) -> Iterator[bytes]:
+def written(read: LoadedSession) -> Iterator[bytes]:
     """The lines of a session; the segments must stand after their bases. Raises ArchiveError."""
     session = read.snapshot.session.key or str(read.snapshot.session.id)
     for line in _told(read):
@@ -135,7 +135,7 @@ def _named(line: _Line) -> str:
     return f"{kind.capitalize()} {getattr(line, 'id', '')}".rstrip()
 
 
-def _told(read: Read) -> Iterator[_Line]:
+def _told(read: LoadedSession) -> Iterator[_Line]:
     snapshot = read.snapshot
     one = snapshot.session
     yield _SessionLine(one.id, one.key, one.user, one.created, one.metadata)
@@ -169,7 +169,7 @@ def _branch_line(branch: BranchRecord) -> _BranchLine:
     )
 
 
-def read(lines: Iterable[bytes], owner: Owner) -> Read:
+def read(lines: Iterable[bytes], owner: Owner) -> LoadedSession:
     """The session in these lines, as it will be when it is the owner's; raises ArchiveError."""
     taking = _Reader(owner)
     number = 0
@@ -228,7 +228,7 @@ class _Reader:
             case _StartsLine():
                 self._take_starts(line)
 
-    def finished(self) -> Read:
+    def finished(self) -> LoadedSession:
         """The whole session, when no more lines come; raises ValidationError."""
         if self._session is None:
             raise ValidationError("It is empty.")
@@ -238,7 +238,7 @@ class _Reader:
         messages, branches = list(self._messages.values()), list(self._branches.values())
         snapshot = Snapshot(self._session, messages, segments, branches)
         labels = list(self._labels.values())
-        return Read(snapshot, self._commits.finished(), labels, self._starts)
+        return LoadedSession(snapshot, self._commits.finished(), labels, self._starts)
 
     def _take_session(self, line: _SessionLine) -> SessionRecord:
         uid = line.id if line.key is None else session_id(self._owner, _key(line.key))

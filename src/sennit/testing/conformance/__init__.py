@@ -47,10 +47,10 @@ from sennit.testing.conformance import (
     starts,
 )
 
-__all__ = ["CHECKS", "DURABLE_CHECKS", "Check", "DurableCheck", "checks", "run_all"]
+__all__ = ["CHECKS", "DURABLE_CHECKS", "ConformanceCheck", "DurableCheck", "checks", "run_all"]
 
 
-class Check(Protocol):
+class ConformanceCheck(Protocol):
     """A promise, checked on an empty store."""
 
     __name__: str
@@ -99,14 +99,14 @@ _MODULES = (
     scale,
 )
 
-CHECKS: tuple[Check, ...] = tuple(check for module in _MODULES for check in _of(module))
+CHECKS: tuple[ConformanceCheck, ...] = tuple(check for module in _MODULES for check in _of(module))
 """What every store must pass."""
 
 DURABLE_CHECKS: tuple[DurableCheck, ...] = _of(durability)
 """What a store must pass whose data outlive it."""
 
 
-def checks() -> Iterator[Check]:
+def checks() -> Iterator[ConformanceCheck]:
     """The checks, one by one."""
     yield from CHECKS
 

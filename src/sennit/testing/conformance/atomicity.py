@@ -29,7 +29,7 @@ from sennit.stores.records.sessions import (
 )
 from sennit.testing.conformance.fixtures import (
     STRANGER,
-    Scene,
+    StoreFixture,
     branch,
     ids,
     message,
@@ -44,7 +44,7 @@ from sennit.testing.conformance.fixtures import (
 class _Set:
     """A session with something of everything in it."""
 
-    scene: Scene
+    scene: StoreFixture
     main: BranchRecord
     side: BranchRecord
     spare: BranchRecord
@@ -56,7 +56,7 @@ class _Set:
 
 
 def _set(store: Store) -> _Set:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, side = scene.branch("main", *"abc"), scene.branch("side", "x")
     fork = scene.fork(main.id, "fork", at=2)
     scene.append(fork.id, "y")
@@ -179,7 +179,7 @@ def removing_an_unknown_branch_undoes_the_whole_write(store: Store) -> None:
 
 
 def a_refused_write_can_be_made_right_and_repeated(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, one = scene.branch("main"), message("one")
     bad = (AddMessages((one,)), Append(main.id, (one.id,)), RemoveBranch(new_id()))
     raises(NotFoundError, lambda: scene.write(*bad), "A write with an unknown branch")
@@ -189,7 +189,7 @@ def a_refused_write_can_be_made_right_and_repeated(store: Store) -> None:
 
 
 def a_branch_rewritten_within_a_refused_write_grows_as_before(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, on = scene.branch("main", *"ab"), segment()
     change = ChangeBranch(replace(main, segment=on.id), on)
     raises(NotFoundError, lambda: scene.write(change, RemoveBranch(new_id())), "A refused write")
@@ -200,7 +200,7 @@ def a_branch_rewritten_within_a_refused_write_grows_as_before(store: Store) -> N
 
 
 def several_writes_give_their_results_in_order(store: Store) -> None:
-    scenes = [Scene(store) for _ in range(3)]
+    scenes = [StoreFixture(store) for _ in range(3)]
     mains = [scene.branch("main", *"x" * n) for n, scene in enumerate(scenes)]
     made = [scene.say("new")[0] for scene in scenes]
     results = store.write_many(
@@ -215,7 +215,7 @@ def several_writes_give_their_results_in_order(store: Store) -> None:
 
 
 def of_several_writes_each_fails_alone(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     a, b = messages("a", "b")
     good = [(AddMessages((one,)), Append(main.id, (one.id,))) for one in (a, b)]
@@ -229,7 +229,7 @@ def of_several_writes_each_fails_alone(store: Store) -> None:
 
 
 def of_several_writes_one_that_fails_at_its_end_leaves_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     one, lost = messages("one", "lost")
     good = AddMessages((one,)), Append(main.id, (one.id,))
@@ -242,7 +242,7 @@ def of_several_writes_one_that_fails_at_its_end_leaves_nothing(store: Store) -> 
 
 
 def of_several_writes_the_later_see_the_earlier(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     one, on = message("one"), segment()
     main = branch("main", on)
     changes = (AddMessages((one,)), AddBranch(main, on), Append(main.id, (one.id,)))
@@ -253,10 +253,10 @@ def of_several_writes_the_later_see_the_earlier(store: Store) -> None:
 
 
 def several_writes_may_be_of_several_owners(store: Store) -> None:
-    mine = Scene(store)
-    theirs = Scene(store, STRANGER, mine.id)
+    mine = StoreFixture(store)
+    theirs = StoreFixture(store, STRANGER, mine.id)
     one = AddMessages((message("one"),))
-    foreign = Scene(store, STRANGER)
+    foreign = StoreFixture(store, STRANGER)
     results = store.write_many(
         [
             Write(mine.owner, mine.id, (one,)),

@@ -8,7 +8,15 @@ from uuid import UUID
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.sessions import AddBranch, Append, ChangeBranch, RemoveBranch
-from sennit.testing.conformance.fixtures import Scene, View, branch, empty, ids, same, segment
+from sennit.testing.conformance.fixtures import (
+    StoreFixture,
+    View,
+    branch,
+    empty,
+    ids,
+    same,
+    segment,
+)
 
 
 def _known(view: View) -> dict[UUID, int]:
@@ -17,7 +25,7 @@ def _known(view: View) -> dict[UUID, int]:
 
 
 def to_someone_who_knows_nothing_all_that_branches_show_is_new(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.append(scene.fork(main.id, "fork", at=2).id, "x")
     full, new = scene.load(), scene.changes({})
@@ -28,7 +36,7 @@ def to_someone_who_knows_nothing_all_that_branches_show_is_new(store: Store) -> 
 
 
 def to_someone_who_knows_all_nothing_is_new(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     scene.fork(main.id, "fork")
     new = scene.changes(_known(scene.load()))
@@ -37,7 +45,7 @@ def to_someone_who_knows_all_nothing_is_new(store: Store) -> None:
 
 
 def of_a_segment_that_has_grown_only_the_new_entries_are_given(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     before = _known(scene.load())
     made = scene.append(main.id, "d", "e")
@@ -48,7 +56,7 @@ def of_a_segment_that_has_grown_only_the_new_entries_are_given(store: Store) -> 
 
 
 def of_a_fork_that_has_grown_only_its_own_entries_are_given(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     fork = scene.fork(main.id, "fork", at=2)
     before = _known(scene.load())
@@ -61,7 +69,7 @@ def of_a_fork_that_has_grown_only_its_own_entries_are_given(store: Store) -> Non
 
 
 def known_lengths_are_taken_at_their_word(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abcd")
     history = scene.load().history(main.id)
     for length in range(5):
@@ -71,27 +79,27 @@ def known_lengths_are_taken_at_their_word(store: Store) -> None:
 
 
 def a_known_length_beyond_the_end_is_no_news(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a")
     same(scene.changes({main.segment: 99}).segments, {}, "The segments")
 
 
 def unknown_segments_in_what_is_known_do_not_matter(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a")
     new = scene.changes({new_id(): 3, main.segment: 1})
     empty("What is new", new.segments, new.messages)
 
 
 def an_empty_segment_is_given_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     same(list(scene.changes({}).segments), [main.segment], "An unknown segment without entries")
     same(scene.changes({main.segment: 0}).segments, {}, "The same when it is known")
 
 
 def a_new_fork_is_given_without_its_known_base(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     before = _known(scene.load())
     fork = scene.fork(main.id, "fork")
@@ -101,7 +109,7 @@ def a_new_fork_is_given_without_its_known_base(store: Store) -> None:
 
 
 def a_new_branch_is_given_with_all_it_stands_on(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     first = scene.branch("first", "a")
     before = _known(scene.load())
     main = scene.branch("main", *"bc")
@@ -113,7 +121,7 @@ def a_new_branch_is_given_with_all_it_stands_on(store: Store) -> None:
 
 
 def a_rewritten_history_is_given_whole(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", *"abc")
     before = _known(scene.load())
     change = scene.rewrite(main.id, scene.load().history(main.id)[1:])
@@ -124,7 +132,7 @@ def a_rewritten_history_is_given_whole(store: Store) -> None:
 
 
 def a_removed_branch_is_missing_from_the_branches(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, gone = scene.branch("main", "a"), scene.branch("gone", "b")
     before = _known(scene.load())
     scene.write(RemoveBranch(gone.id))
@@ -134,7 +142,7 @@ def a_removed_branch_is_missing_from_the_branches(store: Store) -> None:
 
 
 def system_messages_are_always_given(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     rule, on = scene.say("be brief")[0], segment()
     main = branch("main", on, system=rule.id)
     scene.write(AddBranch(main, on))
@@ -143,7 +151,7 @@ def system_messages_are_always_given(store: Store) -> None:
 
 
 def a_new_system_message_is_given(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a")
     before = _known(scene.load())
     rule = scene.say("be brief")[0]
@@ -154,7 +162,7 @@ def a_new_system_message_is_given(store: Store) -> None:
 
 
 def messages_on_no_branch_are_no_news(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", "a")
     before = _known(scene.load())
     scene.say("loose")
@@ -162,7 +170,7 @@ def messages_on_no_branch_are_no_news(store: Store) -> None:
 
 
 def a_message_on_two_grown_branches_is_given_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     branches = [scene.branch(name) for name in ("one", "two")]
     before = _known(scene.load())
     shared = scene.say("shared")[0]
@@ -171,7 +179,7 @@ def a_message_on_two_grown_branches_is_given_once(store: Store) -> None:
 
 
 def asking_for_changes_changes_nothing(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     scene.branch("main", *"abc")
     before = store.load(scene.owner, scene.id)
     for _ in range(3):

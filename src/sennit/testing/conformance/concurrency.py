@@ -15,15 +15,15 @@ from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
     Append,
+    BranchHead,
     ChangeBranch,
-    Head,
     MessageRecord,
     RenameBranch,
     Write,
 )
 from sennit.testing.conformance.fixtures import (
     OWNER,
-    Scene,
+    StoreFixture,
     branch,
     ids,
     messages,
@@ -61,10 +61,10 @@ def _check_landed(said: list[str]) -> None:
 
 
 def appends_of_many_threads_all_land_in_order(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
-    def run(number: int) -> list[Head]:
+    def run(number: int) -> list[BranchHead]:
         made = messages(*_texts(number))
         return [scene.write(AddMessages((one,)), Append(main.id, (one.id,)))[0] for one in made]
 
@@ -75,7 +75,7 @@ def appends_of_many_threads_all_land_in_order(store: Store) -> None:
 
 
 def heads_say_where_each_append_stands(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def run(number: int) -> list[tuple[int, UUID]]:
@@ -92,13 +92,13 @@ def heads_say_where_each_append_stands(store: Store) -> None:
 
 
 def writes_of_many_threads_in_groups_all_land_in_order(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def write(one: MessageRecord) -> Write:
         return Write(OWNER, scene.id, (AddMessages((one,)), Append(main.id, (one.id,))))
 
-    def run(number: int) -> list[list[Head] | SennitError]:
+    def run(number: int) -> list[list[BranchHead] | SennitError]:
         made = messages(*_texts(number))
         return [
             result
@@ -113,7 +113,7 @@ def writes_of_many_threads_in_groups_all_land_in_order(store: Store) -> None:
 
 
 def the_same_write_by_many_threads_is_made_once(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "before")
     made = messages("one", "two")
     changes = AddMessages(tuple(made)), Append(main.id, ids(made))
@@ -123,7 +123,7 @@ def the_same_write_by_many_threads_is_made_once(store: Store) -> None:
 
 
 def of_many_changes_from_one_version_one_wins(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def run(number: int) -> bool:
@@ -140,7 +140,7 @@ def of_many_changes_from_one_version_one_wins(store: Store) -> None:
 
 
 def of_many_branches_with_one_name_one_is_made(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
 
     def run(_: int) -> bool:
         on = segment()
@@ -155,7 +155,7 @@ def of_many_branches_with_one_name_one_is_made(store: Store) -> None:
 
 
 def of_many_branches_renamed_alike_one_is(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     made = [scene.branch(f"b{n}") for n in range(_THREADS)]
 
     def run(number: int) -> bool:
@@ -171,7 +171,7 @@ def of_many_branches_renamed_alike_one_is(store: Store) -> None:
 
 
 def of_many_names_given_to_one_branch_one_stays(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "one")
     _together(lambda number: scene.write(RenameBranch(main.id, f"{number}")))
     found = scene.stored(main.id)
@@ -180,7 +180,7 @@ def of_many_names_given_to_one_branch_one_stays(store: Store) -> None:
 
 
 def of_many_who_want_a_lease_one_gets_it(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def run(number: int) -> bool:
@@ -202,7 +202,7 @@ def a_session_created_by_many_threads_is_one(store: Store) -> None:
 
 
 def readers_never_see_half_a_write(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, side = scene.branch("main"), scene.branch("side")
 
     def run(number: int) -> None:
@@ -220,7 +220,7 @@ def readers_never_see_half_a_write(store: Store) -> None:
 
 
 def threads_on_sessions_of_their_own_do_not_meet(store: Store) -> None:
-    scenes = [Scene(store) for _ in range(_THREADS)]
+    scenes = [StoreFixture(store) for _ in range(_THREADS)]
 
     def run(number: int) -> None:
         main = scenes[number].branch("main")
@@ -233,7 +233,7 @@ def threads_on_sessions_of_their_own_do_not_meet(store: Store) -> None:
 
 
 def a_search_runs_beside_writes(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def run(number: int) -> None:
@@ -246,7 +246,7 @@ def a_search_runs_beside_writes(store: Store) -> None:
 
 
 def a_closed_store_lets_no_thread_hang(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
 
     def run(number: int) -> list[str]:

@@ -9,7 +9,7 @@ from sennit import clock
 from sennit.ids import new_id
 from sennit.stores.base import Store
 from sennit.stores.records.commits import AddCommit, CommitRecord
-from sennit.stores.records.search import Asked
+from sennit.stores.records.search import TextQuery
 from sennit.stores.records.sessions import (
     AddBranch,
     AddMessages,
@@ -22,8 +22,8 @@ from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,
-    Notes,
-    Scene,
+    LeaseFixture,
+    StoreFixture,
     branch,
     empty,
     ids,
@@ -38,7 +38,7 @@ _LATE = 2**62
 _NOON_NS = NOON * 1000
 
 
-def _found(scene: Scene, text: str = "parrot") -> set[UUID]:
+def _found(scene: StoreFixture, text: str = "parrot") -> set[UUID]:
     return {hit.message for hit in scene.store.search(OWNER, text, session=None, limit=50)}
 
 
@@ -46,7 +46,7 @@ def _removed(store: Store, before: int = _LATE) -> set[UUID]:
     return {one.message for one in store.removed(OWNER, None, before, 50)}
 
 
-def _cut(scene: Scene, uid: UUID, length: int) -> None:
+def _cut(scene: StoreFixture, uid: UUID, length: int) -> None:
     """Take the end off a branch, as a session does it: a new segment on what stays."""
     view = scene.load()
     base = view.holder(view.branches[uid].segment, length - 1) if length else None
@@ -56,7 +56,7 @@ def _cut(scene: Scene, uid: UUID, length: int) -> None:
 
 def a_message_taken_off_its_only_branch_is_not_found(store: Store) -> None:
     for indexed in (False, True):
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main = scene.branch("main", "a cat")
         gone = scene.append(main.id, "a parrot")[0]
         if indexed:
@@ -72,14 +72,14 @@ def a_message_taken_off_its_only_branch_is_not_found(store: Store) -> None:
 
 
 def a_message_of_a_removed_branch_is_not_found(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "the parrot sleeps")
     scene.write(RemoveBranch(main.id))
     empty("Found", _found(scene))
 
 
 def what_another_branch_shows_is_found_on(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     shared, own = scene.append(main.id, "a parrot", "another parrot")
     fork = scene.fork(main.id, "fork", at=1)
@@ -91,7 +91,7 @@ def what_another_branch_shows_is_found_on(store: Store) -> None:
 
 
 def what_stands_on_another_branch_by_itself_is_found_on(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, other = scene.branch("main"), scene.branch("other", "a cat")
     one = scene.append(main.id, "a parrot")[0]
     scene.write(Append(other.id, (one.id,)))
@@ -102,7 +102,7 @@ def what_stands_on_another_branch_by_itself_is_found_on(store: Store) -> None:
 
 
 def a_replaced_system_message_is_not_found(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main, old = scene.branch("main", "a cat"), message("the parrot rules")
     scene.write(AddMessages((old,)), ChangeBranch(replace(scene.stored(main.id), system=old.id)))
     same(_found(scene), {old.id}, "Found while it is the system message")
@@ -115,7 +115,7 @@ def a_replaced_system_message_is_not_found(store: Store) -> None:
 
 
 def a_message_on_no_branch_is_kept_and_not_found(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     loose = scene.say("a parrot")[0]
     empty("Found", _found(scene))
     empty("Removed, which it was not", _removed(store))
@@ -126,7 +126,7 @@ def a_message_on_no_branch_is_kept_and_not_found(store: Store) -> None:
 
 def a_message_put_on_a_branch_again_is_found_again(store: Store) -> None:
     for indexed in (False, True):
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main, loose = scene.branch("main", "a cat"), scene.say("a parrot")[0]
         if indexed:
             empty("Found while it stands nowhere", _found(scene))
@@ -142,7 +142,7 @@ def a_message_put_on_a_branch_again_is_found_again(store: Store) -> None:
 
 
 def a_new_branch_makes_what_it_shows_found_again(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a cat")
     one, rule = scene.append(main.id, "a parrot", "a parrot that rules")
     below = scene.stored(main.id).segment
@@ -160,7 +160,7 @@ def a_new_branch_makes_what_it_shows_found_again(store: Store) -> None:
 
 
 def what_is_in_an_archive_is_found_without_a_branch(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     one, late = scene.append(main.id, "a parrot", "a late parrot")
     commit = CommitRecord(new_id(), 1, main.id, NOON, "open", (one.id,), b"{}")
@@ -174,17 +174,17 @@ def what_is_in_an_archive_is_found_without_a_branch(store: Store) -> None:
 
 
 def a_removed_message_has_no_place(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     first, second = scene.append(main.id, "a parrot", "a parrot too")
-    places = {hit.place for hit in store.hits(OWNER, Asked(("parrot",)))}
+    places = {hit.place for hit in store.hits(OWNER, TextQuery(("parrot",)))}
     _cut(scene, main.id, 1)
     left = [one.message.id for one in store.at_places(OWNER, list(places))]
     same(left, [first.id], f"What stands at places, without {second.id}")
 
 
 def removed_messages_are_erased_when_their_time_is_over(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main")
     early, late, stays = scene.append(main.id, "a parrot", "a late parrot", "a cat")
     with clock.using(lambda: _NOON_NS):
@@ -207,7 +207,7 @@ def removed_messages_are_erased_when_their_time_is_over(store: Store) -> None:
 
 
 def a_message_that_stands_on_a_branch_again_is_not_erased(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     main = scene.branch("main", "a cat")
     one = scene.append(main.id, "a parrot")[0]
     _cut(scene, main.id, 1)
@@ -219,7 +219,7 @@ def a_message_that_stands_on_a_branch_again_is_not_erased(store: Store) -> None:
 
 
 def erasing_a_removed_message_erases_what_is_noted_of_it(store: Store) -> None:
-    notes = Notes(Scene(store))
+    notes = LeaseFixture(StoreFixture(store))
     scene, run = notes.scene, notes.run()
     gone = scene.append(notes.branch, "a parrot")[0]
     notes.add(*told(run, 1), *told(run, 2, 3, about=gone.id), *told(run, 4))
@@ -230,7 +230,7 @@ def erasing_a_removed_message_erases_what_is_noted_of_it(store: Store) -> None:
 
 
 def nobody_else_sees_or_erases_what_was_removed(store: Store) -> None:
-    mine, theirs = Scene(store), Scene(store, STRANGER)
+    mine, theirs = StoreFixture(store), StoreFixture(store, STRANGER)
     gone: list[MessageRecord] = []
     for scene in (mine, theirs):
         made = messages("a parrot")
@@ -248,7 +248,7 @@ def nobody_else_sees_or_erases_what_was_removed(store: Store) -> None:
 
 
 def the_branch_of_a_message_is_the_main_one_or_else_the_oldest(store: Store) -> None:
-    scene = Scene(store)
+    scene = StoreFixture(store)
     old = scene.branch("old", "a cat")
     main = scene.fork(old.id, "main")
     shared = scene.load().history(old.id)[0]

@@ -21,8 +21,8 @@ from sennit.stores.records.sessions import (
 from sennit.testing.conformance.fixtures import (
     OWNER,
     STRANGER,
-    Notes,
-    Scene,
+    LeaseFixture,
+    StoreFixture,
     branch,
     empty,
     ids,
@@ -62,7 +62,7 @@ def sessions_survive_reopening(open_again: Opening) -> None:
 
 def everything_in_a_session_survives_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         rule = scene.say("be brief", "loose")[0]
         main = scene.branch("main", *"abc")
         fork = scene.fork(main.id, "fork", at=2)
@@ -76,11 +76,11 @@ def everything_in_a_session_survives_reopening(open_again: Opening) -> None:
 
 def a_branch_goes_on_after_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main = scene.branch("main", "0")
     for n in range(1, 5):
         with _open(open_again) as store:
-            again = Scene(store, uid=scene.id)
+            again = StoreFixture(store, uid=scene.id)
             again.append(main.id, f"{n}")
             same(again.said(), [f"{one}" for one in range(n + 1)], f"The branch, opened {n} times")
 
@@ -90,29 +90,29 @@ def a_write_repeated_after_reopening_is_found_again(open_again: Opening) -> None
     main = branch("main", on)
     changes = AddMessages(tuple(made)), AddBranch(main, on), Append(main.id, ids(made))
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         first = scene.write(*changes)
     with _open(open_again) as store:
-        again = Scene(store, uid=scene.id)
+        again = StoreFixture(store, uid=scene.id)
         same(again.write(*changes), first, "Heads of the repetition")
         same(again.said(), ["one", "two"], "The branch")
 
 
 def a_refused_write_left_nothing_behind(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main, one = scene.branch("main"), message("lost parrot")
         bad = AddMessages((one,)), Append(main.id, (one.id,)), RemoveBranch(new_id())
         raises(NotFoundError, lambda: scene.write(*bad), "A write with an unknown branch")
     with _open(open_again) as store:
-        again = Scene(store, uid=scene.id)
+        again = StoreFixture(store, uid=scene.id)
         empty("Branch and messages", again.said(), again.load().messages)
         same(store.search(OWNER, "parrot", session=None, limit=5), [], "Messages found")
 
 
 def what_was_deleted_stays_deleted(open_again: Opening) -> None:
     with _open(open_again) as store:
-        gone, stays = Scene(store), Scene(store)
+        gone, stays = StoreFixture(store), StoreFixture(store)
         gone.branch("main", "gone parrot")
         erased = stays.say("erased parrot")[0]
         stays.branch("main", "parrot that stays")
@@ -128,28 +128,28 @@ def what_was_deleted_stays_deleted(open_again: Opening) -> None:
 
 def messages_are_searchable_after_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main = scene.branch()
         one = scene.append(main.id, "the parrot sleeps")[0]
     with _open(open_again) as store:
-        two = Scene(store, uid=scene.id).append(main.id, "another parrot")[0]
+        two = StoreFixture(store, uid=scene.id).append(main.id, "another parrot")[0]
         found = store.search(OWNER, "parrot", session=None, limit=5)
         same({hit.message for hit in found}, {one.id, two.id}, "Messages found")
 
 
 def owners_stay_apart_after_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        mine = Scene(store)
-        Scene(store, STRANGER, mine.id).branch("main", "theirs")
+        mine = StoreFixture(store)
+        StoreFixture(store, STRANGER, mine.id).branch("main", "theirs")
         mine.branch("main", "mine")
     with _open(open_again) as store:
-        same(Scene(store, uid=mine.id).said(), ["mine"], "My branch")
-        same(Scene(store, STRANGER, mine.id).said(), ["theirs"], "Their branch")
+        same(StoreFixture(store, uid=mine.id).said(), ["mine"], "My branch")
+        same(StoreFixture(store, STRANGER, mine.id).said(), ["theirs"], "Their branch")
 
 
 def a_lease_survives_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main = scene.branch("main")
         lease = store.acquire(OWNER, scene.id, main.id, "ada", _TTL)
     with _open(open_again) as store:
@@ -163,7 +163,7 @@ def a_lease_survives_reopening(open_again: Opening) -> None:
 
 def tokens_grow_across_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        scene = Scene(store)
+        scene = StoreFixture(store)
         main = scene.branch("main")
         first = store.acquire(OWNER, scene.id, main.id, "ada", _TTL)
         store.release(OWNER, scene.id, first)
@@ -174,8 +174,8 @@ def tokens_grow_across_reopening(open_again: Opening) -> None:
 
 def a_store_opened_twice_shows_one_truth(open_again: Opening) -> None:
     with _open(open_again) as one, _open(open_again) as other:
-        here = Scene(one)
-        there = Scene(other, uid=here.id)
+        here = StoreFixture(one)
+        there = StoreFixture(other, uid=here.id)
         main = here.branch("main", "a")
         there.append(main.id, "b")
         here.append(main.id, "c")
@@ -184,9 +184,9 @@ def a_store_opened_twice_shows_one_truth(open_again: Opening) -> None:
 
 def changes_are_seen_through_another_opening(open_again: Opening) -> None:
     with _open(open_again) as one, _open(open_again) as other:
-        here = Scene(one)
+        here = StoreFixture(one)
         main = here.branch("main", "a")
-        there = Scene(other, uid=here.id)
+        there = StoreFixture(other, uid=here.id)
         made = there.append(main.id, "b")
         new = here.changes({main.segment: 1})
         same(list(new.messages), list(ids(made)), "What is new")
@@ -197,7 +197,7 @@ def changes_are_seen_through_another_opening(open_again: Opening) -> None:
 
 def runs_and_events_survive_reopening(open_again: Opening) -> None:
     with _open(open_again) as store:
-        notes = Notes(Scene(store))
+        notes = LeaseFixture(StoreFixture(store))
         first, second = notes.run(), notes.run(state="suspended")
         notes.add(*told(first, 1, 2, about=new_id()), *told(second, 3))
         before = notes.runs(), notes.events()
@@ -211,7 +211,7 @@ def runs_and_events_survive_reopening(open_again: Opening) -> None:
 
 def a_lease_taken_through_another_opening_stops_the_notes(open_again: Opening) -> None:
     with _open(open_again) as one, _open(open_again) as other:
-        notes = Notes(Scene(one))
+        notes = LeaseFixture(StoreFixture(one))
         run = notes.run()
         notes.add(*told(run, 1))
         lease = other.acquire(OWNER, notes.scene.id, notes.branch, "ada", _TTL)

@@ -21,11 +21,11 @@ from sennit.stores.records.sessions import (
     AddEvents,
     AddMessages,
     Append,
+    BranchHead,
     BranchRecord,
     Change,
     ChangeBranch,
     EventRecord,
-    Head,
     MessageRecord,
     Owner,
     PutRun,
@@ -46,7 +46,7 @@ _TTL = 60_000_000
 _E = TypeVar("_E", bound=BaseException)
 
 
-class Hands:
+class FakeClock:
     """A clock that stands still until a check moves it; hand it to `sennit.clock.using`."""
 
     def __init__(self, now: int = NOON) -> None:
@@ -181,7 +181,7 @@ class View:
             assert not lost, f"Entries without a message: {lost!r:.300}"
 
 
-class Scene:
+class StoreFixture:
     """One session in the store that is checked."""
 
     def __init__(self, store: Store, owner: Owner = OWNER, uid: UUID | None = None) -> None:
@@ -189,7 +189,7 @@ class Scene:
         self.id = store.create_session(owner, session(uid)).id
         self._spoken: UUID | None = None
 
-    def write(self, *changes: Change) -> list[Head]:
+    def write(self, *changes: Change) -> list[BranchHead]:
         """Write to the session."""
         return self.store.write(self.owner, self.id, changes)
 
@@ -258,10 +258,10 @@ class Scene:
         self.write(RemoveMessages(ids(records)))
 
 
-class Notes:
+class LeaseFixture:
     """A branch that somebody holds, and what is noted on it."""
 
-    def __init__(self, scene: Scene, name: str = "main") -> None:
+    def __init__(self, scene: StoreFixture, name: str = "main") -> None:
         self.scene, self.store = scene, scene.store
         self.branch = scene.branch(name, "one").id
         self.lease = self.store.acquire(scene.owner, scene.id, self.branch, "ada", _TTL)

@@ -12,7 +12,7 @@ from sennit.testing.conformance.fixtures import (
     NOON,
     OWNER,
     STRANGER,
-    Scene,
+    StoreFixture,
     empty,
     ids,
     raises,
@@ -24,7 +24,7 @@ class _Judged:
     """A session with messages to judge."""
 
     def __init__(self, store: Store) -> None:
-        self.scene, self.store = Scene(store), store
+        self.scene, self.store = StoreFixture(store), store
         self.branch = self.scene.branch("main").id
         self.first, self.second = ids(self.scene.append(self.branch, "one", "two"))
 

@@ -21,7 +21,7 @@ from sennit.stores.records.sessions import (
 )
 from sennit.testing.conformance.fixtures import (
     OWNER,
-    Scene,
+    StoreFixture,
     branch,
     message,
     raises,
@@ -38,7 +38,7 @@ class _Door:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.scene = Scene(store)
+        self.scene = StoreFixture(store)
         self.main = self.scene.branch("main", "one")
 
     def acquire(self, holder: str, ttl: int = _TTL) -> Lease:

@@ -30,7 +30,7 @@ from sennit.stores.records.sessions import (
     Snapshot,
 )
 from sennit.testing.conformance.fixtures import (
-    Scene,
+    StoreFixture,
     View,
     branch,
     ids,
@@ -49,7 +49,7 @@ _LATE = 2**62  # after all that ever happens
 class _Model:
     """What the session should be: messages, and each branch with its whole history."""
 
-    scene: Scene
+    scene: StoreFixture
     random: Random
     erases: bool = False
     """Whether messages that branches show are erased too, which `changes` does not tell."""
@@ -244,7 +244,7 @@ class _Model:
 class _Observer:
     """Someone who loaded once and refreshes by what has changed since."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: StoreFixture) -> None:
         self.scene = scene
         self.snapshot = scene.store.load(scene.owner, scene.id)
 
@@ -272,7 +272,7 @@ class _Observer:
 
 
 def _played(store: Store, seed: int, writes: int = _WRITES, *, erases: bool = True) -> _Model:
-    model = _Model(Scene(store), Random(seed), erases)
+    model = _Model(StoreFixture(store), Random(seed), erases)
     for _ in range(writes):
         model.step()
     return model
@@ -285,7 +285,7 @@ def random_writes_load_as_a_plain_model_says(store: Store) -> None:
 
 
 def random_writes_agree_with_a_plain_model_all_along(store: Store) -> None:
-    model = _Model(Scene(store), Random(3), erases=True)
+    model = _Model(StoreFixture(store), Random(3), erases=True)
     for _ in range(100):
         model.step()
         model.check(model.scene.load(), loaded=True)
@@ -297,7 +297,7 @@ def changes_from_nothing_are_what_is_loaded(store: Store) -> None:
 
 
 def changes_from_any_earlier_point_lead_to_what_is_loaded(store: Store) -> None:
-    model, observers = _Model(Scene(store), Random(5)), list[_Observer]()
+    model, observers = _Model(StoreFixture(store), Random(5)), list[_Observer]()
     for step in range(_WRITES):
         model.step()
         if step % 30 == 0:
@@ -307,7 +307,7 @@ def changes_from_any_earlier_point_lead_to_what_is_loaded(store: Store) -> None:
 
 
 def observers_who_refresh_now_and_then_see_the_same(store: Store) -> None:
-    model = _Model(Scene(store), Random(6))
+    model = _Model(StoreFixture(store), Random(6))
     observers = [_Observer(model.scene) for _ in range(3)]
     for _ in range(150):
         model.step()
@@ -318,7 +318,7 @@ def observers_who_refresh_now_and_then_see_the_same(store: Store) -> None:
 
 
 def observers_who_load_when_a_version_changed_notice_erasures(store: Store) -> None:
-    model = _Model(Scene(store), Random(10), erases=True)
+    model = _Model(StoreFixture(store), Random(10), erases=True)
     observers = [_Observer(model.scene) for _ in range(3)]
     for _ in range(150):
         model.step()
@@ -329,7 +329,7 @@ def observers_who_load_when_a_version_changed_notice_erasures(store: Store) -> N
 
 
 def sessions_written_to_in_turns_stay_apart(store: Store) -> None:
-    models = [_Model(Scene(store), Random(seed), erases=True) for seed in (7, 8, 9)]
+    models = [_Model(StoreFixture(store), Random(seed), erases=True) for seed in (7, 8, 9)]
     for step in range(180):
         models[step % 3].step()
     for model in models:

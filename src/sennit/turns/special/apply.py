@@ -20,7 +20,7 @@ from sennit.messages.codec import dumps
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
 from sennit.sessions.rewrite import Rewrite
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import RunRecord
 from sennit.turns.branch_lease import held, new_holder
 from sennit.turns.events import AnyEvent, HistoryReplaced, Interjected
@@ -32,7 +32,7 @@ _PATIENCE = 60.0  # seconds that what was said waits for a run of someone else o
 _LOOK = 0.02  # seconds between two looks
 
 
-class Tell(Protocol):
+class EventRecorder(Protocol):
     """Notes an event, with the message it appends to the branch, or how it rewrites that."""
 
     def __call__(
@@ -46,7 +46,7 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SpecialOutcome:
     """How a special turn ended, and what there is to put on the branch."""
 
     result: Return
@@ -73,7 +73,7 @@ class Outcome:
                 f"What was to be replaced is no longer on branch {branch.name!r}; nothing changed."
             )
 
-    def put_on_branch(self, tell: Tell, *, to_make_room: bool = False) -> None:
+    def put_on_branch(self, tell: EventRecorder, *, to_make_room: bool = False) -> None:
         """Tell what is put on the branch; `to_make_room` is for what a run does by itself."""
         plan = self.rewrite
         if plan is not None:
@@ -91,7 +91,7 @@ class Outcome:
 
 
 async def put(
-    outcome: Outcome, branch: Branch, running: Callable[[], Run | None], publish: Publish
+    outcome: SpecialOutcome, branch: Branch, running: Callable[[], Run | None], publish: Publish
 ) -> Return:
     """Put on the branch what a special turn leaves, through the run under way if there is one."""
     until = clock.monotonic() + _PATIENCE
@@ -115,8 +115,8 @@ async def put(
         return outcome.result.worse(Notice("error", code, str(error)))
 
 
-async def _put_alone(outcome: Outcome, branch: Branch, publish: Publish) -> None:
-    runs = BranchRuns(branch)
+async def _put_alone(outcome: SpecialOutcome, branch: Branch, publish: Publish) -> None:
+    runs = RunRepository(branch)
     async with held(runs, new_holder(brief=True)) as found:
         outcome.check(branch)
         journal = Journal(runs, found, publish)

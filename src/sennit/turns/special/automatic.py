@@ -16,7 +16,7 @@ from sennit.turns.events import MessageCompleted
 from sennit.turns.prompt_history import sent_messages, unfinished_from
 from sennit.turns.result import Return
 from sennit.turns.run import Run
-from sennit.turns.special.apply import Outcome
+from sennit.turns.special.apply import SpecialOutcome
 from sennit.turns.special.definition import greeting, summarize
 from sennit.turns.special.run import Conduct, perform
 
@@ -62,7 +62,7 @@ async def make_room(run: Run, conduct: Conduct) -> None:
     _take(run, outcome)
 
 
-def _take(run: Run, outcome: Outcome | None) -> None:
+def _take(run: Run, outcome: SpecialOutcome | None) -> None:
     """Put a summary on the branch; without one, that there is no room is known until it changes."""
     progress = run.progress
     fits = outcome is not None and outcome.fits(run.request.branch)

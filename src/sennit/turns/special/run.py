@@ -33,7 +33,7 @@ from sennit.turns.prompt_history import sent_messages, unfinished_from
 from sennit.turns.request import Request
 from sennit.turns.result import SPECIAL, Body, Notice, Return
 from sennit.turns.run import Run
-from sennit.turns.special.apply import Outcome
+from sennit.turns.special.apply import SpecialOutcome
 from sennit.turns.special.definition import InteractionFilter, PersistenceStrategy, SpecialTurn
 from sennit.turns.tools.pending_calls import call_id_of, pending_among, unanswered
 
@@ -48,7 +48,7 @@ async def perform(
     *,
     streaming: bool = False,
     upto: int | None = None,
-) -> Outcome:
+) -> SpecialOutcome:
     """Have a special turn said; nothing is put on the branch yet.
 
     `upto` is how many messages of the history it reads, by default all that is current; one that
@@ -155,21 +155,21 @@ async def _said(turn: SpecialTurn, run: Run, conduct: Conduct) -> Return:
     return result
 
 
-def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> Outcome:
+def _kept(turn: SpecialTurn, seen: _Seen, result: Return, branch: Branch) -> SpecialOutcome:
     said = [_marked(message, turn) for message in result.body.interactions]
     result = replace(result, body=Body(tuple(said)))
     answer = _answer(said)
     strategy = turn.strategy
     if not result.success or strategy is PersistenceStrategy.EPHEMERAL:
-        return Outcome(result)
+        return SpecialOutcome(result)
     if strategy is PersistenceStrategy.PERSIST_ALL:
-        return Outcome(result, tuple(_chosen(turn, (*seen.new, *said))))
+        return SpecialOutcome(result, tuple(_chosen(turn, (*seen.new, *said))))
     if strategy is PersistenceStrategy.PERSIST_RESULT:
         passes = answer is not None and turn.chosen.passes(answer)
-        return Outcome(result, (answer,) if answer is not None and passes else ())
+        return SpecialOutcome(result, (answer,) if answer is not None and passes else ())
     if answer is None:
         told = f"Special turn {turn.name!r} gave an empty answer; nothing was replaced."
-        return Outcome(result.worse(Notice("error", "empty", told)))
+        return SpecialOutcome(result.worse(Notice("error", "empty", told)))
     return _replacing(turn, seen, result, answer, branch)
 
 
@@ -193,14 +193,14 @@ def _asked_for(message: Message, calls: set[str]) -> bool:
 
 def _replacing(
     turn: SpecialTurn, seen: _Seen, result: Return, answer: Message, branch: Branch
-) -> Outcome:
+) -> SpecialOutcome:
     aside = new_id()
     replaced = {one.id for one in seen.above} - {one.id for one in _chosen(turn, seen.above)}
     count, through = len(replaced), seen.above[-1].id
     message = _noted(answer, {REPLACED: {"branch_id": str(aside), "count": count}})
     plan = Rewrite(through, _kept_upto(branch, through, replaced), (message,), aside)
     said = tuple(message if one is answer else one for one in result.body.interactions)
-    return Outcome(replace(result, body=Body(said)), (), plan, count)
+    return SpecialOutcome(replace(result, body=Body(said)), (), plan, count)
 
 
 def _kept_upto(branch: Branch, through: UUID, replaced: set[UUID]) -> tuple[UUID, ...]:
@@ -236,8 +236,8 @@ def _noted(message: Message, more: Mapping[str, Any]) -> Message:
     )
 
 
-def _refused(code: str, told: str) -> Outcome:
-    return Outcome(Return(stop_reason="invalid", messages=(Notice("error", code, told),)))
+def _refused(code: str, told: str) -> SpecialOutcome:
+    return SpecialOutcome(Return(stop_reason="invalid", messages=(Notice("error", code, told),)))
 
 
 def _nobody(_events: list[AnyEvent]) -> None:

@@ -10,11 +10,11 @@ from sennit.errors import NotFoundError, shown
 from sennit.messages.json_values import text
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.stores.records.sessions import AddEvents
 from sennit.turns.branch_lease import held, new_holder
 from sennit.turns.events import ApprovalGiven, to_record
-from sennit.turns.tools.call_state import Calls
+from sennit.turns.tools.call_state import ToolCallStates
 from sennit.turns.tools.pending_calls import call_id_of, pending
 
 
@@ -25,11 +25,11 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     ValidationError for a reason that no message can hold.
     """
     text(reason, "The reason")
-    runs = BranchRuns(branch)
+    runs = RunRepository(branch)
     async with held(runs, new_holder(brief=True)) as found:
         left = found.left
         open_ = [] if left is None else pending(branch)
-        calls = Calls() if left is None else left.calls
+        calls = ToolCallStates() if left is None else left.calls
         await calls.complete(runs, open_)
         undecided = {call_id_of(one): one for one in open_ if calls.undecided(one.id)}
         request = undecided.pop(call_id, None)
@@ -48,7 +48,9 @@ async def decide(branch: Branch, call_id: str, *, approved: bool, reason: str) -
     return not any(one.id in calls.asked for one in undecided.values())
 
 
-def _not_waiting(call_id: str, others: list[str], open_: list[Message], calls: Calls) -> str:
+def _not_waiting(
+    call_id: str, others: list[str], open_: list[Message], calls: ToolCallStates
+) -> str:
     interrupted = {call_id_of(one) for one in open_ if calls.may_have_run(one.id)}
     if call_id in interrupted:
         return (

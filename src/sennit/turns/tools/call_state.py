@@ -24,7 +24,7 @@ from sennit.messages.codec import loads
 from sennit.messages.content import ActionRequestContent, ActionResponseContent
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.events import (
     AnyEvent,
     ApprovalGiven,
@@ -37,7 +37,7 @@ from sennit.turns.events import (
 from sennit.turns.result import SPECIAL
 
 
-class Calls(msgspec.Struct):
+class ToolCallStates(msgspec.Struct):
     """The state of tool calls, by the id of the request."""
 
     called: set[UUID] = set()
@@ -101,7 +101,7 @@ class Calls(msgspec.Struct):
         """Know nothing of the starts of a call any more; `complete` reads them again."""
         del self.starts[request]
 
-    async def complete(self, runs: BranchRuns, requests: Iterable[Message]) -> None:
+    async def complete(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Read what stores record of those of the requests that are not known yet."""
         unknown = [one for one in requests if one.id not in self.starts]
         if unknown and runs.durable:
@@ -109,7 +109,7 @@ class Calls(msgspec.Struct):
         elif unknown:
             self.complete_now(runs, unknown)
 
-    def complete_now(self, runs: BranchRuns, requests: Iterable[Message]) -> None:
+    def complete_now(self, runs: RunRepository, requests: Iterable[Message]) -> None:
         """Do the same as `complete`, without an event loop."""
         unknown = {one.id: one for one in requests if one.id not in self.starts}
         if unread := unknown.keys() - self.called:
@@ -136,12 +136,12 @@ class Calls(msgspec.Struct):
                 self.results[request.id] = result
                 return
         for other in holding:
-            found = _read(BranchRuns(other), {request.id}).returned.get(request.id)
+            found = _read(RunRepository(other), {request.id}).returned.get(request.id)
             if found is not None:  # under an id of its own, as the other branch uses that one
                 self.returned[request.id] = replace(found, message_id=new_id())
                 return
 
-    def _add(self, found: Calls) -> None:
+    def _add(self, found: ToolCallStates) -> None:
         self.started |= found.started
         self.returned |= found.returned
         self.asked |= found.asked
@@ -175,7 +175,7 @@ def passes_by(message: Message) -> bool:
     return content.from_user and not content.empty and SPECIAL not in message.metadata
 
 
-def _read(runs: BranchRuns, wanted: set[UUID]) -> Calls:
+def _read(runs: RunRepository, wanted: set[UUID]) -> ToolCallStates:
     """The calls as the journal of the branch records them, read from as late as possible."""
     starts = [loads(one.body).get("after", 0) for one in runs.runs()]
     count = 2
@@ -188,8 +188,8 @@ def _read(runs: BranchRuns, wanted: set[UUID]) -> Calls:
         count *= 4
 
 
-def _read_after(runs: BranchRuns, wanted: set[UUID], after: int) -> Calls:
-    found = Calls()
+def _read_after(runs: RunRepository, wanted: set[UUID], after: int) -> ToolCallStates:
+    found = ToolCallStates()
     for record in runs.all_events(after):
         if record.message in wanted or loads(record.body)[0] == ToolReturned.kind:
             found.take(from_record(record, runs.message))

@@ -14,7 +14,7 @@ from sennit.messages.content import (
 )
 from sennit.messages.message import Message
 from sennit.sessions.branch import Branch
-from sennit.sessions.run_repository import BranchRuns
+from sennit.sessions.run_repository import RunRepository
 from sennit.turns.recovery import unfinished
 from sennit.turns.result import SPECIAL
 from sennit.turns.tools.call_state import passes_by
@@ -79,7 +79,7 @@ def call_id_of(request: Message) -> str:
 
 def waiting(branch: Branch) -> list[Message]:
     """The requests that wait for a person: those of a suspended run that nobody decided."""
-    runs = BranchRuns(branch)
+    runs = RunRepository(branch)
     left = unfinished(runs)
     if left is None or left.record.state != "suspended":
         return []

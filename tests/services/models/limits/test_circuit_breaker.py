@@ -9,13 +9,13 @@ import pytest
 
 from sennit import ModelError, ValidationError
 from sennit.errors import ModelErrorKind
-from sennit.services.models.limits import Breaker
+from sennit.services.models.limits import CircuitBreaker
 from sennit.services.models.protocol import Model
 from sennit.testing import ScriptedModel, run_instantly
 from tests.models import Patient, answered, failure, request, streamed
 
 WAYS = pytest.mark.parametrize("way", ["ask", "stream"])
-BREAKER = Breaker(failures=2, seconds=30)
+BREAKER = CircuitBreaker(failures=2, seconds=30)
 
 
 async def outcome(model: Model, way: str = "ask") -> str:
@@ -186,4 +186,4 @@ def test_each_model_has_a_breaker_of_its_own() -> None:
 @pytest.mark.parametrize("options", [{"failures": 0}, {"seconds": 0}, {"seconds": "30"}])
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValidationError, match=next(iter(options))):
-        Breaker(**options)
+        CircuitBreaker(**options)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sennit import ModelError, ValidationError, clock
 from sennit.services.models.limits import RateLimit
 from sennit.services.models.protocol import Model
-from sennit.services.models.reply import Reply, Text, Usage
+from sennit.services.models.reply import Reply, ReplyText, Usage
 from sennit.testing import ScriptedModel, run_instantly
 from tests.models import Patient, answered, request
 
@@ -141,7 +141,7 @@ def test_the_next_one_moves_up_when_the_head_is_cancelled() -> None:
 
 def test_real_usage_replaces_the_estimate() -> None:
     def reply(tokens: int) -> Reply:
-        return Reply((Text("x"),), usage=Usage(tokens, 0))
+        return Reply((ReplyText("x"),), usage=Usage(tokens, 0))
 
     def second_start(first: Reply) -> float:
         inside = ScriptedModel([first, reply(1)])

@@ -4,9 +4,9 @@ Each is put around a model with `around(model)`, which gives a model again; `iMo
 them around its own: retry outside, then the breaker, the rate limit, and the timeout inside.
 """
 
-from sennit.services.models.limits.circuit_breaker import Breaker
+from sennit.services.models.limits.circuit_breaker import CircuitBreaker
 from sennit.services.models.limits.rate_limit import RateLimit
 from sennit.services.models.limits.retry import Retry
 from sennit.services.models.limits.timeout import Timeout
 
-__all__ = ["Breaker", "RateLimit", "Retry", "Timeout"]
+__all__ = ["CircuitBreaker", "RateLimit", "Retry", "Timeout"]

@@ -18,7 +18,7 @@ from sennit.services.models.limits.validators import count, positive
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import Layer, Watched
+from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
 _TROUBLE = ("overloaded", "timeout", "network", "malformed")
 _SILENT = ("busy", "failed")
@@ -26,7 +26,7 @@ _SILENT = ("busy", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
+class CircuitBreaker:
     """When to leave a provider alone, and for how long; each model has a breaker of its own."""
 
     failures: int = 5
@@ -46,7 +46,7 @@ class Breaker:
 class _Circuit:
     """What is known of a provider; safe to use from many threads."""
 
-    def __init__(self, name: str, breaker: Breaker) -> None:
+    def __init__(self, name: str, breaker: CircuitBreaker) -> None:
         self._name = name
         self._breaker = breaker
         self._lock = Lock()
@@ -126,8 +126,8 @@ class _Call:
             raise
 
 
-class _Guarded(Layer):
-    def __init__(self, model: Model, breaker: Breaker) -> None:
+class _Guarded(ModelWrapper):
+    def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
         super().__init__(model)
         self._circuit = _Circuit(model.name, breaker)
 
@@ -143,4 +143,4 @@ class _Guarded(Layer):
             async with AsyncExitStack() as stack:
                 with call.watching():
                     deltas = await stack.enter_async_context(self._model.stream(request))
-                yield Watched(deltas, call.finished, call.failed)
+                yield ObservedStream(deltas, call.finished, call.failed)

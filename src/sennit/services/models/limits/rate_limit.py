@@ -22,7 +22,7 @@ from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Reply, Usage
 from sennit.services.models.request import ModelRequest
 from sennit.services.models.usage import estimate_tokens
-from sennit.services.models.wrapper import Layer, Watched
+from sennit.services.models.wrapper import ModelWrapper, ObservedStream
 
 if TYPE_CHECKING:
     import asyncio
@@ -69,7 +69,7 @@ class RateLimit:
         return self._tokens.most is not None
 
     @asynccontextmanager
-    async def place(self, tokens: int = 0) -> AsyncGenerator[Place]:
+    async def place(self, tokens: int = 0) -> AsyncGenerator[RateLimitSlot]:
         """Wait for one's turn, and hold it inside the block."""
         place = await self._admitted(tokens)
         try:
@@ -79,7 +79,7 @@ class RateLimit:
                 self._running -= 1
                 self._wake_head()
 
-    async def _admitted(self, tokens: int) -> Place:
+    async def _admitted(self, tokens: int) -> RateLimitSlot:
         with self._lock:
             if not self._queue and not self._delay(tokens):
                 return self._taken(tokens)
@@ -105,11 +105,11 @@ class RateLimit:
         delay = max(self._requests.delay(1, now), self._tokens.delay(tokens, now))
         return max(delay, _SHORTEST) if delay > 0 else 0
 
-    def _taken(self, tokens: int) -> Place:
+    def _taken(self, tokens: int) -> RateLimitSlot:
         now = clock.monotonic()
         self._running += 1
         self._requests.add(1, now)
-        return Place(self, self._tokens.add(tokens, now))
+        return RateLimitSlot(self, self._tokens.add(tokens, now))
 
     def _queued(self) -> _Waiter:
         if len(self._queue) >= self._most_waiting:
@@ -133,7 +133,7 @@ class RateLimit:
             self._wake_head()
 
 
-class Place:
+class RateLimitSlot:
     """A turn that was granted."""
 
     __slots__ = ("_entry", "_limit")
@@ -236,7 +236,7 @@ class _Waiter:
         return True
 
 
-class _Limited(Layer):
+class _Limited(ModelWrapper):
     def __init__(self, model: Model, limit: RateLimit) -> None:
         super().__init__(model)
         self._limit = limit
@@ -260,4 +260,4 @@ class _Limited(Layer):
             self._limit.place(self._estimate(request)) as place,
             self._model.stream(request) as deltas,
         ):
-            yield Watched(deltas, lambda end: place.spent(end.usage))
+            yield ObservedStream(deltas, lambda end: place.spent(end.usage))

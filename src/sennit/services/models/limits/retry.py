@@ -18,7 +18,7 @@ from sennit.services.models.limits.validators import count, not_negative, positi
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import Layer
+from sennit.services.models.wrapper import ModelWrapper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class _Attempts:
         return wait
 
 
-class _Retried(Layer):
+class _Retried(ModelWrapper):
     def __init__(self, model: Model, retry: Retry) -> None:
         super().__init__(model)
         self._retry = retry

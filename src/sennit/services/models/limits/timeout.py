@@ -18,7 +18,7 @@ from sennit.services.models.limits.validators import positive
 from sennit.services.models.protocol import Model
 from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
-from sennit.services.models.wrapper import Layer
+from sennit.services.models.wrapper import ModelWrapper
 
 _T = TypeVar("_T")
 
@@ -42,7 +42,7 @@ class Timeout:
         return _Timed(model, self)
 
 
-class _Timed(Layer):
+class _Timed(ModelWrapper):
     def __init__(self, model: Model, timeout: Timeout) -> None:
         super().__init__(model)
         self._timeout = timeout

@@ -82,7 +82,7 @@ _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ModelEndpoint:
     """Which model is asked, where; the key is passed apart, so that this may be shown."""
 
     kind: str
@@ -94,7 +94,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProviderRequest:
     """A request in the layer's words."""
 
     messages: list[messages.ModelMessage]
@@ -103,7 +103,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ProviderFailure:
     """What an exception of the layer says, not yet fit to be shown."""
 
     kind: ModelErrorKind
@@ -112,10 +112,10 @@ class Failure:
     retry_after: float | None = None
 
 
-class Wire:
+class ProviderClient:
     """A model at its provider, with one HTTP client; it belongs to the event loop that uses it."""
 
-    def __init__(self, address: Address, api_key: str | None) -> None:
+    def __init__(self, address: ModelEndpoint, api_key: str | None) -> None:
         self.client = create_async_httpx2_client()
         self._model = _layer_model(address, api_key, self.client)
         self._chat = address.kind not in ("anthropic", "google", "openai-responses")
@@ -137,7 +137,7 @@ class Wire:
         """Whether the provider holds the model to a JSON schema."""
         return bool(self._model.profile.get("supports_json_schema_output"))
 
-    def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> Asked:
+    def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
         """The request in the layer's words; ValidationError for what the model cannot do."""
         if request.output is not None and not self.shapes_output:
             raise ValidationError("this model cannot be held to a JSON schema; ask in the prompt.")
@@ -155,7 +155,7 @@ class Wire:
                 "this provider takes no address of an image, so it would be fetched from this "
                 "machine; allow that with fetch_images=True, or ask another provider's model."
             )
-        return Asked(said, cast("ModelSettings", settings), layer_parameters(request))
+        return ProviderRequest(said, cast("ModelSettings", settings), layer_parameters(request))
 
     def _settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The params under the layer's names. Asking again is not for the SDK to decide."""
@@ -201,19 +201,19 @@ class Wire:
             ignored.update(_SAMPLING)
         return ignored
 
-    async def ask(self, asked: Asked) -> Reply:
+    async def ask(self, asked: ProviderRequest) -> Reply:
         """The whole reply."""
         return reply(await self._model.request(asked.messages, asked.settings, asked.parameters))
 
     @asynccontextmanager
-    async def stream(self, asked: Asked) -> AsyncGenerator[AsyncIterator[Delta]]:
+    async def stream(self, asked: ProviderRequest) -> AsyncGenerator[AsyncIterator[Delta]]:
         """The reply as deltas."""
         streamed = self._model.request_stream(asked.messages, asked.settings, asked.parameters)
         async with streamed as response:
             yield deltas(response)
 
 
-def _layer_model(address: Address, api_key: str | None, client: AsyncClient) -> Model:
+def _layer_model(address: ModelEndpoint, api_key: str | None, client: AsyncClient) -> Model:
     provider_class = infer_provider_class(address.kind)
     options: dict[str, Any] = {"api_key": api_key, "http_client": client}
     if address.base_url is not None:
@@ -239,7 +239,7 @@ def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
     return effort == "off" or (effort is None and not profile.get("thinking_enabled_by_default"))
 
 
-def failure(error: BaseException) -> Failure:
+def failure(error: BaseException) -> ProviderFailure:
     """What an exception of the layer, or one that caused it, says about what went wrong."""
     kind, said = _kind(error), _said(error)
     # There are no codes for these, only wordings.
@@ -248,7 +248,7 @@ def failure(error: BaseException) -> Failure:
     if kind == "failed" and said.startswith(_NOT_JSON):
         kind = "malformed"
     status = getattr(error, "status_code", None)
-    return Failure(kind, said, status, getattr(error, "retry_after", None))
+    return ProviderFailure(kind, said, status, getattr(error, "retry_after", None))
 
 
 def _kind(error: BaseException) -> ModelErrorKind:

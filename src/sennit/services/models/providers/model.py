@@ -36,7 +36,11 @@ from sennit.services.models.reply import Delta, Reply
 from sennit.services.models.request import ModelRequest
 
 if TYPE_CHECKING:
-    from sennit.services.models.providers.client import Address, Asked, Wire
+    from sennit.services.models.providers.client import (
+        ModelEndpoint,
+        ProviderClient,
+        ProviderRequest,
+    )
 
 _T = TypeVar("_T")
 
@@ -103,12 +107,12 @@ def connect(
     """
     provider, name = _split(spec)
     try:
-        from sennit.services.models.providers.client import Address
+        from sennit.services.models.providers.client import ModelEndpoint
     except ImportError as error:
         raise MissingExtraError.of(f"Model {spec!r}", "models") from error
     if provider == "ollama" and base_url is None and not os.environ.get("OLLAMA_BASE_URL"):
         base_url = _OLLAMA
-    address = Address(
+    address = ModelEndpoint(
         kind=PROVIDERS[provider],
         model=name,
         base_url=_checked_url(base_url),
@@ -163,7 +167,7 @@ class _Secret:
 class _Line:
     """A wire on one event loop, closed when the loop ends or nobody holds it any more."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: ProviderClient) -> None:
         self.wire = wire
         # asyncio closes the generators that are still open when a loop ends: the one moment at
         # which the connections can still be closed.
@@ -181,7 +185,7 @@ class _Line:
         await self._life.aclose()
 
 
-async def _closing(wire: Wire) -> AsyncGenerator[None]:
+async def _closing(wire: ProviderClient) -> AsyncGenerator[None]:
     try:
         yield
     finally:
@@ -196,14 +200,14 @@ class ProviderModel(AsyncClosing):
 
     streams = True
 
-    def __init__(self, name: str, address: Address, key: _Secret, window: int | None) -> None:
+    def __init__(self, name: str, address: ModelEndpoint, key: _Secret, window: int | None) -> None:
         self._name = name
         self._address = address
         self._key = key
         self._lock = Lock()
         self._lines: dict[asyncio.AbstractEventLoop, _Line] = {}
         # Opened at once, for the errors; the first loop that asks gets it.
-        self._spare: Wire | None = self._open()
+        self._spare: ProviderClient | None = self._open()
         # The environment may change before the next loop needs the key.
         self._key = _Secret(key.reveal() or self._spare.key_in_use())
         self._window = window or self._spare.window
@@ -276,11 +280,11 @@ class ProviderModel(AsyncClosing):
         await line.begin()
         return line
 
-    def _open(self) -> Wire:
-        from sennit.services.models.providers.client import Wire, failure
+    def _open(self) -> ProviderClient:
+        from sennit.services.models.providers.client import ProviderClient, failure
 
         try:
-            return Wire(self._address, self._key.reveal())
+            return ProviderClient(self._address, self._key.reveal())
         except SennitError:
             raise
         except ImportError as error:
@@ -307,7 +311,12 @@ class _Call:
     """One request under way: its deadline, and what must not be told of it."""
 
     def __init__(
-        self, name: str, wire: Wire, asked: Asked, params: Mapping[str, Any], key: _Secret
+        self,
+        name: str,
+        wire: ProviderClient,
+        asked: ProviderRequest,
+        params: Mapping[str, Any],
+        key: _Secret,
     ) -> None:
         self.wire = wire
         self.asked = asked

@@ -30,13 +30,13 @@ from sennit.services.models.providers.pydantic_ai_imports import (
 )
 from sennit.services.models.providers.pydantic_ai_imports import messages as layer
 from sennit.services.models.reply import (
-    Assembly,
     CallDelta,
     Delta,
     Finished,
     FinishReason,
     ReasoningDelta,
     Reply,
+    ReplyAssembler,
     TextDelta,
     Usage,
 )
@@ -150,7 +150,7 @@ def _block(block: Mapping[str, Any]) -> layer.UserContent:
 
 def reply(response: layer.ModelResponse) -> Reply:
     """A whole answer."""
-    telling, assembly = _Telling(), Assembly()
+    telling, assembly = _Telling(), ReplyAssembler()
     for index, part in enumerate(response.parts):
         for delta in telling.start(index, part):
             assembly.feed(delta)
