@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all.
+"""Atomic file writes: temporary file, fsync, rename.
 
 What takes long to write is written under another name beside its target, brought to the disk, and
 only then given its name. Whoever sees the name sees all of it: a crash leaves at most a file that

@@ -1,4 +1,4 @@
-"""Every error Sennit raises on purpose.
+"""Exceptions of Sennit.
 
     SennitError
     ├── ValidationError (ValueError)      a value is not acceptable: caller, give another

@@ -1,4 +1,4 @@
-"""Named points in the code at which a test can stop the world.
+"""Failpoints: named places in the code where a test can raise, call back or kill the process.
 
 What survives a crash can only be known by crashing, and the moments that matter (after the write,
 before the acknowledgement) are too short to be hit by chance. So the code says where it is:

@@ -1,4 +1,4 @@
-"""Waiting for what must not be left half done, however often someone cancels meanwhile."""
+"""Await a task to completion despite cancellation, then re-raise CancelledError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths as people give them, made ready for the disk; and new files that nobody else may read.
+"""User-given paths, expanded and checked; new files with mode 0600.
 
 Whatever is read from or written to a path that a caller named passes through here first, so that a
 "~" means the same everywhere and what no disk can name is refused by name, not by a system's error.

@@ -1,4 +1,4 @@
-"""The identity of this process, and whether another process is still alive.
+"""The identity of this process, and whether another process is alive.
 
 A process id alone says little: containers and machines reuse the same numbers and host names. So an
 identity names the boot of the kernel, the PID namespace, the process id and the start time of the

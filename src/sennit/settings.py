@@ -1,4 +1,4 @@
-"""Where things are when nobody says otherwise."""
+"""Default locations and environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program can watch of itself: spans for OpenTelemetry, and lines for `logging`.
+"""Telemetry: OpenTelemetry spans and log lines.
 
 The program decides whether anyone watches: there are spans once it has set up a tracer provider,
 lines once the logger "sennit" may speak at INFO or DEBUG. Until then nothing is made, no package is

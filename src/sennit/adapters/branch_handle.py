@@ -1,4 +1,4 @@
-"""Where an adapter reads and writes: a branch, by name, through the client.
+"""A branch by name, opened through the client, for adapters to read and write.
 
 Sessions and branches are made when they are first needed, and looked at anew each time, so that
 many processes may work on one of them.

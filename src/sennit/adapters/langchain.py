@@ -1,4 +1,4 @@
-"""A chat history of LangChain on a branch of ours.
+"""A LangChain chat history on a branch.
 
     history = SennitChatMessageHistory(client, "chat_001")
 

@@ -1,4 +1,4 @@
-"""Messages of other frameworks as messages of ours, and back.
+"""Mapping between the messages of other frameworks and ours.
 
 What a foreign message says becomes our contents, so that all of Sennit can read it: search, memory,
 training files, another framework. The whole of it, as its framework writes it, is kept beside the

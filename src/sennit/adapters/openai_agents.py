@@ -1,4 +1,4 @@
-"""A session of the OpenAI Agents SDK on a branch of ours.
+"""A session of the OpenAI Agents SDK on a branch.
 
     Runner.run(agent, "Hello", session=SennitSession(client, "chat_001"))
 

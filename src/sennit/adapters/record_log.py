@@ -1,4 +1,4 @@
-"""A branch as a log of records, for what a framework keeps that is not conversation.
+"""An append-only log of records on a branch, for framework data that is not conversation.
 
 A record is a message that says nothing and carries plain data, so it is durable, owned, moved and
 erased like all else, and no search finds it. Records are only added at the end. A reader folds the

@@ -1,4 +1,4 @@
-"""Clients of many owners on one store, for programs that serve many people.
+"""A pool of clients, one per owner, on one store.
 
 Each client still reaches its own owner's things and nothing else. What they have in common is what
 costs: the store, the writer that gathers their writes, the services. The least recently used client

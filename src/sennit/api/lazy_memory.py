@@ -1,4 +1,4 @@
-"""Memory that is made when it is first needed: most programs that open a session never do."""
+"""Memory created on first use, because most programs that open a session never need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on this machine: which there are, whether one can answer, and getting more."""
+"""Local models: list them, check whether one can answer, download more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sennit.open`: from an address to a client."""
+"""`sennit.open`: open a client by store URL."""
 
 from __future__ import annotations
 

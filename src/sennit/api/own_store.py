@@ -1,4 +1,4 @@
-"""The store that a session without a client lives in: `Session(store=...)`.
+"""The store of a session without a client: `Session(store=...)`.
 
 Such a session belongs to the default user of the default tenant, as with `sennit.open()`, so a
 client of that user reaches it too.

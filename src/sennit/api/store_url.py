@@ -1,4 +1,4 @@
-"""From an address to a store; each kind of store is imported when it is first named."""
+"""Store URLs, resolved to stores; each kind of store is imported when it is first named."""
 
 from __future__ import annotations
 

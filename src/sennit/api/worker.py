@@ -1,4 +1,4 @@
-"""Being a worker: finishing what the programs of all users have committed in the background."""
+"""A worker process that finishes background commits of all users."""
 
 from __future__ import annotations
 

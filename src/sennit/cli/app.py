@@ -1,4 +1,4 @@
-"""The program: which commands there are, and how errors end.
+"""The `sennit` program: its commands, and how errors end it.
 
 An error that is ours is one line and exit code 1; a wrong option is 2, as is a command that needs a
 package that is not installed, an interrupt 130, and a reader that went away ends it quietly, as it

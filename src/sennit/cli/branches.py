@@ -1,4 +1,4 @@
-"""`sennit diff`, `fork` and `rename`: two ways from one point, and what they are called."""
+"""`sennit diff`, `fork` and `rename`: compare, create and rename branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools the chat has of its own: safe ones, for what models get wrong."""
+"""Built-in tools of the chat: the time and a calculator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell offers when one presses tab: names of sessions and branches that are there.
+"""Shell completion of session and branch names.
 
 A completion that fails would print into the line being typed, so one that cannot be made (no store
 yet, a server that does not answer) offers nothing; the command itself says what is wrong.

@@ -1,4 +1,4 @@
-"""`sennit doctor`: what is here, and what is wrong."""
+"""`sennit doctor`: installed extras, settings, and integrity of the store."""
 
 from __future__ import annotations
 

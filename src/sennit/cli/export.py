@@ -1,4 +1,4 @@
-"""`sennit export` and `import`: sessions as an archive, or as data to train on."""
+"""`sennit export` and `import`: sessions as archives or training data."""
 
 from __future__ import annotations
 

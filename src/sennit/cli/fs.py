@@ -1,4 +1,4 @@
-"""`sennit fs`: sessions, memories, skills and resources as one tree, by `viking://` address."""
+"""`sennit fs`: the virtual file system of `viking://` URIs."""
 
 from __future__ import annotations
 

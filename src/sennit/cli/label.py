@@ -1,4 +1,4 @@
-"""`sennit label`: say what an answer was worth, or see what was said of answers."""
+"""`sennit label`: label an answer, or list labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions from the command line: in a file or a module of the user's own.
+"""Functions loaded from a file or module named on the command line.
 
 Loading one runs the code there; nothing stored ever names one.
 """

@@ -1,4 +1,4 @@
-"""Tools from the command line: some of our own, and those in a file or module of the user's.
+"""Tools loaded from the command line: built-in ones, or functions of a file or module.
 
 What is named is what is loaded: a file's own functions, none that it only imports. Each tool says
 by itself whether a person is asked before it is called; the chat can ask always, or never.

@@ -1,4 +1,4 @@
-"""`sennit mcp`: sessions and memories for programs that speak the Model Context Protocol."""
+"""`sennit mcp`: an MCP server over stdio."""
 
 from __future__ import annotations
 

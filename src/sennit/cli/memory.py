@@ -1,4 +1,4 @@
-"""`sennit commit` and `sennit memory`: what is remembered, what it rests on, and the way back.
+"""`sennit commit` and `sennit memory`: commit sessions; list, inspect, undo and forget memories.
 
 Nothing is shown as known without the words it came from. The chat shows the same in the same words.
 """

@@ -1,4 +1,4 @@
-"""`sennit models`: the weights on this machine, and getting more."""
+"""`sennit models`: list and download local models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sennit score`: let a metric of the user's own judge what was answered."""
+"""`sennit score`: run a metric over stored answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sennit serve`: the server, from options to a running program."""
+"""`sennit serve`: start the server with the options given."""
 
 from __future__ import annotations
 

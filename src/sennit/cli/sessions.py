@@ -1,4 +1,4 @@
-"""`sennit ls`, `show` and `tree`: what is stored, read only."""
+"""`sennit ls`, `show` and `tree`: list and print stored sessions."""
 
 from __future__ import annotations
 

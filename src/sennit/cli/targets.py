@@ -1,4 +1,4 @@
-"""From options to what a command works on, the same way for all commands."""
+"""Options shared by commands: the store, the session and the branch to work on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text on a terminal: what models and tools say, made safe and short.
+"""Terminal text: untrusted output escaped and shortened.
 
 A model's text may hold control characters, and a terminal obeys them: it could rewrite the screen,
 the window's title or the clipboard. They are left out wherever a terminal is written to.

@@ -1,4 +1,4 @@
-"""`sennit token`: who may use the server, and for what."""
+"""`sennit token`: create, list and revoke tokens of the server."""
 
 from __future__ import annotations
 

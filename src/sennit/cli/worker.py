@@ -1,4 +1,4 @@
-"""`sennit worker`: finish what others have committed in the background, on any number of machines.
+"""`sennit worker`: finish background commits, on any number of machines.
 
 One line per commit, as it is done. It ends in good order when told to (SIGTERM, Ctrl-C): what is
 under way is finished first, and what is killed nevertheless is taken over by another worker.

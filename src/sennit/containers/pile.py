@@ -1,4 +1,4 @@
-"""Pile: items by id, each once, in the order they came.
+"""Pile: items by id, each once, in insertion order.
 
 A dict keyed by `id.int` holds the items, and that is all until someone asks for a position: only
 then is a Progression of the ids built (a dict cannot tell its hundredth entry, and even its first

@@ -1,4 +1,4 @@
-"""Progression: an order of ids, in which an id may stand more than once.
+"""Progression: an ordered list of ids, which may repeat.
 
 Conversations are trimmed at both ends and pruned in between, so taking an id out must not shift the
 rest. The ids stand in slots; one taken out leaves a hole. Three rules keep that cheap:

@@ -1,4 +1,4 @@
-"""Conversations as training data: examples, scores, preferences and the files made of them."""
+"""Training data from conversations: examples, labels, scores, preferences and exports."""
 
 from sennit.learning.examples import Example, Filter, merge_examples
 from sennit.learning.export import Exported, ExportOptions

@@ -1,4 +1,4 @@
-"""Examples: what a branch teaches, one answered instruction at a time.
+"""Examples: one per answered instruction of a branch.
 
 An example is the prompt (all that came before, and the instruction) and what answered it. Nothing
 is copied or read until someone looks: a list of ten thousand examples of a long conversation holds

@@ -1,4 +1,4 @@
-"""Exchanges: one instruction and all that answered it, as they stand on branches.
+"""Exchanges: an instruction and the messages that answer it.
 
 Branches share history, so most of what a fork shows was said once, on another branch. Walking all
 branches therefore goes down from each end only as far as nobody has been before: a chain of ten

@@ -1,4 +1,4 @@
-"""Labels: what people and metrics thought of a message.
+"""Labels: scores that people and metrics give to messages.
 
 A label is a score, any finite number, by whoever gave it. Each judge has one label per message;
 judging again replaces it. Labels live beside the messages,

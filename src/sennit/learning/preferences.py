@@ -1,4 +1,4 @@
-"""Preferences: two answers to the same prompt, of which one was liked better.
+"""Preferences: pairs of a chosen and a rejected answer to the same prompt.
 
 Forks make them by themselves: whoever regenerates an answer, asks a second model or tries another
 system message has several answers to one question. Where their scores differ, the best answer is

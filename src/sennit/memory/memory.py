@@ -1,4 +1,4 @@
-"""One client's memory: commits, what they have left behind, and the way back.
+"""The memory of one client: commits, memories, undo and forget.
 
 It belongs to a client (or to a session that was opened without one) and reaches what that one
 reaches: see `realm`. Everything here works without a model; `use` gives it one.

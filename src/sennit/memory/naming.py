@@ -1,4 +1,4 @@
-"""The names of memory files in what sessions have noted: uses, events of runs, commits.
+"""References to memory files in usage records, run events and commits.
 
 Names are made of what files say, and the reasons of a commit quote it. So they go when a file goes,
 and change when it is moved: who forgets it later finds every note by the name it has then.

@@ -1,4 +1,4 @@
-"""The share of a store that one client reaches: the owners whose files it may read and write.
+"""The scope of a client's memory: the owners whose files it may read and write.
 
 The one place where addresses become owners and paths. A client is of one user, one agent and one
 tenant. What its addresses lead to is the user's own: also the memories of the agent and the

@@ -1,4 +1,4 @@
-"""`viking://` addresses, normalised and confined.
+"""`viking://` URIs, normalised and confined.
 
     viking://session/{session}/…     a session, by its key or id
     viking://user/…                  what belongs to the user

@@ -1,4 +1,4 @@
-"""JSON bytes, written and read in one way.
+"""JSON encoding and decoding of stored values.
 
 The only encoder and decoder for what is stored or exchanged. What comes in is bounded in size and
 becomes plain values: no class is looked up, nothing is imported or called. Depth, huge numbers and

@@ -1,4 +1,4 @@
-"""The five kinds of thing a message can say.
+"""The five contents of messages.
 
 Each is a frozen, slotted dataclass whose type decides the role. What is set is checked when it is
 made (in the constructor, so there is no way around it) and copied, so a content never changes and

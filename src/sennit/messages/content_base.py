@@ -1,4 +1,4 @@
-"""The base class of all contents: checked when made, frozen, stored and read back alike.
+"""The base class of contents: validated, frozen, serialisable.
 
 Each kind says which fields it has and what checks them (`checks`); everything else follows from
 that. For a kind that a program defines itself, the fields of its dataclass say so. All kinds

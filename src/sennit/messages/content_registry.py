@@ -1,4 +1,4 @@
-"""The registry of content types, by the name they have in stored messages.
+"""The registry of content types, by the name stored with messages.
 
 Defining a subclass of MessageContent registers it. The five built-in names cannot be taken, nor can
 that of another class. A stored name only selects a class that the program has defined: nothing is

@@ -1,4 +1,4 @@
-"""Checks on what comes from outside and will be handed on.
+"""Validation of image URLs.
 
 An image URL is stored here and fetched by somebody else's server: it may name a public web address
 and nothing more. Files, scripts, inline data, credentials and characters that parsers disagree

@@ -1,4 +1,4 @@
-"""Plain data: what a message may hold.
+"""JSON values that a message may hold, validated.
 
 Every content and metadata passes through here when it is made, so that each message that exists can
 be stored, in memory and on every database alike. Lists and dicts are copied all the way down (a

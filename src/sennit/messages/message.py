@@ -1,4 +1,4 @@
-"""A message: one content, who said it to whom, and when.
+"""A message: one content, a sender, a recipient and a time.
 
 It never changes after it is made, so branches, sessions and threads can share it. Its role follows
 from its content. Two messages are equal when their ids are.

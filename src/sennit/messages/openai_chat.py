@@ -1,4 +1,4 @@
-"""OpenAI-style chat messages as ours: `{"role": "user", "content": "Hello"}`.
+"""OpenAI-style chat messages, converted to ours: `{"role": "user", "content": "Hello"}`.
 
 What such a dict says becomes a role with parts, or the result of a tool. Every key that says
 something is understood or refused: nothing is silently dropped. Keys without a value, of which the

@@ -1,4 +1,4 @@
-"""Parts: the other way to look at the same messages.
+"""Parts: another view of messages, with text, tool calls, images and contexts side by side.
 
 People who build assistants think of one message as a list of parts: text, images, contexts that
 were used, tool calls with their results. Sennit stores canonical messages, each with one content.

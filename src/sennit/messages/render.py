@@ -1,4 +1,4 @@
-"""How contents read as text: labelled sections, a little YAML, TypeScript for schemas.
+"""Rendering of contents as text: labelled sections, YAML, TypeScript schemas.
 
 The text is for a reader, a model or a person, not for a YAML parser: strings print as they are,
 never quoted or escaped, and only where several lines must hang under a key does a block mark (`|`)

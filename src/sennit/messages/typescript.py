@@ -1,4 +1,4 @@
-"""JSON Schemas as a model reads them: TypeScript declarations and an example value.
+"""JSON Schemas as TypeScript declarations and example values.
 
 Models follow TypeScript more reliably than JSON Schema, in a fraction of the tokens. A schema is
 read once into a few plain shapes; the two printers know only those. Schemas come from strangers

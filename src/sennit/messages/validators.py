@@ -1,4 +1,4 @@
-"""What each field of a content accepts.
+"""Validators of content fields.
 
 A check takes what was given and the field's name, and returns what is kept: a copy of the caller's
 own, or Unset for None. It raises a ValidationError that names the field for anything else.

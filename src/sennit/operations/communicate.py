@@ -1,4 +1,4 @@
-"""communicate: say something on a branch and have the model's reply stored behind it.
+"""communicate: add an instruction to a branch and store the model's reply.
 
 Instruction and reply are stored together, in one step, once the reply is there and fits. A model
 that fails or never answers in the form asked for leaves the branch as it was.

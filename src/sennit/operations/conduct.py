@@ -1,4 +1,4 @@
-"""From a wish to an operation: all that it names is looked up and checked before anything runs."""
+"""Checks before an operation: everything it names exists and is granted."""
 
 from __future__ import annotations
 

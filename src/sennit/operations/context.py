@@ -1,4 +1,4 @@
-"""Where an operation runs, and the services it may reach from there.
+"""The context of an operation: its session, branch and services.
 
 The names of services are turned into services here and nowhere else, and never without checking
 what the branch was granted. A string is only ever a registered name. A service that is passed as an

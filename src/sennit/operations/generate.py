@@ -1,4 +1,4 @@
-"""generate: call a model, and store nothing."""
+"""generate: call a model and store nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IPU: the boundary operations run in.
+"""IPU: the execution boundary of operations.
 
 Whoever runs operations for others (a server, a worker) decides here, in one place, for which
 sessions, with what form of parameters and results, and how many at a time. Without one an operation

@@ -1,4 +1,4 @@
-"""JSON as models write it: in fences, among prose, with trailing commas, comments and odd quotes.
+"""Lenient JSON: values in code fences or prose, trailing commas, comments, odd quotes.
 
 Every value that begins with a brace or a bracket and is closed again is found, and written down as
 strict JSON on the way. Half an answer is no answer: what is cut off is not completed, and what

@@ -1,4 +1,4 @@
-"""An operation that was allowed, ready to be run once."""
+"""An operation that was allowed and runs once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers that have to have a form: finding the value in what a model said, and checking it.
+"""Output validation: find the value in a model's answer and check it against a schema.
 
 A pydantic class checks and builds its own instances. A bare JSON schema (from a stored message, or
 given as a dict) is checked here against the keywords that models are usually asked for; those not

@@ -1,4 +1,4 @@
-"""parse: from a text to a value of the form asked for, with a model's help if need be."""
+"""parse: text to a validated value, with a model's help where needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""react: reason, act, look at what came of it, and again, until the answer is known.
+"""react: reason, act and observe, until the answer is known.
 
 It is `operate` with a model that is asked to think in words before each step. So it is not held to
 a form on the way, which would leave it no words; the form is that of the answer alone, and checked.

@@ -1,4 +1,4 @@
-"""The operations a session knows, by name.
+"""The registry of operations.
 
 An operation is a function of a session, a branch and parameters. What it needs of the branch's
 grants is said here, where it is registered, and checked before it runs, whoever asks for it.

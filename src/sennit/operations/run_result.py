@@ -1,4 +1,4 @@
-"""From a run of turns to what an operation gives: the answer, or the error that says why not.
+"""The value of an operation from the result of a run, or the error.
 
 There is one turn loop; operations that use tools are calls of it. What it tells in a Return becomes
 here what `communicate` gives and raises, so that a program can change from one to the other.

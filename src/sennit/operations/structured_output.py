@@ -1,4 +1,4 @@
-"""Asking until the answer has the form that was asked for."""
+"""Structured output: ask again until the answer fits the schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of this server: tasks of its own, tied to no connection.
+"""Runs of this server, as tasks that no connection owns.
 
 A run goes on whoever listens; its events are in the store, so whoever comes back reads on from
 there. When the server ends, each run is suspended, and any server can go on with it.

@@ -1,4 +1,4 @@
-"""The app: all routes behind one gate. It only assembles."""
+"""The ASGI application: routes, middleware and lifespan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running the app with uvicorn, and ending it well.
+"""The uvicorn server and its graceful shutdown.
 
 uvicorn waits for open requests before it tells the app to stop, and a stream of events would never
 end; so the app is told first. It takes nothing new in, suspends what runs and ends its streams, and

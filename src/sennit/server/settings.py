@@ -1,4 +1,4 @@
-"""What a server is told when it starts; nothing of it changes while it runs."""
+"""Settings of a server, fixed while it runs."""
 
 from __future__ import annotations
 

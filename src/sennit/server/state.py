@@ -1,4 +1,4 @@
-"""What a running server has: the store and its clients, who answers, and the runs under way.
+"""Shared state of a running server: store, clients, models and runs.
 
 It is opened when the server starts and closed when it ends, in this order at the end: nothing new
 is taken in, runs under way are suspended so that they can be gone on with, streams end, and the

@@ -1,4 +1,4 @@
-"""The studio's files over HTTP: the page at `/`, all it asks for under `/studio/`.
+"""Static files of the studio.
 
 Only files that were there when the server started are served, from memory, by their exact names: no
 path is ever joined to a folder. The page may run the scripts that stand here and nothing else: no

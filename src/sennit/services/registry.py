@@ -1,4 +1,4 @@
-"""The services a session may call, each under one name.
+"""The registry of models and tools by name.
 
 Models and tools stand side by side because grants name them alike: a branch that may use "search"
 may use whatever is registered under it. So a name means one thing until it is taken out or replaced

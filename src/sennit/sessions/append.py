@@ -1,4 +1,4 @@
-"""What it takes to put messages on branches, worked out before anything is done."""
+"""Append plans: which messages go to which branches, computed before anything is written."""
 
 from __future__ import annotations
 

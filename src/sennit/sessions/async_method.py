@@ -1,4 +1,4 @@
-"""Async twins of blocking methods: the same code, run where it blocks nobody."""
+"""Async versions of blocking methods, run in a worker thread."""
 
 from __future__ import annotations
 

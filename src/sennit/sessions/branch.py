@@ -1,4 +1,4 @@
-"""A branch: one line of the conversation through the session's messages.
+"""A branch: a line of messages through a session.
 
 It is a progression of message ids that owns no more than what it added itself (see `segments`), its
 system message, which stands first and in no shared history, and its grants. It holds an id once.

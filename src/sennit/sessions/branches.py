@@ -1,4 +1,4 @@
-"""The branches of a session: made, found, named, forked and removed.
+"""The branches of a session: create, find, rename, fork, remove.
 
 What a session says is added elsewhere; here is how the lines of the conversation come about. A
 change is checked whole before any of it is made.

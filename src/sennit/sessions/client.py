@@ -1,4 +1,4 @@
-"""A client: one owner's way to a store.
+"""The core of a client: one owner's sessions in a store.
 
 It opens, lists, searches and deletes the owner's sessions and reaches nothing else. A session's id
 follows from its owner and key, so two processes that say "chat_001" mean the same session, and two

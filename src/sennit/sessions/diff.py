@@ -1,4 +1,4 @@
-"""Two branches side by side: what they share, and what each has had since.
+"""The difference between two branches.
 
 The shared beginning is found by walking the segments the two have in common, so comparing two forks
 of a long conversation costs what they differ in, not what they share. Branches that were rewritten

@@ -1,4 +1,4 @@
-"""First words on the default branch, which is not there yet, from async callers.
+"""Async appends to a default branch that is still being created.
 
 Several may be said at once, and another program may begin the branch in the same moment: all land,
 in the order in which they were said. The first makes the branch; those that come before it is there

@@ -1,4 +1,4 @@
-"""Forks: where one has left another branch, and what one begins with that goes another way.
+"""Fork points, and the start of an edited or regenerated branch.
 
 A fork in which a message is edited, or is to be said anew, ends before that message and keeps the
 system message and the grants of the branch it leaves.

@@ -1,4 +1,4 @@
-"""A session's labels: what is noted about its messages from outside, by whom.
+"""Labels of a session's messages.
 
 With a store they are kept there and read anew each time, as others may judge too; a session without
 one has them in memory.

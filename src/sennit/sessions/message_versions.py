@@ -1,4 +1,4 @@
-"""Other versions of what was said: where the branches of a session go apart.
+"""Versions of a message where branches diverge.
 
 Two branches share a history up to some place; what each has there are two versions of one message.
 It is read from the segments the branches share, without looking at what any message says.

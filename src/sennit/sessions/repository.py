@@ -1,4 +1,4 @@
-"""A session's line to its store.
+"""The repository of a session in its store.
 
 Sessions think in messages, branches and segments, stores in records. The keeper turns one into the
 other, for one session of one owner, and knows nothing of either's rules.

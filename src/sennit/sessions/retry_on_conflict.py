@@ -1,4 +1,4 @@
-"""Once more, where somebody else was faster.
+"""Retry of work that lost an optimistic-locking race (ConflictError).
 
 A write is refused with ConflictError if what it was decided on has changed since. Then it is looked
 at again and decided anew, a few times but not for ever.

@@ -1,4 +1,4 @@
-"""Replacing the beginning of a branch without losing anything.
+"""Replacement of the beginning of a branch; the replaced messages stay on a branch of their own.
 
 What is replaced is named by a message, not by a position: whatever others put on the branch
 meanwhile comes after it and stays. The replaced history becomes a branch of its own, which shares

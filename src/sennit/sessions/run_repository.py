@@ -1,4 +1,4 @@
-"""A branch's runs: who may run turns on it, and what is noted of those that did.
+"""Runs and leases of a branch, in the store.
 
 With a store, its leases keep runs apart across processes and what is noted is durable; a session
 without one does the same in memory.

@@ -1,4 +1,4 @@
-"""History that branches share instead of copying.
+"""Segments: history that branches share.
 
 A segment is a run of message ids that may begin where another one is cut: its base and the length
 of the base that counts. A branch owns one segment, its tail, and sees that and everything below.

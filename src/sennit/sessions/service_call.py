@@ -1,4 +1,4 @@
-"""Asking one service, once: the low-level door behind `session.request`.
+"""A single service call: `session.request`.
 
 Nothing is stored and no turn is run. Naming a branch makes it ask what that branch was granted, for
 the service itself and for all that is offered to it; naming none is the documented way around.

@@ -1,4 +1,4 @@
-"""A session: all the messages of a conversation, once, and the branches through them.
+"""The core of a session: messages stored once, and branches through them.
 
 SessionCore knows messages and branches (`braid`) and nothing above them; the public Session of
 `sennit.api` is this class plus doors to the rooms above. One lock guards all changes. A change is

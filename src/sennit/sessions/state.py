@@ -1,4 +1,4 @@
-"""What a session has in memory, and the store that keeps it.
+"""In-memory state of a session, written through to its store.
 
 Every change takes the same way: the store first, if there is one, then memory. What others have
 written meanwhile is noticed when the store answers, and taken in. Memory is read and changed under

@@ -1,4 +1,4 @@
-"""What is current: the entries of a branch that no commit covers, and its system message.
+"""Unarchived entries of a branch: those that no commit covers, and its system message.
 
 A commit archives entries of a session, whichever branches they stand on. They stay on these
 branches, so forks, diffs and searches see them; prompts are made of what is left. Which entries are

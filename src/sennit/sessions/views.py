@@ -1,4 +1,4 @@
-"""The messages and branches of a session, as piles and a flow that let nobody past the session.
+"""Guarded views of a session's messages and branches.
 
 They read like any pile; every change goes through the session, which checks and keeps it.
 """

@@ -1,4 +1,4 @@
-"""Stores in a forked child: refused at once, and nothing of the parent's is touched.
+"""Detection of stores used in a forked child process.
 
 A child has copies of the parent's connections, but none of its threads. Using them would mix the
 answers of two processes on one socket, or wait for ever for a thread that is not there. So after a

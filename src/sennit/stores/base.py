@@ -1,4 +1,4 @@
-"""The Store: one small, synchronous edge to everything that keeps data.
+"""The Store protocol and its six promises.
 
 What every store promises:
 

@@ -1,4 +1,4 @@
-"""Addresses of databases, and how to show them without a password.
+"""Database URLs, and how to show them without a password.
 
 An unescaped "@", "/" or "?" in a password makes parsers take a part of it for the host, the port or
 the database, and every error then repeats it. So an address that can be read in two ways is refused

@@ -1,4 +1,4 @@
-"""Messages on no branch, of one session, inside one transaction: what stores with rows share.
+"""Detached messages: those on no branch, in one session, inside one transaction.
 
 A message is attached while it stands on a branch, is a branch's system message, or is in an
 archive. Detached messages are kept, with the time at which they were removed, but no search finds

@@ -1,4 +1,4 @@
-"""Group commit: many writers, one wait for the disk.
+"""Group commit: many writers share one transaction.
 
 An async caller must not block its loop while a disk turns, and a thread per write costs more than
 the write. So async writes go to one thread per store, which takes all that has come in, makes it

@@ -1,4 +1,4 @@
-"""Workers of a store: what they are handed, and how they serve.
+"""The job queue protocol of stores with workers.
 
 A job is a commit that is open. It is handed out at least once: a worker that dies has its jobs
 taken over, so what comes of a job must be the same however often it is done.

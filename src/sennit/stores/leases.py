@@ -1,4 +1,4 @@
-"""Who may run turns on a branch: the rules, the same for every store.
+"""Lease rules, the same for every store.
 
 A lease is held until it expires or is released. Its token grows with each holder and is never used
 again, so that whoever lost a lease without noticing can be refused.

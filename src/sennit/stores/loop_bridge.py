@@ -1,4 +1,4 @@
-"""From a writer's thread to an event loop."""
+"""Delivery of results from a writer thread to event loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments of a session are needed by whom, told from how they build on one another.
+"""The graph of segments: which branch needs which.
 
 For stores that keep segments as rows. It is worked out here rather than by recursive queries, whose
 plans depend on when tables were last analyzed and may be quadratic. Segments go by their numbers. A

@@ -1,4 +1,4 @@
-"""From a key that people know to the id that stores use.
+"""Session ids, derived from owner and key.
 
 A session's id follows from its owner and key: two processes that say "chat_001" mean the same
 session, two users who say it do not, and an archive that another user imports becomes theirs.

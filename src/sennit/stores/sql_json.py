@@ -1,4 +1,4 @@
-"""What SQL stores keep as JSON in a column: the names a branch was granted, and metadata."""
+"""JSON columns of the SQL stores: grants and metadata."""
 
 from __future__ import annotations
 

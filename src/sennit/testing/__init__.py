@@ -1,4 +1,4 @@
-"""What tests need: Sennit's own use it, and so can yours."""
+"""Test support for programs that use Sennit."""
 
 from sennit.testing.scripted_model import ScriptedModel, ToolCall
 from sennit.testing.virtual_time import run_instantly

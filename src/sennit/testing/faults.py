@@ -1,4 +1,4 @@
-"""Crash a program of yours at an exact step, and see what is left.
+"""Fault injection at failpoints.
 
     with faults.record() as points:               # which steps are there?
         session.add_message("user", "hello")

@@ -1,4 +1,4 @@
-"""A model that says what it was told to, for testing what uses models.
+"""`ScriptedModel`: a model that gives prepared replies.
 
     model = ScriptedModel(["Hello!", [ToolCall("search", {"q": "rope"})], "Found it."])
 

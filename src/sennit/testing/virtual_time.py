@@ -1,4 +1,4 @@
-"""Waiting without waiting: an event loop whose time jumps to whatever is due next.
+"""Virtual time: an event loop that jumps to the next timer.
 
 A test of delays, timeouts and retries should take no time and give the same result on a busy
 machine. Inside `run_instantly` a sleep of an hour is over at once, and everything still happens in

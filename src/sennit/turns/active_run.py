@@ -1,4 +1,4 @@
-"""The run under way, reached from outside its loop: stop it, or say something to it."""
+"""The active run of a conversation, to cancel, suspend or steer it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations for programs without an event loop.
+"""Blocking versions of conversation methods.
 
 The loop behind runs in a thread of its own, for as long as it is watched; what it shows is handed
 over one by one. It is the same loop: nothing is implemented twice.

@@ -1,4 +1,4 @@
-"""Holding a branch while something runs on it, with a sign of life now and then.
+"""A branch lease, renewed by a heartbeat while a run holds it.
 
 A holder that died is recognised at once on the same machine and in the same PID namespace, and
 elsewhere when its lease has expired. A holder that is brief, such as a decision being recorded, is

@@ -1,4 +1,4 @@
-"""What a prompt holds beside the conversation, and how much of the model's window is used.
+"""Context providers, and the use of the model's context window.
 
 Context providers are how what lies above, such as a memory, takes part in a turn without the loop
 knowing it. What they give goes into the prompt and onto no branch, so that nobody takes it for

@@ -1,4 +1,4 @@
-"""ConversationSession: runs turns on one branch, and shows them in whichever way is wanted.
+"""`ConversationSession`: runs turns on one branch.
 
 `run_to_stable_result`, `stream` and `events` start the same loop and read the same events; they can
 differ in nothing but what they show. One run at a time holds the branch, across processes.

@@ -1,4 +1,4 @@
-"""What happens in a run, one event after another: the one list that everything else is a view of.
+"""Events of a run, from which results, streams and observer calls are derived.
 
 An event is numbered within its branch, and durable before anyone sees it. It names the message it
 speaks of and does not copy it, so that erasing a message erases its traces; only text that is still

@@ -1,4 +1,4 @@
-"""The end of a run in which something failed."""
+"""The result of a run that failed."""
 
 from __future__ import annotations
 

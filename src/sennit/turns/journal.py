@@ -1,4 +1,4 @@
-"""What happens becomes durable first, and is shown then, in the order in which it happened.
+"""The journal of a run: events are durable before they are shown.
 
 With a store, what comes in while a write is under way is written together by the next one: a fast
 model costs a few writes, not one for each word. Without a store nothing has to be waited for. What

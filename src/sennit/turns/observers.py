@@ -1,4 +1,4 @@
-"""Those who watch a run. They see its events, in order, and cannot hurt it.
+"""Observers of a run, whose errors become warnings.
 
 Each has a task of its own: one that is slow or never comes back holds up neither the run nor the
 others. One that raises becomes a warning: an event while the run is under way, and always a notice

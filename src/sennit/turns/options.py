@@ -1,4 +1,4 @@
-"""What a run may do, and how its text is shown."""
+"""Options of a run and of its stream."""
 
 from __future__ import annotations
 

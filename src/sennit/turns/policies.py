@@ -1,4 +1,4 @@
-"""Policies: rules that every question to a model and every answer of it has to pass.
+"""Policies: hooks that may change or refuse requests and replies.
 
 A policy sees the whole request just before it is sent, and the whole reply before any of it counts,
 streamed or not; it may change or refuse either. What a reply policy has not seen never stands on

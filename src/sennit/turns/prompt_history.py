@@ -1,4 +1,4 @@
-"""What a model is sent of a branch: what is current, and all of a turn that is not over.
+"""The messages of a branch that a prompt contains.
 
 Entries that a commit has archived are left out of prompts. A commit may come at any moment, also
 between a question and its answer: what waits for an answer is sent, archived or not, and so

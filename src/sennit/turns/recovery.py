@@ -1,4 +1,4 @@
-"""What an interrupted run has left behind, read back from what it noted.
+"""Recovery of an interrupted run from its journal.
 
 A run that a crash cut off, or that waits for a person, is not over. Its events say which tools were
 under way, what people have decided, and which text was shown but never became a message.

@@ -1,4 +1,4 @@
-"""From what a model says, piece by piece, to messages on the branch.
+"""The reply builder: deltas of a model become messages.
 
 A text is shown as it comes; it ends where something else begins, and later text is another message.
 All that a reply holds is put on the branch when the reply has ended, in the order in which it came

@@ -1,4 +1,4 @@
-"""What a conversation asks: a branch, the model that answers, and the tools it may have called."""
+"""The request of a conversation: branch, model, tools and parameters."""
 
 from __future__ import annotations
 

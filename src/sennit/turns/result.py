@@ -1,4 +1,4 @@
-"""What a run gives back: how it ended, what was said, and what it used."""
+"""The result of a run: stop reason, messages and metrics."""
 
 from __future__ import annotations
 

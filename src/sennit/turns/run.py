@@ -1,4 +1,4 @@
-"""One run under way: what it knows of itself, and the one way it tells what happens."""
+"""A run under way: its progress, and how it records events."""
 
 from __future__ import annotations
 

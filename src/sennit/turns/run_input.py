@@ -1,4 +1,4 @@
-"""What a run is for, beyond going on where its branch stands.
+"""The input of a run: what to say first, and where.
 
 A plain run has none: it lets the model answer what is there. One with an aim says something first,
 looks at the answer before it counts, or makes a single call and asks no model at all.

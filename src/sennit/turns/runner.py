@@ -1,4 +1,4 @@
-"""The runs of one conversation: one at a time, each of which can be stopped at any moment.
+"""The runner of a conversation: one run at a time, which can be stopped at any moment.
 
 A run is asked for, then under way, then over. `cancel` ends whatever there is; `stop` ends the run
 of one task and no other, so that whoever was refused because the conversation is busy cannot end

@@ -1,4 +1,4 @@
-"""What comes next in a run: a value, decided from what is known, with no effect of its own."""
+"""The next step of a run, as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as it happens, for whoever waits for its next piece."""
+"""The stream of a run, as an async iterator."""
 
 from __future__ import annotations
 

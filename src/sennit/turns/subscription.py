@@ -1,4 +1,4 @@
-"""Joining a run that is under way, here or in another program: its events past a number.
+"""Subscription to the events of a run, also one of another process.
 
 A run in this program hands over what it shows, as soon as that is durable. What another program
 runs is looked for in the store now and then. Either way there are no gaps: whatever lies between

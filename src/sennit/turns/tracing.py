@@ -1,4 +1,4 @@
-"""A run as those see it who watch the program: one span, one log line, and numbers."""
+"""Telemetry of a run: one span, one log line, usage metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkpointer of LangGraph on our store.
+"""A LangGraph checkpointer on Sennit's store.
 
     graph = builder.compile(checkpointer=SennitSaver(client))
 

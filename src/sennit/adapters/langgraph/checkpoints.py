@@ -1,4 +1,4 @@
-"""The checkpoints of one LangGraph thread, folded from the records of its log; pure.
+"""Checkpoints of one LangGraph thread, folded from the records of its log; pure functions.
 
 What one step costs must not grow with the thread. The framework hands over whole channel values,
 and of most of them a whole is what has to be kept; but a list, such as the messages of a chat, is

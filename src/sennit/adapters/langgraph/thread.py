@@ -1,4 +1,4 @@
-"""A LangGraph thread that is kept ready: its session, its log, and what that says.
+"""An open LangGraph thread: its session, its record log and the checkpoints in it.
 
 Whoever looks at `known` holds the lock; a record is durable before it is known.
 """

@@ -1,4 +1,4 @@
-"""Pydantic AI's conversations on our store.
+"""Conversation store and message history for Pydantic AI.
 
     store = SennitConversationStore(client)               # for `conversation=`
     history = SennitMessageHistory(client, "chat_001")    # for `message_history=`

@@ -1,4 +1,4 @@
-"""Conversations that share history: one and all that were forked from it, in one session.
+"""Pydantic AI conversations that share history: a conversation and its forks, in one session.
 
 The log of the session holds the entries and the records of all of them, in order. Where a record
 says that its conversation ends, its history ends; what it is based on is its revision. The id of

@@ -1,4 +1,4 @@
-"""`sennit chat`: a conversation that is kept, with any model.
+"""`sennit chat`: a stored conversation with any model.
 
 On a terminal it is a line editor with commands; otherwise it reads lines and prints answers.
 """

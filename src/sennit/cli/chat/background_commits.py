@@ -1,4 +1,4 @@
-"""Commits in a chat: made beside the talk, so that keys, signals and answers wait for none.
+"""Background commits of a chat, which block neither keys nor answers.
 
 Whoever does not want to wait goes on talking; what came of it is shown before the next prompt. At
 the end of the talk those under way are waited for. One that is cut off there all the same is in the

@@ -1,4 +1,4 @@
-"""A talk: a session, the branch one is on, and who answers.
+"""A chat session: the session, the current branch and the model that answers.
 
 What both faces of `sennit chat` do, the terminal and the pipe, is said here once, in terms of the
 conversation itself; nothing here prints. Rewriting what was said happens on a fork, so that every

@@ -1,4 +1,4 @@
-"""Interrupted answers: what a program that died had shown and started, and what /resume would do.
+"""Interrupted answers: the text and tool calls that a killed program left, for /resume.
 
 Everything is read from the journal of the branch. A call that was started has perhaps taken effect:
 whoever could make it a second time is told so first.

@@ -1,4 +1,4 @@
-"""What a person sees of a run: the answer as it comes, and one line for everything else.
+"""Terminal output of a run: the answer as it streams, and one line for everything else.
 
 Text is written as it arrives and never drawn over, so nothing flickers, whatever was said can be
 scrolled back to, and a copy of the screen is a transcript. Markdown stays as the model wrote it:

@@ -1,4 +1,4 @@
-"""`sennit chat` in a pipe: a line in, an answer out.
+"""`sennit chat` with piped input: one answer per line.
 
 Only answers go to the standard output, as they come; everything else goes to the standard error.
 Each line is a message as it stands, also one that begins with a slash: programs type no commands.

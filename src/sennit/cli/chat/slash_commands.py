@@ -1,4 +1,4 @@
-"""The commands of `sennit chat` on a terminal: what begins with a slash.
+"""Slash commands of `sennit chat` on a terminal.
 
 A command does one thing to the talk and says what comes next as a value: another prompt, perhaps
 with text already in it, an answer of the model, or the end.

@@ -1,4 +1,4 @@
-"""`sennit chat` on a terminal: a line editor, an answer, and so on.
+"""`sennit chat` on a terminal: the line editor and the prompt loop.
 
 The terminal stays in raw mode from start to end. So Ctrl-C is a key and not a signal, which would
 also hit whoever started us (make, a script); and what is typed while the model answers does not get

@@ -1,4 +1,4 @@
-"""DSPy programs that remember, branch and become training data."""
+"""Stateful sessions for DSPy programs."""
 
 from sennit.learning.dspy.introspection import (
     get_child_l1_ledger,

@@ -1,4 +1,4 @@
-"""Pictures and other blocks that DSPy writes into text, between marks of its own.
+"""Images and other content blocks that DSPy embeds in text.
 
 An image is kept with a turn as the text that DSPy sends for it, and DSPy makes a content block of
 it again. For everybody else (readers, search, training files) the text names the block, and images

@@ -1,4 +1,4 @@
-"""A call of a session while it is under way: what it hears, and what it will have said."""
+"""A call of a session: the history it is given and the turn it will record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One lock for callers in threads and callers in event loops.
+"""A lock shared by threads and event loops.
 
 Whoever waits, in whichever way, stands in one line and is let in when their turn comes: a call from
 a thread and an awaited one never run at once. A caller that gives up while waiting leaves the line,

@@ -1,4 +1,4 @@
-"""Rehearsals: what an optimiser tries on copies of a session is not part of the conversation.
+"""Guard against recording turns while an optimiser compiles copies of a session.
 
 An optimiser copies the program it compiles, and calls the copies with one example after the other,
 from as many threads as it likes. If these calls were turns, each example would hear those before

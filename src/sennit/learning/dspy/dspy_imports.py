@@ -1,4 +1,4 @@
-"""DSPy itself, imported here and nowhere else.
+"""DSPy, imported here and nowhere else.
 
 It says nothing of its types, so what comes from it is Any.
 """

@@ -1,4 +1,4 @@
-"""What turns teach: each as an example that stands alone, and what a metric thinks of it."""
+"""DSPy examples and metric scores from turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The past of a program, told once and read by position.
+"""The history of a program, recorded once and read by position.
 
 What every turn adds to the history is told once, as one dict at the end of one growing list. The
 history a call sees is a stretch of that list, and a turn remembers which: two numbers, however long

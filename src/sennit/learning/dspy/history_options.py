@@ -1,4 +1,4 @@
-"""How a turn becomes part of the history, and what is kept of it."""
+"""Options of the history: which fields of a turn, and how many turns."""
 
 from __future__ import annotations
 

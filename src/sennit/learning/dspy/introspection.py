@@ -1,4 +1,4 @@
-"""Looking around from inside a running program: what it knows, and where it stands."""
+"""Introspection from inside a running program: its history, trace and memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns of a session as a run of MLflow, for those who watch their programs there.
+"""MLflow logging of turns and scores.
 
 A run holds a metric per turn, the turns themselves as files, and the scores when they are known. A
 session does not depend on it: `on_turn` that fails is a warning, and the turn is kept.

@@ -1,4 +1,4 @@
-"""Programs as a session handles them: copied, and read."""
+"""Copying and inspecting DSPy modules."""
 
 from __future__ import annotations
 

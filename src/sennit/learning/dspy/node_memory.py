@@ -1,4 +1,4 @@
-"""Nodes: predictors inside a program that have a past of their own.
+"""Memory of nested predictors, each with a history of its own.
 
 A plain session has one past, that of the program as a whole. With `with_memory` each predictor has
 turns as well, on a branch beside the session's, named after it. They are its alone or shared by all

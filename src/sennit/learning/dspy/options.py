@@ -1,4 +1,4 @@
-"""What a session is made with, checked once: an unknown word is refused, never ignored."""
+"""Options of a session, validated once."""
 
 from __future__ import annotations
 

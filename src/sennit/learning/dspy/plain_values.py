@@ -1,4 +1,4 @@
-"""What a program says, as plain data that can be stored and read.
+"""Values of a program as plain JSON data.
 
 A program's values may be anything. What JSON can say stays as it is; a pydantic model or a
 dataclass becomes its fields, an enum its value, and dates, times and bytes become the text that

@@ -1,4 +1,4 @@
-"""Predictors that hear the history of the call they are part of.
+"""The hook that gives predictors the history of the call they are part of.
 
 A predictor becomes one by its class, not by a function put into it: a copy of it hears as well, so
 whatever an optimiser does to copies (demonstrations, instructions, models) reaches the prompt.

@@ -1,4 +1,4 @@
-"""A DSPy program that remembers: a session is a program, and its calls are turns.
+"""The DSPy session: a module whose calls are turns of a conversation.
 
 The program inside hears the conversation without knowing of it. The session is a `dspy.Module`
 whose predictors are those of the program, so optimisers compile it like any other.

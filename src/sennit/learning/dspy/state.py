@@ -1,4 +1,4 @@
-"""The state of a conversation with a program: its turns, what it began with, its nodes.
+"""State of a DSPy session: turns, initial history and node states.
 
 It can be saved, loaded, and bound to a session for a while, so that one program serves many
 conversations at once.

@@ -1,4 +1,4 @@
-"""The saved form of a conversation with a program: version 2; version 1 is read as well.
+"""Saved state of a DSPy session, version 2; version 1 is read too.
 
 Beside what version 2 has always held, it says where the past of each turn begins and ends, what was
 told before the first turn that is held, and what the nodes hold. A reader that knows nothing of

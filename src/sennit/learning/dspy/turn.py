@@ -1,4 +1,4 @@
-"""A turn of a program: what went in, what came out, and what it knew then."""
+"""A turn: inputs, outputs and the history it was given."""
 
 from __future__ import annotations
 

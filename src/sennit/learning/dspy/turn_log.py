@@ -1,4 +1,4 @@
-"""Turns on a branch: a program's conversation is a conversation like any other.
+"""The turns of a session on a branch.
 
 The branch is in memory or in a store; a fork of the turns is a fork of the branch. What the branch
 says and what is held here are changed together, the branch first and in one write, so a failure

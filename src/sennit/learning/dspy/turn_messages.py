@@ -1,4 +1,4 @@
-"""Turns as messages: how they stand on a branch, and how they are read from it again.
+"""Conversion between turns and messages.
 
 A turn is an instruction and an answer, readable as they are, with the exact inputs and outputs
 beside them as plain data. What it knew is written as positions among the turns of its branch, so a

@@ -1,4 +1,4 @@
-"""The types of a program's fields, for values that were kept as plain data.
+"""Types of a program's fields, to restore values that were stored as plain data.
 
 A turn that is read from a store or a file holds plain data: the fields of a model, the value of an
 enum, the text of a date. A metric was written for what the program returned, and so were examples

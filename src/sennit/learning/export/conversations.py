@@ -1,4 +1,4 @@
-"""Whole branches as conversations to learn from.
+"""Whole branches as conversations for fine-tuning.
 
 Each branch that no other goes on from is told once, from its beginning to its last answer. Where a
 filter asks for a score, answers that fall short are marked, so that a format can keep them as

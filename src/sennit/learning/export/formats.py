@@ -1,4 +1,4 @@
-"""The forms that training tools read, one row at a time.
+"""Formats of training data, one row at a time.
 
 A row is plain data, ready for JSON. Formats that teach answers have one row per conversation; those
 that teach what is better, one row per pair; `dspy` has one row per answered instruction. What a

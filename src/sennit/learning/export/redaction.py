@@ -1,4 +1,4 @@
-"""Rows with what may not be shown taken out.
+"""Redaction of exported rows.
 
 Every text that someone said goes through the caller's function: words, arguments of calls, results,
 addresses of pictures. What gives a row its form does not (roles, ids, names of tools, the schemas

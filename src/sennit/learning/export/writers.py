@@ -1,4 +1,4 @@
-"""Where the rows of an export go: lines of JSON, or Parquet.
+"""Writers of exported rows: JSON lines and Parquet.
 
 A file appears under its name when all of it is written; see `stores.whole`.
 """

@@ -1,4 +1,4 @@
-"""Phase 1 of a commit: entries that no commit covers yet become an archive, in one step.
+"""Phase 1 of a commit: archive the entries that no commit covers yet, in one write.
 
 Nothing is moved or copied: the entries stay on their branch, and the store notes that they are
 covered, in which order and by which commit. A shared entry is covered once, whichever branch is

@@ -1,4 +1,4 @@
-"""Commits that nobody asks for: after so many messages, so many tokens, or a pause.
+"""Automatic commits by number of messages, tokens or idle time.
 
 What is said is counted as it is said, which costs next to nothing; the commit itself is made by the
 worker. A count begins with what no commit covers yet, so it goes on where the last program stopped,

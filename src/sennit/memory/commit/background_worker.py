@@ -1,4 +1,4 @@
-"""Who finishes commits that nobody waits for: one thread of this process.
+"""The thread of this process that finishes background commits.
 
 A commit that waits here is in the store already, open. If the process ends first, the next one that
 uses this memory goes on with it. What is to be done when nothing has happened for a while waits

@@ -1,4 +1,4 @@
-"""From decisions to changes of files: what a commit writes, worked out before anything is written.
+"""File changes of a commit, computed from its decisions before anything is written.
 
 Decisions are applied in their order to drafts of the files they concern. Several may concern one
 file, and one may name what an earlier one has just written; each file still gets one new version.

@@ -1,4 +1,4 @@
-"""Phase 2 of a commit: think about what was archived, then write it all in one step.
+"""Phase 2 of a commit: extract from the archived messages, then write everything at once.
 
 Nothing is written before the thinking is done but one mark: what models have said is noted with the
 commit, so that going on after a crash asks no model again. The end is one transaction: memories,

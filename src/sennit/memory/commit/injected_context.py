@@ -1,4 +1,4 @@
-"""What was put into prompts, as text: so that nothing of it is taken for what the user has said.
+"""Text that was injected into prompts, so that it is not extracted as the user's words.
 
 Uses name what was recalled: a file by its address, a message by its id, an archive by its abstract.
 Each is read where it stands; what was erased since says nothing. A file may have changed between

@@ -1,4 +1,4 @@
-"""What a worker does with a job: finish that commit, as its user and agent, and nobody else.
+"""The handler of commit jobs: finishes a commit as its user and agent.
 
 A job may come more than once, to several workers at once; a commit is finished once all the same
 (see `finish`). One that cannot be finished is tried a few times and then noted as failed, which

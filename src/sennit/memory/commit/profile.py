@@ -1,4 +1,4 @@
-"""The profile: one file, a line per fact, append-only.
+"""The profile: one append-only file with a line per fact.
 
 A fact that changes is closed, not erased: its line stays, struck through, with the day it ended,
 and the new one stands below. Each fact knows its evidence, its commit, and when it held, so that a

@@ -1,4 +1,4 @@
-"""What became of a commit: a dict as people print it, the same from `commit` and `get_task`."""
+"""The result of a commit, the same from `commit` and `get_task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session has used: contexts and skills, recorded where they were used, counted once.
+"""Usage records: contexts and skills that a session used, counted once.
 
 A use is kept at the head of a branch, and counted by the commit that covers that head: on whichever
 branch that happens, it happens once. Contexts that came as parts of a message are uses too, and are

@@ -1,4 +1,4 @@
-"""Problems and what solved them, as far as the conversation says so.
+"""Cases: problems and their solutions, extracted from a conversation.
 
 A case needs both: somebody says what is wrong, and later either how it was mended or that what the
 assistant proposed has worked. A problem nobody solved is no case; it is a pending task.

@@ -1,4 +1,4 @@
-"""Sentences as rules can read them: what is no statement is left out, the rest is made plain.
+"""Clauses that rules can read: statements only, in a normal form.
 
 `own_statements` gives the clauses of a text in which a person says how things are. Questions,
 tasks, suppositions, reported speech, secrets and orders to the memory itself are none. `Plain` is a

@@ -1,4 +1,4 @@
-"""Two texts about the same kind of thing: do they say the same, more, something else, the opposite?
+"""Comparison of two texts: same, more specific, different or opposite.
 
 Facts are compared where rules know them, words where they do not. A memory may say several things,
 one sentence each; a new text is compared with every sentence, and what comes of it touches that one

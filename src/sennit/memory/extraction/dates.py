@@ -1,4 +1,4 @@
-"""When something was, is or will be, as people say it: "since 2019", "last month", "on 3 May".
+"""Dates and periods in text: "since 2019", "last month", "on 3 May".
 
 Relative words are counted from the moment they were said. A month or year stands for its first
 moment, in UTC: memories need the order of things, not the hour. What is not understood is not

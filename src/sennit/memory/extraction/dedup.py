@@ -1,4 +1,4 @@
-"""What becomes of candidates: new, a change, more of the same, or known already.
+"""Deduplication of candidates: create, update, merge or skip.
 
 Each candidate is compared with the memories most similar to it and with what the candidates before
 it have become, so a batch cannot contradict or repeat itself. Events and cases are never merged,

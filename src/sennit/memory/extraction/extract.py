@@ -1,4 +1,4 @@
-"""What is worth remembering in a conversation, found by rules: no model, the same every time.
+"""Rule-based extraction of memories, without a model.
 
 What the user says of themselves, of others and of what happened becomes user memories, clause by
 clause, in the user's own words. Only users speak for themselves: what the assistant says of them is

@@ -1,4 +1,4 @@
-"""What a clause says, as a fact that can be compared: about what, which value, so or not so.
+"""Facts: the subject, value and polarity of a clause, which can be compared.
 
 One table of rules serves two ends. Extraction asks of a clause somebody said which fact it states,
 and so what kind of memory it is; dedup asks the same of two texts and compares the facts. So "I

@@ -1,4 +1,4 @@
-"""Nothing becomes a memory that nobody said: what a model claims is held against its evidence.
+"""Grounding: claims of a model are checked against the messages they rest on.
 
 A claim whose content words all stand together in what was said, in that order and about the same
 person, keeps its wording. One that is partly covered is replaced by the words that were said, and

@@ -1,4 +1,4 @@
-"""Decisions by a model: one call for all candidates, each answer checked before it counts.
+"""Decisions of a model about candidates, validated before they count.
 
 A model may see sooner than rules that two texts are about the same thing, and merge or update
 them. It may not lose a word, change what happened, or write what neither text says. Only a repeat

@@ -1,4 +1,4 @@
-"""What tools have taught: which call works where another failed, and which calls go together.
+"""Patterns of tool use: which call works after another failed, which calls go together.
 
 Only what succeeded teaches. One success is no pattern: it takes a failure that another call of the
 same tool made good, or the same tools one after another in two requests.

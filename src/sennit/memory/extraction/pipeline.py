@@ -1,4 +1,4 @@
-"""Thinking about messages as a whole: extraction, decisions and summary, in at most three calls.
+"""The extraction pipeline: candidates, decisions and summary, in at most three model calls.
 
 `digest_by_rules` needs no model and no event loop. `digest` asks a model once for each of the three
 steps; whatever it gets wrong, or was not shown, is done by rules instead, and the digest says so.

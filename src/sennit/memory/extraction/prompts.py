@@ -1,4 +1,4 @@
-"""Every word that memory says to a model, in one place, and all of it yours to change.
+"""Prompts of memory extraction, all of which can be replaced.
 
     from dataclasses import replace
     mine = replace(PROMPTS, extract=PROMPTS.extract + "\\nRemember nothing about health.")

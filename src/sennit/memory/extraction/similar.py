@@ -1,4 +1,4 @@
-"""Known memories most similar to a candidate, found through the index of the store.
+"""Known memories similar to a candidate, found through the store's index.
 
 The index gives memories of the candidate's owner and category that share a telling word with it,
 and `TextRanker` puts these in order. So a commit costs what its matches cost, however much else is

@@ -1,4 +1,4 @@
-"""Which memories might be about the same thing as a candidate: by rank, never by a fixed score.
+"""Similarity of memories, by rank and never by a fixed score.
 
 Small and in memory: for the candidates of one batch, for tests, and for programs with few memories.
 A store's own retrieval can stand in its place: anything that gives the most similar first.

@@ -1,4 +1,4 @@
-"""What a conversation was about: the summary, its one-line abstract and its overview.
+"""Summaries of a conversation: text, one-line abstract and overview.
 
 Without a model a summary is made of the conversation's own sentences, the same every time. With one
 it is a single call, and what the model names as a concept must occur in the conversation. Either

@@ -1,4 +1,4 @@
-"""The words of a text that carry its meaning, in a form in which two texts can be compared.
+"""Content words of a text, normalised for comparison.
 
 Small on purpose: it tells "likes" from "liked" no better than it must, knows a handful of words
 that mean the same, and leaves languages it does not know as they are. The same text gives the same

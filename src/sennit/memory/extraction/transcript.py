@@ -1,4 +1,4 @@
-"""A conversation as a model is shown it: numbered, within a budget, nothing cut in silence.
+"""The transcript of a conversation for a model: numbered, within a token budget.
 
 What the user says comes first when room is short, then what the assistant says, then tools; of each
 the latest. Continued lines are indented, so no text can pretend to be another message. What is not

@@ -1,4 +1,4 @@
-"""What was said, by whom, in sentences: the only way messages get into memory.
+"""Utterances: sentences by speaker, read from messages.
 
 Only what somebody said in this conversation is read: all texts of user and assistant, and what
 tools gave. System messages, an instruction's `context`, contexts recorded as used, messages marked

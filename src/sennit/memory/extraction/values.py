@@ -1,4 +1,4 @@
-"""What memory is made of before it is stored: pure values that know nothing of a store.
+"""Value types of extraction: candidates, decisions, evidence; no store.
 
     messages ──read──▶ Candidate ──compare with Known──▶ Decision
         └────────────▶ Summary

@@ -1,4 +1,4 @@
-"""Files on a real disk, so that people can read and edit what is remembered with any editor.
+"""Export and import of virtual files to a real folder.
 
 Exported Markdown begins with a front matter that tells where it came from, since when it holds and
 what it rests on. Importing takes the text, and since when and until when it holds; all else in the

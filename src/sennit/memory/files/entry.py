@@ -1,4 +1,4 @@
-"""What a listing says of a file or folder."""
+"""Directory entries of the virtual file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as lines: one for what was said together, as `messages.jsonl` shows them.
+"""`messages.jsonl`: one line per message group.
 
 What was added by role and parts comes back exactly. A message that was added by itself, or has lost
 others of its group, is a line of its own; a tool call and its result are one line.

@@ -1,4 +1,4 @@
-"""Sessions as folders: views of what the store holds, nothing of it kept twice.
+"""Sessions as folders: read-only views of the store.
 
     viking://session/{session}/messages.jsonl, .abstract.md, .overview.md      what is current
     …/history/archive_NNN/messages.jsonl, .abstract.md, .overview.md           what was archived

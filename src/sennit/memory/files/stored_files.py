@@ -1,4 +1,4 @@
-"""Files of the user, their agent and the tenant as folders: what is kept, and what is always there.
+"""Stored files of the user, the agent and the tenant, as folders.
 
 A folder exists while something stands in it, or because it was made on purpose (a file whose path
 ends with a slash), or because a memory has its place there.

@@ -1,4 +1,4 @@
-"""What was said: the words behind a memory, for people to check it by.
+"""The messages behind a memory, quoted.
 
 A memory names the messages it came from; this reads them, and no others of their sessions, and only
 in sessions of the client's own user. What was erased since, or was said to somebody else, is not

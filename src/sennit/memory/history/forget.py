@@ -1,4 +1,4 @@
-"""The way back: undo what a commit has written, and forget for good.
+"""Undoing commits and forgetting for good.
 
 Undoing takes the versions away that a commit has written; what the files said before, they say
 again. Forgetting erases: the files, sessions and memories meant, every version that rests on a

@@ -1,4 +1,4 @@
-"""What is remembered, was remembered, and held at some time: memories for people to look at."""
+"""Memories as they are now, were before, or held at a given time."""
 
 from __future__ import annotations
 

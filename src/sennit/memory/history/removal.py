@@ -1,4 +1,4 @@
-"""A message that is removed from its session takes along what was learnt from it.
+"""Removal of the memories that rest on a removed message.
 
 It goes the way of a forgotten session: what rests on it is erased, what was said elsewhere too
 stays on that evidence alone. The summary of its archive is written anew from what is left, and

@@ -1,4 +1,4 @@
-"""Embedders: texts become vectors, and vectors that point the same way mean something similar.
+"""Embedders: texts as vectors.
 
 An embedder has a name, which is kept beside its vectors: those of another are not comparable, so
 another name means embedding anew. There is none by default. `MiniLM` runs on this machine (extra

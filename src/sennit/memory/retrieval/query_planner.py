@@ -1,4 +1,4 @@
-"""What to look up before answering: up to five typed queries, made from a conversation.
+"""Query planning: up to five typed queries from a conversation.
 
 "When was that?" says nothing by itself; what was said before does. Rules carry telling words over
 from the last messages, and ask a second time among the kind of memories that a question is about. A

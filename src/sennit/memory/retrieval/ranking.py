@@ -1,4 +1,4 @@
-"""How hits become an order: a score is shared with what stands around it.
+"""Ranking: scores shared with neighbours, archives and folders.
 
 Pure arithmetic over what a store has found; it reads nothing. In a conversation the answer often
 stands beside the words one asks with ("Did you sell anything?" "All the bowls."), so a hit gives a

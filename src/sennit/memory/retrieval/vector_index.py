@@ -1,4 +1,4 @@
-"""Finding by meaning: one embedder over what one client reaches.
+"""Vector search over what one client can reach.
 
 What is new is embedded in batches, behind what the store already has vectors for; an append never
 waits for it. A search embeds a little of what is missing and goes on with what there is, as words

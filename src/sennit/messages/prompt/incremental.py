@@ -1,4 +1,4 @@
-"""Reading a branch again for the price of what was added to it.
+"""Incremental reading of a growing branch, cached with its progression.
 
 A prompt is a fold over a conversation, and a conversation mostly grows at its end. So a fold is
 kept with the branch it has read, and goes on where it stopped, until the branch or the messages

@@ -1,4 +1,4 @@
-"""From a conversation to the messages of a plain chat API.
+"""`prepare_messages_for_chat`: a conversation for chat APIs without tool calling.
 
 A left fold over the contents: the leading system text goes into the first instruction, tool results
 into the context of the next one, assistant texts that touch are joined, and what only mattered when

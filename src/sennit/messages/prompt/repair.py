@@ -1,4 +1,4 @@
-"""Making a history whole again.
+"""Repair of broken histories: missing, orphaned and misplaced tool results.
 
 Chat APIs with tool calling refuse a conversation in which a call has no result, a result has no
 call, or the two are out of order: after a crash or a cancel that would be the end of it. `repair`

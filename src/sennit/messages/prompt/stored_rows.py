@@ -1,4 +1,4 @@
-"""A kept conversation in the native form, straight from what a store keeps.
+"""Stored messages in the tool-calling form, read from rows without building Message objects.
 
 Whoever reads a million messages to write them down again needs no message objects. The bodies are
 read as the few fields that are told, and told as they come, as long as every turn is sound. Where

@@ -1,4 +1,4 @@
-"""From a conversation to the messages of a chat API with tool calling.
+"""`to_model_messages`: a conversation for chat APIs with tool calling.
 
 The form the turn loop sends: the system message apart, one assistant message with all the tool
 calls of a turn, one tool message per call. The history is repaired on the way, so that whatever

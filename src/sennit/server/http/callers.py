@@ -1,4 +1,4 @@
-"""Who asks: an owner with a client of their own, and what they may do.
+"""Callers: the owner behind a token, their client and their scopes.
 
 All that a route reaches it reaches through its Caller: other owners' things are not there at all,
 so they are not found, whatever id is named.

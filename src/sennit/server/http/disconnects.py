@@ -1,4 +1,4 @@
-"""Clients that go away: what they asked for is stopped, as nobody waits for it any more.
+"""Cancellation of a request's work when its client disconnects.
 
 A coroutine is cancelled. Work in a thread is told, and ends where it looks: see `cancellation`.
 """

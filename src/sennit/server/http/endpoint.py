@@ -1,4 +1,4 @@
-"""An endpoint: one line of the table of routes, with all there is to know of it.
+"""Endpoints: a route with its method, scope, request and response models.
 
 What it needs, takes and gives stands in the table and nowhere else, so the checks, the OpenAPI
 description and the documentation are made from the same line and cannot disagree. A handler gets a

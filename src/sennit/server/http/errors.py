@@ -1,4 +1,4 @@
-"""What goes wrong, as clients are told it: one JSON shape for all of it, and never a traceback.
+"""HTTP errors in one JSON shape, without tracebacks.
 
     {"error": {"message": "…", "type": "…", "code": "…", "param": null}}
 

@@ -1,4 +1,4 @@
-"""A cache of the things used last that one tenant cannot empty for the others.
+"""An LRU cache shared by tenants, which none of them can empty for the others.
 
 When it is full, whoever holds more than an equal part loses its own oldest entry; otherwise whoever
 holds most does. A tenant alone may fill it.

@@ -1,4 +1,4 @@
-"""The OpenAPI description, made from the table of routes, so that it cannot say anything else."""
+"""The OpenAPI description, generated from the table of endpoints."""
 
 from __future__ import annotations
 

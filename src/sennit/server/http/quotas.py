@@ -1,4 +1,4 @@
-"""How much a user may store: bytes and sessions.
+"""Storage quotas per user: bytes and sessions.
 
 What a user has is counted in the store now and then. Between two counts the bytes of requests that
 add something are added, which is more than they store, so a quota may be felt too early by a few

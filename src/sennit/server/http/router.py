@@ -1,4 +1,4 @@
-"""From a request to its endpoint: by the pieces of the path as they were sent.
+"""The router: from a raw path to its endpoint.
 
 A piece is decoded after the path was cut at its slashes, so a session whose key holds a slash is
 reached as `a%2Fb`, and no encoding turns one path into another. Paths that belong to no endpoint go

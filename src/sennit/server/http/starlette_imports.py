@@ -1,4 +1,4 @@
-"""Starlette, imported here and nowhere else: one half of the extra `server`."""
+"""Starlette, imported here and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads for the work of requests, shared fairly between tokens and owners.
+"""Threads for request work, shared fairly between tokens and owners.
 
 Short requests run a few at a time per token, so that one token cannot occupy all threads. Long work
 (decoding large bodies, building thousands of messages, searching files) runs apart from these, one

@@ -1,4 +1,4 @@
-"""Who may come in: a file of tokens, of which it holds the hashes alone.
+"""The token file, which holds hashes only.
 
 A token is `snt_`, a public id and a secret. The id finds the line; the secret's hash is compared in
 constant time. The secret is random and long, so a plain hash is enough: there is nothing to guess.

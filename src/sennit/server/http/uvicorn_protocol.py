@@ -1,4 +1,4 @@
-"""HTTP as uvicorn speaks it, with a limit to its patience and errors in our shape.
+"""The uvicorn protocol with a header timeout and our error shape.
 
 uvicorn waits as long as it takes for the head of a request; whoever opens many connections and says
 nothing would keep them all, and so would whoever asks for much and reads nothing of it. What is not

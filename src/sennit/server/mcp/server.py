@@ -1,4 +1,4 @@
-"""The MCP server: the tools of `mcp_tools` for any program that speaks the protocol.
+"""The MCP server over stdio and HTTP.
 
 Over stdio it serves one owner, whoever started it; over HTTP it stands behind the gate of the
 server like all else, and each request reaches what its own Caller reaches. It keeps no state

@@ -1,4 +1,4 @@
-"""What other people's models may do with sessions and memories, tool by tool.
+"""MCP tools: search, read, write, fork and continue sessions.
 
 Each tool is one line of a table: what it takes, checked before it runs, what it gives, and which
 scope it needs. An answer is bounded: a model's window is small, so long texts and lists come in

@@ -1,4 +1,4 @@
-"""Where conversations stand, by their owner and all that was said in them: where to look first.
+"""In-process cache from owner and history to session and branch.
 
 Each turn that a branch takes in is noted here under its digest, which covers all before it. So a
 history that goes on finds its branch in one step, however many conversations begin alike. Nothing

@@ -1,4 +1,4 @@
-"""/v1/chat/completions and /v1/models: any client of chat completions, with its history kept."""
+"""/v1/chat/completions and /v1/models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What OpenAI's clients send: the shapes of their requests, and what becomes of each parameter.
+"""Request schemas of chat completions, and the handling of each parameter.
 
 A parameter is honoured, or is known to change nothing of the answer, or is refused by name when it
 asks for something that is not done here; none is dropped in silence. Fields inside of messages that

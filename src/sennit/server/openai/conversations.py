@@ -1,4 +1,4 @@
-"""/v1/conversations: sessions as OpenAI's clients make, fill, read and erase them.
+"""/v1/conversations and their items.
 
 A conversation is a session, and its items are the messages of the branch named main; `conversation`
 of a response goes on there. One that was made here goes by an id that holds its session's; any

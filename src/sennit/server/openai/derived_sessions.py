@@ -1,4 +1,4 @@
-"""The sessions of conversations that begin alike, for clients that name none.
+"""Sessions of clients that name none, derived from how the conversation begins.
 
 Their ids follow from the owner and the first turn, so every process finds the same ones, and nobody
 finds another's. So that a text which thousands of conversations begin with does not make one

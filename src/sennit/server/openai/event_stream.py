@@ -1,4 +1,4 @@
-"""Server-sent events for OpenAI's clients, from a run that stops when they go away.
+"""Server-sent events for OpenAI clients; the run ends when the client disconnects.
 
 The head of an answer is sent as soon as a request is accepted: whoever waits knows that it is being
 worked on, also while a slow model reads. What goes wrong later is an event of the stream.

@@ -1,4 +1,4 @@
-"""Which branch a history continues: told by what it says, whoever sends it.
+"""Matching of a client's history against the turns of a branch.
 
 Clients of chat completions send the whole conversation each time. What was said is read as a chain
 of digests, one for each turn, in which each covers all before it: two histories that agree on one

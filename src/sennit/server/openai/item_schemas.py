@@ -1,4 +1,4 @@
-"""The items of /v1/responses: what clients send as input, and how ours look to them."""
+"""Item schemas of /v1/responses."""
 
 from __future__ import annotations
 

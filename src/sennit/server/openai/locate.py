@@ -1,4 +1,4 @@
-"""Where a conversation of OpenAI's clients is kept: its session, its branch, and what is new.
+"""The session and branch that a request continues, and its new messages.
 
 A client that names a session has it. One that names none has a session found by how the
 conversation begins (`openai_shelf`). There the history it sends continues a branch, or leaves one

@@ -1,4 +1,4 @@
-"""Lists of items, page by page, as OpenAI's clients turn them.
+"""Pagination of items, as OpenAI's API has it.
 
 Items are made of messages, and the id of an item holds that of its message: so a page is made from
 where it begins, and no item that is not shown is made.

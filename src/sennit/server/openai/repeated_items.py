@@ -1,4 +1,4 @@
-"""Items that are added to a conversation after a response has stored them.
+"""Recognition of conversation items that a response has stored already.
 
 The Agents SDK sends the whole history to /v1/responses, without naming its conversation, and adds
 what was said and answered as items. The response stands on a fork in the session of the

@@ -1,4 +1,4 @@
-"""What a request of OpenAI's clients says about where it belongs, and whether it was made before.
+"""Request metadata: the named session, memory and the idempotency key.
 
 Their protocol has no word for sessions and branches, so those are named in headers, or in
 `metadata`, which every client can send. What else stands there is the client's own and kept with

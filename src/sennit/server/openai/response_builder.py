@@ -1,4 +1,4 @@
-"""A response as /v1/responses gives it: whole, or event by event in the order clients rely on.
+"""Response objects of /v1/responses, whole or as stream events.
 
     created, in_progress, then for each item: output_item.added, its parts and deltas, their ends,
     output_item.done; then completed, incomplete or failed

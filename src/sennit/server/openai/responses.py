@@ -1,4 +1,4 @@
-"""/v1/responses: answers that are kept under an id, continued, forked, told again and deleted."""
+"""/v1/responses: create, continue, read and delete responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses that are kept: found again by their id, continued, told again and deleted.
+"""Stored responses, found by id.
 
 The id of a response holds those of its session and of the first thing that was said for it, so it
 is found without an index, and only among the sessions of its owner. On its branch stand what was

@@ -1,4 +1,4 @@
-"""Between the messages of OpenAI's clients and ours: pure translation, both ways.
+"""Translation between OpenAI messages and ours; pure functions.
 
 An assistant's message with text and calls is several messages here, and what a model said in one
 turn is one message there; `ModelAnswer` is that turn, whether it has just been said or stands on a

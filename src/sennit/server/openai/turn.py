@@ -1,4 +1,4 @@
-"""One turn for OpenAI's clients: a run of the turn loop with one answer, watched or not.
+"""One turn for an OpenAI client: a run with one answer, streamed or not.
 
 The tools are the client's: the model's calls go back to it, and it sends what came of them as what
 it says next. A branch on which somebody else is busy, or was faster, is left by a fork, so that

@@ -1,4 +1,4 @@
-"""Tool calls that wait for a person: listed, allowed, refused."""
+"""Tool calls that wait for approval: list, approve, deny."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches: made, forked, edited, compared, renamed, removed."""
+"""Branches: create, fork, compare, rename, remove."""
 
 from __future__ import annotations
 

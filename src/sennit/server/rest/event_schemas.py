@@ -1,4 +1,4 @@
-"""Events and runs as clients see them."""
+"""Schemas of events and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of a branch as a stream that a browser can follow (server-sent events).
+"""Server-sent events of a branch, resumable by `Last-Event-ID`.
 
 Nothing is kept for a stream: it reads the journal of the branch from a number on, live where a run
 is in this process, from the store otherwise. So a client that comes back with the number of the

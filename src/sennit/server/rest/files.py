@@ -1,4 +1,4 @@
-"""The virtual file system: listed, read, searched, written."""
+"""The virtual file system over HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server says of itself: that it is there, who asks, and who answers."""
+"""Health, readiness, the caller and the available models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For learning: labels on messages, and sessions as training data."""
+"""Labels and training exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered: committed, looked at with what it rests on, taken back, forgotten."""
+"""Memories and commits: commit, list, undo, forget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a message stands: links from evidence and searches name a message, and a reader needs the
+"""The branch and index at which a message stands.
 branch and the place on it.
 """
 

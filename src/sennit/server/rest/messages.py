@@ -1,4 +1,4 @@
-"""Messages of a branch: read page by page, and added."""
+"""Messages of a branch: pages and appends."""
 
 from __future__ import annotations
 

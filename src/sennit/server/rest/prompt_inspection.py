@@ -1,4 +1,4 @@
-"""What a model saw when it gave an answer, put together again from what is kept.
+"""The prompt behind an answer, reconstructed from the store.
 
 The history up to the answer stands on the branch; what was added to the prompt is named in the
 journal of the run, by address; and every version of a memory is kept, so the one that held then can

@@ -1,4 +1,4 @@
-"""Runs: started, watched, steered, stopped and gone on with."""
+"""Runs: start, follow, steer, cancel, resume, edit, regenerate."""
 
 from __future__ import annotations
 

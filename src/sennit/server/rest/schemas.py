@@ -1,4 +1,4 @@
-"""Sessions, branches and messages as clients see them."""
+"""Schemas of sessions, branches and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding: memories and messages that fit a question."""
+"""Search in memories and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: listed, made, looked at, deleted."""
+"""Sessions: list, create, read, delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models have used, by day and by session, read from what their answers note."""
+"""Token usage by day and session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetching a large file over the network, once, whole and unchanged.
+"""Download of large files: resumable, verified by hash.
 
 What has come is kept beside the target in a `.part` file until its SHA-256 is right; a connection
 that breaks off is taken up where it stopped, in this call or the next. Only https is spoken (http

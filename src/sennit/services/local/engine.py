@@ -1,4 +1,4 @@
-"""llama.cpp in this process: one engine per weights file, shared by all who ask for that file.
+"""llama.cpp in this process: one engine per weights file, shared by all models that use it.
 
 The only module that knows xllamacpp, which has habits to live with:
 

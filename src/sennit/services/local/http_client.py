@@ -1,4 +1,4 @@
-"""The loopback port of an engine: text in, tokens out.
+"""HTTP client of an engine's loopback port, for tokenising.
 
 xllamacpp has no call for it, but its port, which is open anyway, does. What is said is text to us
 and must stay text to the model: the tokens that begin and end a turn have spellings, `<|im_start|>`

@@ -1,4 +1,4 @@
-"""The embedded model: answers without a network, a key or a server.
+"""The embedded model, which needs no network, key or server.
 
 `LocalModel()` runs SmolLM2-135M, which shows how everything works and knows next to nothing; give
 the path of a larger GGUF file for real work. All LocalModel objects of a process that name the same

@@ -1,4 +1,4 @@
-"""Where a wheel can be fetched from, for machines that have neither pip nor uv.
+"""A package-index client, for machines without pip and uv.
 
 Reads the settings of both (environment, pip's files) for the index to ask, and the two forms in
 which an index answers: JSON (PEP 691) and HTML (PEP 503).

@@ -1,4 +1,4 @@
-"""A ModelRequest as llama.cpp takes it: checked, with defaults that are kind to small models.
+"""Requests for llama.cpp, with defaults for small models.
 
 Chat templates of small models know three roles and little else. So calls and results of tools go
 as text, images are refused, and messages of one role in a row are joined (some templates insist on

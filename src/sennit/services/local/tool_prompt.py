@@ -1,4 +1,4 @@
-"""Tools for a model that knows none: a form it has to fill in, and reading the form as it comes.
+"""Tool calling for models without it: a JSON schema to fill in, parsed as it streams.
 
 Small models cannot call tools, but a grammar can hold them to a JSON form:
 

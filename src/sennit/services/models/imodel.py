@@ -1,4 +1,4 @@
-"""A model as programs use it: found by name, patient with failures, counted.
+"""`iModel`: a model by name, with retry, limits and usage.
 
     model = iModel("openai:gpt-5", temperature=0.2)
     reply = await model.invoke("Hello")

@@ -1,4 +1,4 @@
-"""From the name of a model to the model, when it is first needed.
+"""A model that is connected on first use.
 
 Naming a model costs nothing: no network, no weights, no key, no optional package. What is wrong
 with the name itself is said at once; the rest when somebody asks. A key is held in the closure that

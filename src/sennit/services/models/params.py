@@ -1,4 +1,4 @@
-"""Params: how a model is to answer, checked before anything is sent.
+"""Model parameters, validated before a request is sent.
 
 A misspelt name or a wrong type would otherwise be dropped by one provider, refused by the next and
 misread by a third. What passes here is plain and the same for everyone; whether a given model can

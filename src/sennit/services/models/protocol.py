@@ -1,4 +1,4 @@
-"""The edge to whoever answers: one small protocol, whatever stands behind it."""
+"""The Model protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model says: pieces as they come, and the whole reply they make.
+"""Model replies: deltas as they stream, and the assembled reply.
 
 A delta is an increment, never the text so far; whoever adapts a provider sees to that. Folding the
 deltas of a stream gives the same Reply as asking without streaming, so there is one form to store.

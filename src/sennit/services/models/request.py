@@ -1,4 +1,4 @@
-"""What a model is asked: a value, the same for every provider."""
+"""Model requests, the same for every provider."""
 
 from __future__ import annotations
 

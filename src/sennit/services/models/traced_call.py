@@ -1,4 +1,4 @@
-"""Asking a model, watched: the one way to a model from everywhere above.
+"""Model calls with telemetry.
 
 If nobody watches, it is the model's own `ask` and `stream`, with nothing in between.
 """

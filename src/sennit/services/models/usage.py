@@ -1,4 +1,4 @@
-"""What asking models costs: a total, and a record per call for those who keep books.
+"""Usage and cost of model calls.
 
 A call counts once its reply is complete; the tokens of a stream that was left early are known to
 nobody. Estimates are for what has to be decided beforehand, and for models that report nothing.

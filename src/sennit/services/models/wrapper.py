@@ -1,4 +1,4 @@
-"""Models around models: each adds one thing and passes on the rest.
+"""The base class of model wrappers.
 
 Whatever wraps a stream enters what is below with `async with`, in the task that entered it, and
 hands out an iterator with no cleanup of its own. So leaving the block early stops the model at

@@ -1,4 +1,4 @@
-"""What stands behind a tool: one small edge, with a Python function or an MCP server beyond it.
+"""The ToolBackend protocol, which a function or an MCP server implements.
 
 A target says what it takes, checks arguments and makes the call. Everything else that a call needs
 (time limits, results that can be stored, errors a model can read) is the same for all, in `tools`.

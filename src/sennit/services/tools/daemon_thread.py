@@ -1,4 +1,4 @@
-"""A thread that may be left behind.
+"""A daemon thread for blocking functions that may never return.
 
 A synchronous tool can hang, and Python cannot stop a thread. The executors of asyncio and anyio
 would then keep the program from ending, as they wait for their threads at exit; a daemon thread of

@@ -1,4 +1,4 @@
-"""What a docstring says of a function and of each of its parameters.
+"""Parsing of docstrings into descriptions of a function and its parameters.
 
 A model reads a tool's description to know when to call it, and the parameters' to know how. People
 write both already, in one of three styles (Google, NumPy, Sphinx); this reads all three, and takes

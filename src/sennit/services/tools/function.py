@@ -1,4 +1,4 @@
-"""A typed Python function as a target: its signature is the schema.
+"""A typed Python function as a tool backend.
 
 The parameters become a pydantic model once, when the tool is made, so whatever cannot be offered to
 a model (no type, `*args`, a type without a JSON form) is refused then, by name. The model's fields

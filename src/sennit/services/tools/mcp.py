@@ -1,4 +1,4 @@
-"""Tools of MCP servers, over stdio or HTTP, used like any other.
+"""Tools of MCP servers, over stdio or HTTP.
 
 When a server dies, every call under way fails at once; the next call connects anew, once. A call is
 never made twice by itself: nobody can know what the first one did.

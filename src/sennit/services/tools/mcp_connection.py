@@ -1,4 +1,4 @@
-"""One connection to an MCP server; the only module that knows the `mcp` package.
+"""A connection to an MCP server; the only module that imports `mcp`.
 
 It must be entered and left in one task (its cancel scopes demand it), while calls come from any
 task and `close` from yet another; so each connection lives in a task of its own, and the others

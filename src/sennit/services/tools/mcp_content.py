@@ -1,4 +1,4 @@
-"""What an MCP server says, made safe to show to a model and to store.
+"""Content of MCP results, converted to text that can be stored.
 
 A server is a stranger: its tools may have any name, descriptions of any length, schemas of any size
 and results of any kind. All of it passes through here and comes out bounded and plain. A tool that

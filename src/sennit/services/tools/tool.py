@@ -1,4 +1,4 @@
-"""Tools: what a model may have called, each call ending in a value or an error that can be stored.
+"""Tools: validated arguments, and results that can be stored.
 
 A call is safe to make for someone who must go on whatever happens (the turn loop): `run` gives an
 Outcome and raises only what is not the tool's, a cancelled caller or Ctrl-C. Arguments that do not

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with a store, and the mending of what can be mended.
+"""Integrity checks of a store, and repairs.
 
 Sennit leaves none of this behind: a write is whole or not at all. Disks, other programs and people
 with an SQL prompt do. Each check asks one question of the whole store. Repair asks the same ones in

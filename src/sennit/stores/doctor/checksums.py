@@ -1,4 +1,4 @@
-"""Checksums as the doctor sees them: rows that can be read, and are not what was written.
+"""Checksum checks.
 
 Nobody can tell from the row what it was. A backup can; where there is none, repair takes the row as
 it is now, so that the session can be used again.

@@ -1,4 +1,4 @@
-"""What the doctor asks about files and commits: the same of every kind of store.
+"""Integrity checks of files and commits.
 
 A statement says `{at}` before the name of a table, which stands for the schema where there is one.
 """

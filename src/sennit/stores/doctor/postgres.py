@@ -1,4 +1,4 @@
-"""A PostgreSQL database as the doctor sees it.
+"""Integrity checks of a PostgreSQL database.
 
 It looks at one snapshot. While it mends, writers wait and readers read on. Whether the server's own
 files are sound is for the server's tools to say (`pg_amcheck`); here it is about the rows.

@@ -1,4 +1,4 @@
-"""What the doctor asks a PostgreSQL database, and how it mends it; a question names each row."""
+"""SQL statements of the integrity checks and repairs of a PostgreSQL database."""
 
 from sennit.stores.postgres.statements import LAST_CHECKSUM
 

@@ -1,4 +1,4 @@
-"""A SQLite file as the doctor sees it.
+"""Integrity checks of a SQLite file.
 
 SQLite is asked first whether the file itself is sound: no other answer of a damaged file means
 anything. Keys that disagree with their rows are another matter, and can be made anew.

@@ -1,4 +1,4 @@
-"""What the doctor asks a SQLite file, and how it mends it. Questions give what to call each row."""
+"""SQL statements of the integrity checks and repairs of a SQLite file; queries name each row."""
 
 NOBODYS = """
     SELECT 'message ' || no FROM messages WHERE owner NOT IN (SELECT no FROM owners)

@@ -1,4 +1,4 @@
-"""Files in memory: what the store in memory keeps of them.
+"""Files of the in-memory store.
 
 A change works on copies, and only when all have been made do the copies take the place of what was
 there; so one that is refused leaves nothing behind.

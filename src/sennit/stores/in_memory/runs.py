@@ -1,4 +1,4 @@
-"""Runs and their events in memory: what the store in memory keeps, and a session without a store.
+"""Runs, events and leases in memory, also for sessions without a store.
 
 Both follow the rules every store follows: only the holder of a branch's last lease writes, what is
 repeated changes nothing, and what speaks of an erased message goes with it.

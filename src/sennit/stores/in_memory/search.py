@@ -1,4 +1,4 @@
-"""Search in memory: every text is looked through, with scores as an index would give them.
+"""Full-text search of the in-memory store.
 
 A word fits another that begins with it, if it is long enough to mean something. Accents and
 capitals make no difference, and what is asked for as one word but stands as several is a phrase.

@@ -1,4 +1,4 @@
-"""One session in memory: what is kept of it, and the changes it takes.
+"""A session of the in-memory store.
 
 A write changes the data in place and notes down how to take each change back, so that one that
 fails half-way leaves nothing behind and one that succeeds copies nothing. Metadata passes through

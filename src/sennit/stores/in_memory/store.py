@@ -1,4 +1,4 @@
-"""The store in memory: the twin of the real ones, for tests and for what need not last.
+"""The in-memory store, for tests and data that need not last.
 
 It keeps every promise of a Store except that of surviving the process. One lock makes each call one
 step; what a session is made of and takes is in `memory_session`.

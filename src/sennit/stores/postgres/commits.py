@@ -1,4 +1,4 @@
-"""Commits and uses in PostgreSQL, of one session of one owner, inside one transaction.
+"""Commits and usage records of one session in PostgreSQL.
 
 Whoever changes them holds the lock of the session.
 """

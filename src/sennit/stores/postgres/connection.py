@@ -1,4 +1,4 @@
-"""A PostgreSQL database: connections to it, its tables, and what to do when a connection dies.
+"""Connections to PostgreSQL: pool, retry, errors and schema.
 
 A connection that dies in mid-write leaves open whether the write was made. So a write leaves a
 receipt, under an id of its own, in the same transaction: made again on a fresh connection, it finds

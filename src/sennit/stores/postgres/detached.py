@@ -1,4 +1,4 @@
-"""Messages on no branch in PostgreSQL, of one session, inside one transaction that holds its lock.
+"""Detached messages of one session in PostgreSQL.
 
 Their words are dropped from the index at once.
 """

@@ -1,4 +1,4 @@
-"""What is asked about messages on no branch in PostgreSQL, by name. Values are only parameters."""
+"""SQL statements about detached messages in PostgreSQL."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""psycopg, imported here and nowhere else: one half of the extra `postgres`."""
+"""psycopg, imported here and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The twin of `points` for PostgreSQL: connections whose every statement is a failpoint.
+"""PostgreSQL connections whose every statement is a failpoint.
 
 Transactions are watched apart from statements, as the driver sends BEGIN and COMMIT by itself; one
 inside another is a savepoint and named so.

@@ -1,4 +1,4 @@
-"""The usual writes, each in one statement: a message at the end of a branch, a step of a run.
+"""Fast paths: the most frequent writes as one statement each.
 
 Nearly all writes are one of these, so they go to the server the short way: prepared once on each
 connection, their values packed here. Through a cursor the same statement takes a quarter longer.

@@ -1,4 +1,4 @@
-"""Every statement the PostgreSQL store sends for files and commits, by name.
+"""SQL statements about files and commits in PostgreSQL.
 
 Whoever changes files has locked the rows of their owners, and whoever changes commits that of the
 session; what stands behind such a lock may rely on what it reads.

@@ -1,4 +1,4 @@
-"""Files in PostgreSQL, of all owners, inside one transaction.
+"""Files of all owners in PostgreSQL, inside one transaction.
 
 Whoever changes them locks the rows of their owners first, in one order.
 """

@@ -1,4 +1,4 @@
-"""The job queue in PostgreSQL: procrastinate, whose tables stand in our schema.
+"""The job queue in PostgreSQL, on procrastinate.
 
 This is the one module that imports it. Jobs are written by a trigger, in the transaction that opens
 a commit (`sql/postgres_schema.sql`); here are the queue's own tables, and the worker that takes

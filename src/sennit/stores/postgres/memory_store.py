@@ -1,4 +1,4 @@
-"""What is remembered in PostgreSQL: words and vectors to find it by, files, commits.
+"""The memory half of the PostgreSQL store: search, vectors, files, commits.
 
 A part of the store, which knows the database and its owners; sessions are written beside it.
 """

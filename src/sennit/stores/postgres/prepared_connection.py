@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL with a short way for what is sent most often.
+"""A PostgreSQL connection with prepared statements for the most frequent writes.
 
 A cursor costs as much as the statement when the same short statement is sent again and again. Here
 each connection prepares such a statement once, and its values go and come in binary form.

@@ -1,4 +1,4 @@
-"""What is asked of the job queue beside what the queue asks itself.
+"""SQL statements about the job queue.
 
 Its tables stand in the schema `sennit` with ours, so that a queue of the user's own, anywhere else
 in the database, is another one.

@@ -1,4 +1,4 @@
-"""Runs and events in PostgreSQL, of one session of one owner, inside one transaction.
+"""Runs and events of one session in PostgreSQL.
 
 Whoever writes holds the lock of the session, so what is read of leases and of the last event stays
 true until the end of the transaction. Each kind of change costs a few statements, however many

@@ -1,4 +1,4 @@
-"""The index of words in PostgreSQL: written late, complete when asked.
+"""The full-text index in PostgreSQL, updated before each search.
 
 To make a tsvector takes as long as the rest of an append, so a write only notes that its session
 has messages whose words are missing. A search first writes those, in batches, behind the mark of

@@ -1,4 +1,4 @@
-"""Words of messages in PostgreSQL, as rows of the index."""
+"""Rows of the full-text index in PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the index of words in PostgreSQL, by name. Values are only ever parameters.
+"""SQL statements about the full-text index in PostgreSQL.
 
 `ts_rank` knows how often a text says a word and how long it is, but not how rare the word is; so
 each word is looked up for itself, and its rank weighs as much as its matches are few. How many rows

@@ -1,4 +1,4 @@
-"""One session in PostgreSQL, read in a snapshot; and its rows as the records they hold."""
+"""Reading of one session in PostgreSQL, inside one snapshot."""
 
 from __future__ import annotations
 

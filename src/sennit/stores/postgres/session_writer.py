@@ -1,4 +1,4 @@
-"""One session in PostgreSQL, changed behind its lock.
+"""Writing of one session in PostgreSQL, inside one transaction.
 
 The store opens connections and transactions; what happens inside one, for one session of one owner,
 happens here. Nothing is kept between two. Work is done for many rows at once: each statement costs

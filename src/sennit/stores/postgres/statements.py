@@ -1,4 +1,4 @@
-"""Every statement the PostgreSQL store sends, by name. Values are only ever parameters.
+"""SQL statements of the PostgreSQL store.
 
 Each one names the owner. A write first locks the row of its session, so that writers of a session
 follow one another; what stands behind that lock may rely on what it reads.

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: many servers and workers on one database.
+"""The PostgreSQL store.
 
 A write locks the row of its session first, so writers of one session follow one another and what
 they number is numbered in the order of commits. The usual writes, new messages at the end of a

@@ -1,4 +1,4 @@
-"""What is asked of vectors in PostgreSQL, by name. Values are only ever parameters."""
+"""SQL statements about vectors in PostgreSQL."""
 
 from typing import Final
 

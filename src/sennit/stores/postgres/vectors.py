@@ -1,4 +1,4 @@
-"""Vectors in PostgreSQL, with pgvector: compared by the server, exactly.
+"""Vectors in PostgreSQL, on pgvector.
 
 The table is made when vectors are first wanted, as the extension is not on every server, and a
 store without an embedder needs none. A vector goes with its message or version by a foreign key.

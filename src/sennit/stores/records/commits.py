@@ -1,4 +1,4 @@
-"""Commits of a session: what was archived, what was used, and how far each commit has come.
+"""Records of commits and usage.
 
 A commit covers entries of a branch that no commit before has covered, and keeps their order. What
 is done with them afterwards (a summary, memories) is noted in its body, whose form is not the

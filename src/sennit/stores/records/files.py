@@ -1,4 +1,4 @@
-"""Files of an owner: what is remembered for good, by path, with every version it ever had.
+"""Records of files and their versions.
 
 A file has one path and one or more versions. The last one is what it says now; older ones say what
 it said before. Each knows from which messages it came, which commit wrote it, and when it held

@@ -1,4 +1,4 @@
-"""What a store answers to a search: places with scores, and what stands at a place.
+"""Queries and hits of full-text search.
 
 A search has two steps, so that it costs what it finds and no more. `hits` gives the best places by
 their words alone, each with the places before and after it in its session, without reading a

@@ -1,4 +1,4 @@
-"""What a store keeps, as plain values.
+"""Records of sessions, branches, messages, runs and leases, and the changes to them.
 
 A store never sees a Session: it is handed records and gives records back. Ids are made by whoever
 writes, so that writing the same record again is recognised and changes nothing.

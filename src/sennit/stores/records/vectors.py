@@ -1,4 +1,4 @@
-"""Vectors of messages and files, as far as they were embedded.
+"""Records of vectors.
 
 They are kept under the name of the embedder that made them, per owner, and go with what they belong
 to. A store says what has no vector yet and takes vectors in batches, so that an append never waits

@@ -1,4 +1,4 @@
-"""What is searched: the words of a message, and the words of a question.
+"""Indexed text, query words and snippets.
 
 One place decides what of a message is text, for every store: what was said, asked, found and
 called, not ids or settings, and who said it on which day, as people ask for both. Words too common

@@ -1,4 +1,4 @@
-"""Exact search over all vectors of an owner, in this process.
+"""Exact vector search over one owner's vectors, in process.
 
 The one module that needs numpy, which comes with the extra `embed`. On the disk a vector takes one
 byte a number and four for its scale; in memory all vectors of an owner are one matrix, read once

@@ -1,4 +1,4 @@
-"""Rows for SQLite, several with one statement: a third less time than one by one.
+"""Batched inserts for SQLite: a third less time than row by row.
 
 Most of a transaction is new messages at the end of branches, of one session or of many. Their rows
 gather here, and are written together before anyone asks for them.

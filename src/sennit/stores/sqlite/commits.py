@@ -1,4 +1,4 @@
-"""Commits and uses in SQLite, of one session of one owner, inside one transaction."""
+"""Commits and usage records of one session in SQLite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite file: connections to it, its tables, and the driver's errors in plain words.
+"""Connections to a SQLite file: pragmas, schema and errors.
 
 Every connection has the same settings. An empty file gets its tables in one transaction; a file of
 another program, or of another version of the tables, is refused and left as it is.

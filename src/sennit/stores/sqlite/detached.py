@@ -1,4 +1,4 @@
-"""Messages on no branch in SQLite, of one session, inside one transaction.
+"""Detached messages of one session in SQLite.
 
 Their words stay in the index until the next search, which drops them first, in transactions of its
 own.

@@ -1,4 +1,4 @@
-"""What is asked about messages on no branch in SQLite, by name. Values are only ever parameters."""
+"""SQL statements about detached messages in SQLite."""
 
 SEGMENTS = "SELECT no, base, start FROM segments WHERE owner = ? AND session = ?"
 BRANCHES = "SELECT id, segment, system FROM branches WHERE owner = ? AND session = ?"

@@ -1,4 +1,4 @@
-"""Erasing in SQLite, in transactions so short that no other writer waits long.
+"""Erasure in SQLite, in short transactions.
 
 A deleted session is hidden at once: its row gets the negative of its owner's number and another id,
 so that nothing that looks for what an owner has finds it. All that is in it is then erased in

@@ -1,4 +1,4 @@
-"""What erases a session of a SQLite file piece by piece, by name. Values are only ever parameters.
+"""SQL statements that erase a session of a SQLite file.
 
 A session whose owner is the negative of a number was deleted, and is being erased.
 """

@@ -1,4 +1,4 @@
-"""Connections whose every statement is a failpoint, before and after.
+"""SQLite connections whose every statement is a failpoint.
 
 A store asks here for the class of its SQLite connections, and gets a watched one only while
 failpoints are in use: in normal use the driver's own class is used, and nothing is paid. A point is

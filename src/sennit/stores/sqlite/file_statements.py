@@ -1,4 +1,4 @@
-"""Every statement the SQLite store sends for files and commits, by name."""
+"""SQL statements about files and commits in SQLite."""
 
 _VERSION = """
     v.no, v.number, v.written, v.valid_from, v.body, v.valid_to, v.made_by, v.info, v.replaced,

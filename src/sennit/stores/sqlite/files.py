@@ -1,4 +1,4 @@
-"""Files in SQLite, of all owners, inside one transaction."""
+"""Files of all owners in SQLite, inside one transaction."""
 
 from __future__ import annotations
 

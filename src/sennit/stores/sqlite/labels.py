@@ -1,4 +1,4 @@
-"""Labels in SQLite, of one session of one owner, inside one transaction."""
+"""Labels of one session in SQLite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered in SQLite: words and vectors to find it by, files, commits.
+"""The memory half of the SQLite store: search, vectors, files, commits.
 
 A part of the store, which opens connections and transactions; sessions are written beside it.
 """

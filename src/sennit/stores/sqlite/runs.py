@@ -1,4 +1,4 @@
-"""Runs and events in SQLite, of one session of one owner, inside one transaction.
+"""Runs and events of one session in SQLite.
 
 Events are written for every piece of text that somebody is shown, so a writer remembers from one
 transaction to the next who holds a branch and where its events end; then noting some more is one

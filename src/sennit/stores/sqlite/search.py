@@ -1,4 +1,4 @@
-"""The index of words in SQLite: written late, complete when asked.
+"""The full-text index in SQLite, updated before each search.
 
 A search names no owner to the index, as a word that all messages of an owner share would be counted
 in full for every search. Where a store has sessions of one owner only, which is the usual file, the

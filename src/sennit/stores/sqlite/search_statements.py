@@ -1,4 +1,4 @@
-"""What is asked of the index of words in SQLite, by name. Values are only ever parameters.
+"""SQL statements about the full-text index in SQLite.
 
 Messages stand in it by their number, versions of files by the negative of theirs: one index, so
 that a word is as rare in both, and their scores can be compared.

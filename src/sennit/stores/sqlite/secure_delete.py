@@ -1,4 +1,4 @@
-"""What erased words leave behind in a SQLite file, and how that goes too.
+"""Secure deletion: erased text leaves the file, its log and its index.
 
 SQLite overwrites a row that is deleted (`secure_delete`), but two places keep what it said: the
 index of words only notes that a row is gone until its parts are merged, and the log beside the file

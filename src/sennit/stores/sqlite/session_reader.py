@@ -1,4 +1,4 @@
-"""One session in SQLite, read in a snapshot; and its rows as the records they hold."""
+"""Reading of one session in SQLite, inside one snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One session in SQLite, changed in a transaction.
+"""Writing of one session in SQLite, inside one transaction.
 
 The store opens connections and transactions; what happens inside one, for one session of one owner,
 happens here. A writer remembers where branches end from one transaction to the next; the store

@@ -1,4 +1,4 @@
-"""Every statement the SQLite store sends, by name. Values are only ever parameters."""
+"""SQL statements of the SQLite store."""
 
 APPLICATION_ID = 0x534E4E54  # "SNNT", so that another program's file is recognised as such
 

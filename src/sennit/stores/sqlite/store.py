@@ -1,4 +1,4 @@
-"""The SQLite store: one file, no set-up, the default.
+"""The SQLite store: one file, the default.
 
 WAL with `synchronous=FULL`, so what was acknowledged survives the machine. One connection writes,
 under one lock, always with BEGIN IMMEDIATE (a transaction that reads first and writes later would

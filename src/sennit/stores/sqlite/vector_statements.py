@@ -1,4 +1,4 @@
-"""What is asked of vectors in SQLite, by name. Values are only ever parameters."""
+"""SQL statements about vectors in SQLite."""
 
 FIND_SERIES = "SELECT no, messages, files, erased FROM series WHERE owner = ? AND model = ?"
 ADD_SERIES = """

@@ -1,4 +1,4 @@
-"""Vectors in SQLite, of one owner and one embedder, inside one snapshot or transaction."""
+"""Vectors of one owner and embedder in SQLite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backup: a whole store, of all owners, as one SQLite file that `sennit.open` opens.
+"""Backup of a whole store into one SQLite file.
 
 A SQLite file is copied as it is. From another store all sessions and files are read in one
 snapshot, while others go on writing, and written to a new file: with what branches were granted,

@@ -1,4 +1,4 @@
-"""Commits and uses as lines of an archive, and back.
+"""Commits and usage records as JSON lines of an archive.
 
 They come after the session they belong to. Of what a commit has come to, its summary is written;
 what it did to memories is not, as memories are no part of an archive of sessions. A commit that was

@@ -1,4 +1,4 @@
-"""The container of an archive: a folder or a .zip file of lines, with a manifest.
+"""The archive container: a folder or .zip file with a manifest and checksums.
 
     manifest.json              what is in it, with checksums, sizes and counts
     sessions/<id>.jsonl        one session each, one JSON object per line

@@ -1,4 +1,4 @@
-"""Sessions on the move: from one store to another, or to a file that outlives both.
+"""Export and import of sessions.
 
 `export_sessions` writes an archive (see `archive` and `lines` for its form), `import_sessions`
 takes one in, both through the Store protocol alone, so that any store can take what any other gave.

@@ -1,4 +1,4 @@
-"""A session as lines of JSON, and back.
+"""A session as JSON lines of an archive.
 
 First the session, then its messages, segments and branches, then its commits, what was used, its
 labels, and how often its tool calls were started; each line says its kind, and whatever a line

@@ -1,4 +1,4 @@
-"""The promises of a Store as checks: run them on yours.
+"""The conformance kit: checks of what a Store promises.
 
     from sennit.testing.conformance import CHECKS
 

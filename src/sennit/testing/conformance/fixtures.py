@@ -1,4 +1,4 @@
-"""What the checks are written with: records in few words, a session to write to, a view of it.
+"""Fixtures of the conformance checks: short records, a session to write to, a view of it.
 
 Nothing here knows which store is checked, and nothing needs pytest: a check fails by an
 AssertionError that says what was expected.

@@ -1,4 +1,4 @@
-"""What a special turn leaves, and how it gets onto the branch.
+"""The outcome of a special turn, and how it is applied to the branch.
 
 It goes to the head of the branch as that is by then, in one write: through the run under way in
 this conversation, if there is one, else with the branch held for a moment. A run that waits for a

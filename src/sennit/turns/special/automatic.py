@@ -1,4 +1,4 @@
-"""What a run does with special turns of its own: greet, and make room in the model's window.
+"""Automatic special turns: greeting and summary.
 
 Room is made by a summary in place of what was said before the turn under way; that turn, with the
 results of its tools, is never touched. A summary that fails changes nothing: the run goes on as it

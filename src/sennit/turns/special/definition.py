@@ -1,4 +1,4 @@
-"""Special turns: questions to a model beside the conversation, and what becomes of the answers.
+"""Definitions of special turns, persistence strategies and interaction filters.
 
 A special turn is a value: what the model sees, which one is asked, and what is kept of it on the
 branch. How one is carried out is in `aside`; it leaves no trace but what it keeps.

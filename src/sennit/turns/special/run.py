@@ -1,4 +1,4 @@
-"""Carrying out a special turn: the same loop, on a branch that nobody else sees.
+"""Execution of a special turn on a hidden branch.
 
 The model reads and answers in a session of its own, in memory. Only when that has ended well is
 anything put on the branch, in one write, at its head as it is then: whoever watches sees what is

@@ -1,4 +1,4 @@
-"""What people decide about tool calls that wait for them.
+"""Approval decisions about tool calls.
 
 A decision is an event of the run that waits, written with the branch held for a moment: it can come
 from any program, days later, and is there before anything acts on it.

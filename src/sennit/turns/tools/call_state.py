@@ -1,4 +1,4 @@
-"""Tool calls as the journal of their branch records them.
+"""The state of tool calls, read from the journal.
 
 A run that finds a call without a result has to know whether an earlier run started it, and which
 approvals still count. One approval allows one start: a decision, and the question it answers, are

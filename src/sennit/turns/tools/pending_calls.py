@@ -1,4 +1,4 @@
-"""Tool calls at the end of a branch that have no result, and those a person has to allow."""
+"""Pending tool calls, and those that wait for approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calling the tools a model has asked for.
+"""Execution of tool calls.
 
 Each request gets exactly one result on the branch, in the order of the requests. What cannot be run
 (an unknown tool, arguments that do not parse, a call cut off) is answered with what was wrong, so

@@ -1,4 +1,4 @@
-"""The rules: ways in which people say who they are, what they like, whom they know, what happened.
+"""English extraction rules: profile, preferences, entities and events.
 
 Each rule matches the beginning of a plain clause, in English, and makes the fact it states. The
 first that makes one wins, so the order of the tables matters: what is said of others and of days

@@ -1,4 +1,4 @@
-"""People, pets, projects and other things with a name, and what is said of them."""
+"""Rules about people, pets, projects and other named things."""
 
 from __future__ import annotations
 

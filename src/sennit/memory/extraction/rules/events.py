@@ -1,4 +1,4 @@
-"""What happened, will happen or was decided; most of it only counts if it is said when."""
+"""Rules about events and decisions with a date."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Word lists the rules of memory know; data, no judgement."""
+"""Word lists of the rules; data only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody likes, does and wants done, and the ways of working they teach."""
+"""Rules about preferences, habits and instructions."""
 
 from __future__ import annotations
 

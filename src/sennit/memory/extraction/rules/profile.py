@@ -1,4 +1,4 @@
-"""Who somebody is: name, home, work, family, health, languages.
+"""Rules about the user: name, home, work, family, health, languages.
 
 Most of it can be only one thing at a time, so another value is a change.
 """

@@ -1,4 +1,4 @@
-"""What stands between a program and a model that may be slow, busy or down.
+"""Retry, circuit breaker, rate limit and timeout around a model.
 
 Each is put around a model with `around(model)`, which gives a model again; `iModel` puts all of
 them around its own: retry outside, then the breaker, the rate limit, and the timeout inside.

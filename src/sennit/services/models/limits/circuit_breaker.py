@@ -1,4 +1,4 @@
-"""Leaving a provider alone that is down.
+"""The circuit breaker.
 
 Closed: calls go through; trouble in a row is counted. Open: calls fail at once, saying when to come
 back. Half-open: after the rest one call may try; it closes the breaker, or opens it again. Only

@@ -1,4 +1,4 @@
-"""No faster than a provider allows, and in the order of asking.
+"""The rate limit, first come first served.
 
 One limit may stand around several models that share an account, and be used from many tasks, event
 loops and threads. Those who must wait form one queue. Only its head looks at the limits; whoever

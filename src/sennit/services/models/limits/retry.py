@@ -1,4 +1,4 @@
-"""Asking again after a failure that may pass.
+"""Retry with backoff.
 
 Only errors that say so are tried again (`ModelError.retryable`), each time after a longer wait, and
 never sooner than the provider asked for. A stream is tried again only until its first delta was

@@ -1,4 +1,4 @@
-"""No answer is waited for longer than its caller can bear.
+"""The timeout.
 
 Only waiting for the model counts: what the caller does between two deltas is its own time. A timer
 is set only for a delta that is not there yet, since setting one costs more than passing a delta on.

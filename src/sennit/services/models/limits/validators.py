@@ -1,4 +1,4 @@
-"""Numbers people give as limits, checked where they come in."""
+"""Validators of limit values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model at its provider, asked through the layer behind `model_layer`.
+"""An HTTP client of one provider model, through pydantic-ai.
 
 Only `Model.request` and `Model.request_stream` are used. The import costs a second or two, so only
 `providers.connect` imports this. Whatever is raised comes out as it is: `failure` reads an

@@ -1,4 +1,4 @@
-"""Models of providers: found by name, asked over HTTP, whatever the provider's own form.
+"""Provider models: found by name, called over HTTP.
 
 `connect("openai:gpt-5")` gives a Model. Invariants:
 

@@ -1,4 +1,4 @@
-"""The one door to pydantic-ai: all that Sennit takes from its model layer.
+"""pydantic-ai, imported here and nowhere else.
 
 `wire` asks through it, `translate` puts our words into its words and back; both take the names from
 here. So what Sennit depends on can be read in one place, and that place alone has to be looked at

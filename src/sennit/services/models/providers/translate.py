@@ -1,4 +1,4 @@
-"""Messages into the words of the model layer, and its answers back into ours; `wire` asks.
+"""Translation between our messages and pydantic-ai's.
 
 Where the layer says less than the provider did, this is how it is got back:
 
