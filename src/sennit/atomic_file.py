@@ -22,7 +22,8 @@ _KEPT = 40  # characters of a name
 
 @contextmanager
 def whole(path: Path) -> Generator[Path]:
-    """Where to write a file or folder that becomes `path` when the block ends well.
+    """Yield a temporary path for a file or folder that is renamed to `path` when the block
+    succeeds.
 
     Raises ExistsError if something is there already, StoreError if the disk refuses.
     """

@@ -25,7 +25,7 @@ def reach(point: str) -> None:
 
 
 def in_use() -> bool:
-    """Whether someone listens: what is costly to watch is watched only then."""
+    """Return whether someone listens: what is costly to watch is watched only then."""
     return _listener is not None
 
 

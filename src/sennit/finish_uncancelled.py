@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 async def undisturbed(work: Awaitable[_T]) -> _T:
-    """What `work` gives or raises; whoever was cancelled meanwhile hears of it afterwards."""
+    """Await `work` to completion and return its result; cancellation is re-raised afterwards."""
     task = ensure_future(work)
     disturbed: CancelledError | None = None
     while not task.done():
@@ -36,6 +36,8 @@ def _over(task: Future[_T]) -> Future[None]:
 
 
 def is_leaving() -> bool:
-    """Whether someone cancels this task, rather than that code it calls raised CancelledError."""
+    """Return whether someone cancels this task, rather than that code it calls raised
+    CancelledError.
+    """
     task = current_task()
     return task is not None and task.cancelling() > 0

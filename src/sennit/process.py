@@ -45,7 +45,7 @@ def _identity(pid: int) -> str:
 
 
 def is_gone(named: str) -> bool:
-    """Whether an identity is that of a process which has surely ended."""
+    """Return whether an identity is that of a process which has surely ended."""
     place, pid, start = _parts(named)
     if not boot_id() or place != _parts(identity())[0] or not pid.isdecimal():
         return False

@@ -92,7 +92,7 @@ class Kind:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is told of all work of the kind."""
+        """The attributes common to all work of the kind."""
         return {} if self.name.startswith("sennit.") else {OPERATION: self.name}
 
 
@@ -108,12 +108,12 @@ _known: tuple[Any, Tracer] | None = None
 
 
 def on() -> bool:
-    """Whether anyone watches."""
+    """Return whether anyone watches."""
     return _LOG.isEnabledFor(logging.INFO) or _tracer() is not None
 
 
 def content() -> bool:
-    """Whether what was said may be told."""
+    """Return whether what was said may be told."""
     return telemetry_content()
 
 

@@ -39,7 +39,7 @@ class BranchHandle:
         return named_branch(self.client.session(self.session), self.branch)
 
     def said(self, last: int | None = None) -> list[Message]:
-        """What was said on the branch, without its system message; at most the `last` ones."""
+        """Return the messages of the branch without its system message; at most the `last` ones."""
         branch = self.open()
         with branch.session.lock:
             first = after_system(branch)
@@ -92,7 +92,7 @@ def sessions_under(client: Client, prefix: str) -> Iterator[SessionInfo]:
 
 
 class LruCache(Generic[_Key, _T]):
-    """What was used last, kept ready; others are made again when they are asked for."""
+    """A least-recently-used cache of open objects; evicted ones are opened again when needed."""
 
     def __init__(self, most: int = _OPEN) -> None:
         self._most, self._lock = most, Lock()

@@ -61,7 +61,7 @@ class SennitChatMessageHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What was said, in order."""
+        """The messages, in order."""
         return _FORM.theirs(self._place.said())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -90,7 +90,7 @@ def _sender(message: BaseMessage) -> Any:
 
 
 def _contents(message: BaseMessage) -> Iterator[MessageContent]:
-    """What a message says, as contents of ours."""
+    """Yield the contents of a message."""
     said = str(message.text)
     match message:
         case AIMessage():

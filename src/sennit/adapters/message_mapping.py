@@ -33,7 +33,7 @@ _MARK = "foreign"
 
 @dataclass(frozen=True)
 class MessageFormat(Generic[_T]):
-    """How one framework's messages are written, read and told."""
+    """The format of one framework's messages: how to write, read and describe them."""
 
     name: str
     """The framework's, under which its wholes are kept."""
@@ -122,7 +122,7 @@ def _edited(message: Message) -> bool:
 
 
 def _has_orphan(run: list[Message]) -> bool:
-    """Whether a result is among them whose call is not."""
+    """Return whether a result is among them whose call is not."""
     calls: set[str | None] = set()
     for message in run:
         match message.content:
@@ -136,7 +136,7 @@ def _has_orphan(run: list[Message]) -> bool:
 
 
 def instruction(said: str, images: Iterable[str] = ()) -> InstructionContent:
-    """What a user says; of pictures, those that have a web address."""
+    """Return a user's message as an instruction; only images with a web address are kept."""
     linked = [url for url in images if url.startswith(("http://", "https://"))]
     if not linked:
         return InstructionContent(instruction=readable(said))
@@ -147,7 +147,7 @@ def instruction(said: str, images: Iterable[str] = ()) -> InstructionContent:
 
 
 def answer(said: str, reasoning: str = "") -> AssistantResponseContent:
-    """What a model says."""
+    """Return a model's message as an assistant response."""
     return AssistantResponseContent.create(readable(said), readable(reasoning) or None)
 
 
@@ -164,7 +164,7 @@ def call(function: str, arguments: Any, call_id: str | None) -> ActionRequestCon
 
 
 def result(call_id: str, value: Any, *, failed: bool = False) -> ActionResponseContent:
-    """What a tool gave."""
+    """Return a tool's message as an action response."""
     if failed:
         told = value if isinstance(value, str) else json.dumps(sound(value))
         return ActionResponseContent(request_id=call_id, error=readable(told))
@@ -180,5 +180,5 @@ def sound(value: Any) -> Any:
 
 
 def speaker(role: str) -> SenderRecipient | None:
-    """Who sends what has a role of its own in another framework but is history to us."""
+    """Return the sender of a message whose role exists only in the other framework."""
     return MessageRole.SYSTEM if role in ("system", "developer") else None

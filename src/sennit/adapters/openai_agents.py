@@ -69,7 +69,7 @@ class SennitSession:
         return self._place.branch
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
-        """What was said, in order; with a limit, the newest so many items."""
+        """Return the items in order; with a limit, the newest ones."""
         most = resolve_session_limit(limit, self.session_settings)
         if most is not None and most <= 0:
             return []
@@ -121,7 +121,7 @@ def _ours(item: _Item) -> list[Message]:
 
 
 def _contents(item: _Item) -> Iterator[MessageContent]:
-    """What an item says; of those that only the provider understands, nothing."""
+    """Yield the contents of an item; provider-specific items have none."""
     match item:
         case {"type": "function_call", "name": str(name), "call_id": str(call_id)}:
             yield call(name, item.get("arguments"), call_id)

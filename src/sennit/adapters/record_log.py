@@ -19,7 +19,7 @@ from sennit.messages.message import ABOUT, Message
 
 
 class RecordLog:
-    """How far a reader has come in a log."""
+    """A reader's position in a record log."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -37,7 +37,7 @@ class RecordLog:
         session.add_messages(messages, branches=named_branch(session, self.name))
 
     def new(self, session: Session) -> tuple[bool, list[Message]]:
-        """Whether to begin anew, and what has come since the last time."""
+        """Return whether to begin anew, and what has come since the last time."""
         with session.lock:
             branch = session.get_branch(self.name, None)
             held = 0 if branch is None else len(branch)

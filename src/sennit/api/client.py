@@ -98,7 +98,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     @cached_property
     def operations(self) -> OperationRegistry:
-        """What all sessions it opens may be asked to conduct."""
+        """The operations that sessions of this client can conduct."""
         return self._given_operations or operation_registry(None)
 
     def _opened(self, record: SessionRecord, keeper: SessionRepository) -> Session:
@@ -110,7 +110,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered for this user and agent."""
+        """The memory of this user and agent."""
         return self._memory.get()
 
     def _new_memory(self) -> Memory:
@@ -128,7 +128,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         return FileSystem(self.memory.realm, lambda uid: self.session(uid, create=False))
 
     def get_task(self, task_id: str | UUID) -> CommitResult:
-        """How far a commit has come, by the `task_id` of its result; raises NotFoundError."""
+        """Return the progress of a commit by the `task_id` of its result; raises NotFoundError."""
         return self.memory.task(task_id)
 
     def retry_task(self, task_id: str | UUID) -> CommitResult:
@@ -265,7 +265,7 @@ class Client(ClientCore[Session], Closing, AsyncClosing):
         backup(self._store, local_path(path))
 
     def doctor(self, *, repair: bool = False) -> list[Finding]:
-        """What is wrong with the whole store; with `repair`, what can be mended is mended."""
+        """Check the whole store for damage; with `repair`, repair what can be repaired."""
         from sennit.stores.doctor import checks as doctor
 
         return doctor.repair(self._store) if repair else doctor.examine(self._store)

@@ -121,7 +121,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     @property
     def operations(self) -> OperationRegistry:
-        """What `conduct` may be asked for, by name."""
+        """The operations that `conduct` accepts, by name."""
         with self.lock:
             if self._operations is None:
                 self._operations = operation_registry(None)
@@ -209,7 +209,7 @@ class Session(SessionCore, Closing, AsyncClosing):
 
     @property
     def memory(self) -> Memory:
-        """What is remembered of it: its client's memory, or its own."""
+        """The memory of this session: its client's, or its own."""
         return self._memory.get()
 
     def _own_memory(self) -> Memory:
@@ -249,7 +249,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         return self.memory.remove_messages(self, found, erase, forget=forget)
 
     def _is_committed(self) -> bool:
-        """Whether anything of it may have been remembered; asked of the store."""
+        """Return whether anything of it may have been remembered; asked of the store."""
         return self.keeper is not None and bool(
             self.archives.number or self.keeper.archived(after=0)
         )
@@ -291,7 +291,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         record: bool = True,
         other_sessions: bool = False,
     ) -> Context:
-        """What the next prompt should hold: profile, relevant memories, summaries, messages.
+        """Return the context for the next prompt: profile, relevant memories, summaries, messages.
 
         All of it together takes about `budget_tokens` at most, and each piece says how many. It is
         made for the newest instruction, or for `query`. What is in it is recorded as used, unless
@@ -338,7 +338,7 @@ class Session(SessionCore, Closing, AsyncClosing):
         unlabel(self, message, by=by)
 
     def labels(self, message: Ref | None = None, *, by: str | None = None) -> list[Label]:
-        """What was thought of a message, or of all, the oldest first; only by one judge if told."""
+        """Return the labels of a message, or of all, oldest first; `by` selects one judge."""
         from sennit.learning.labels import labels
 
         return labels(self, message, by=by)

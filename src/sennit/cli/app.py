@@ -42,7 +42,7 @@ BROKEN_PIPE = 141
 
 
 class _Program(TyperGroup):
-    """Where every command's errors come by."""
+    """The click group that turns errors of any command into an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; its errors become a line and an exit code."""

@@ -37,7 +37,7 @@ _EXTRAS = {
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What was found out about a store."""
+    """The findings about a store."""
 
     said: str
     sound: bool = True

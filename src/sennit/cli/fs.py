@@ -129,7 +129,7 @@ def import_(
 
 
 def _near(one: FileEntry, uri: str, depth: int | None) -> bool:
-    """Whether an entry is at most so many folders below an address."""
+    """Return whether an entry is at most so many folders below an address."""
     below = one.uri.removeprefix(uri).strip("/")
     return depth is None or below.count("/") < depth
 

@@ -79,7 +79,7 @@ def _list(
 
 
 def _judged(session: Session, message: Message, verdict: str, by: str) -> Label | None:
-    """What is said of a message from now on."""
+    """Return the current label of a message."""
     match verdict:
         case "none":
             session.unlabel(message, by=by)

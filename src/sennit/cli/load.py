@@ -16,7 +16,7 @@ from sennit.errors import NotFoundError, ValidationError
 
 
 def function_named(place: str, what: str, *others: type) -> Any:
-    """What can be called, or is one of `others`, at "FILE.py:FUNCTION" or "MODULE:FUNCTION".
+    """Return the callable, or one of `others`, named by "FILE.py:FUNCTION" or "MODULE:FUNCTION".
 
     `what` it is to be is told in errors. Raises ValidationError or NotFoundError.
     """

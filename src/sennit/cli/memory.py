@@ -193,7 +193,7 @@ def forget(
 
 
 def commit_lines(memory: Memory, result: CommitResult) -> Iterator[str]:
-    """What became of a commit, honestly, and what it has written with what that rests on."""
+    """Yield the outcome of a commit, and each memory it wrote with its evidence."""
     if not result["archived"]:
         yield "Nothing to commit: nothing new has been said."
         return
@@ -233,7 +233,9 @@ def memory_lines(one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage]
 def evidence_lines(
     one: MemoryRecord, said: Mapping[EvidenceSource, QuotedMessage], *, indent: str
 ) -> Iterator[str]:
-    """Who said what, when and in which session; a memory without evidence says how it came."""
+    """Yield who said what, when and in which session; a memory without evidence names its
+    origin.
+    """
     for source in one.evidence:
         if (words := said.get(source)) is None:
             yield f"{indent}← said in a session that is no longer kept, or not yours"
@@ -273,7 +275,7 @@ def _category(given: str | None) -> str | None:
 
 
 def _memory(client: Client, uri: str) -> MemoryRecord:
-    """What is at an address; raises NotFoundError with the nearest one."""
+    """Return the memory at a URI; raises NotFoundError with the nearest one."""
     try:
         return client.memory.get(uri)
     except NotFoundError as error:

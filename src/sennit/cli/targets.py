@@ -40,7 +40,7 @@ def existing(store: str | None) -> Client:
 
 
 def is_missing(address: str) -> bool:
-    """Whether an address names a file that is not there."""
+    """Return whether an address names a file that is not there."""
     file = file_at(address)
     return file is not None and not exists(file)
 

@@ -41,7 +41,7 @@ def one_line(text: str, width: int = LINE) -> str:
 
 
 def said(message: Message) -> str:
-    """What a message says, as text; a call and its result in one line each."""
+    """Return the text of a message; a tool call or result takes one line."""
     if (about := message.about) is not None:
         return f"[{clean(about)}]"
     match message.content:

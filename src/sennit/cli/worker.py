@@ -73,7 +73,7 @@ class _Done:
 
 
 def _line(result: dict[str, Any]) -> str:
-    """What became of a commit, in one line without a word of what was said."""
+    """Return the outcome of a commit in one line, without any message text."""
     told = f"{result['status']} {result['task_id']}"
     if result["status"] in ("pending", "failed"):
         return f"{told}: {clean('; '.join(result['reasons']))}"

@@ -57,7 +57,7 @@ class Element:
 
     @property
     def created_at(self) -> datetime:
-        """When it was created, as an aware UTC datetime."""
+        """The creation time, as an aware UTC datetime."""
         return to_datetime(self._created)
 
     @property

@@ -59,16 +59,18 @@ class Exchange:
             return self.session.messages.pick([*first, *earlier])
 
     def instruction(self) -> Message:
-        """What was asked; raises NotFoundError if it has been erased since."""
+        """Return the instruction; raises NotFoundError if it was erased."""
         return self.session.messages.get(self.asked)
 
     def answer(self) -> list[Message]:
-        """What answered it, in order; raises NotFoundError if some has been erased since."""
+        """Return the answer's messages in order; raises NotFoundError if one was erased."""
         return self.session.messages.pick(self.answered)
 
 
 def of_predictor(last: Mapping[str, Any]) -> bool:
-    """Whether a history has the own turns of a predictor, by the metadata of its last message."""
+    """Return whether a history has the own turns of a predictor, by the metadata of its last
+    message.
+    """
     note = last.get(KEY)
     return isinstance(note, Mapping) and NODE in note
 
@@ -102,7 +104,7 @@ class BranchView(Protocol):
 
     @property
     def tail(self) -> Segment:
-        """Where its history ends."""
+        """The last segment of its history."""
         ...
 
     @property
@@ -184,7 +186,7 @@ def _asks(message: Message) -> bool:
 
 
 def _spans(said: Sequence[Message]) -> Iterator[tuple[int, int]]:
-    """Where each answered instruction begins, and where what answered it ends."""
+    """Yield the start and end of each answered instruction."""
     begin: int | None = None
     answered = False
     for index, message in enumerate(said):

@@ -117,14 +117,14 @@ def labels_from(
 
 
 def _label(one: LabelRecord) -> Label | None:
-    """What a record says; None if it takes a label back."""
+    """Return the label of a record; None if the record removes one."""
     if one.score is None:
         return None
     return Label(one.message, one.score, one.judge, clock.to_datetime(one.created))
 
 
 def average(labels: Iterable[Label]) -> float | None:
-    """What labels come to; None if there are none."""
+    """Return the average of labels; None if there are none."""
     scores = [one.score for one in labels]
     return sum(scores) / len(scores) if scores else None
 

@@ -59,7 +59,7 @@ _LATELY = 20
 
 
 class Memory(MemoryReader):
-    """What one user, with one agent, has for good."""
+    """The long-term memory of one user with one agent."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Memory(MemoryReader):
         _keeper(session).write([AddUses(used)])
 
     def current(self, session: SessionCore, branch: BranchRef | None) -> list[Message]:
-        """What is not archived; see `Session.current`."""
+        """Return the unarchived messages; see `Session.current`."""
         self._resume()
         target = _branch(session, branch)
         return [] if target is None else current(session, target)
@@ -235,12 +235,12 @@ class Memory(MemoryReader):
         return [self.finish(uid) for _, uid in self.realm.store.open_commits(self.realm.user)]
 
     def task(self, task_id: str | UUID) -> CommitResult:
-        """How far a commit has come; raises NotFoundError."""
+        """Return the progress of a commit; raises NotFoundError."""
         self._resume()
         return self.result(commit_id(task_id))
 
     def result(self, commit: UUID) -> CommitResult:
-        """What has become of a commit so far; raises NotFoundError."""
+        """Return the result of a commit so far; raises NotFoundError."""
         return result_of(self._finishing.found(commit)[1])
 
     def retry(self, task_id: str | UUID) -> CommitResult:
@@ -330,7 +330,7 @@ class Memory(MemoryReader):
 
 
 def _uncounted(session: SessionCore, branch: Branch, policy: AutoCommit) -> Sequence[Message]:
-    """What no commit covers yet, less what the last one was told to leave."""
+    """Return messages that no commit covers, without those the last one was told to leave."""
     left = uncovered(session, branch)
     return session.messages.pick(left[policy.keep_recent if session.archives.number else 0 :])
 

@@ -99,7 +99,7 @@ def _without(stays: Callable[[str], bool], touched: Sequence[str], noted: bytes)
 
 
 def is_there(realm: MemoryScope, uri: str) -> bool:
-    """Whether a file, or the fact of the profile that a fragment names, is still there."""
+    """Return whether a file, or the fact of the profile that a fragment names, is still there."""
     file = realm.named(_file_of(uri))
     fact = uri.partition("#")[2]
     return file is not None and (not fact or has_fact(file.latest, fact))
@@ -111,5 +111,5 @@ def _file_of(uri: str) -> str:
 
 
 def has_fact(version: VersionRecord, fact: str) -> bool:
-    """Whether a version of the profile has a line."""
+    """Return whether a version of the profile has a line."""
     return any(one.id == fact for one in profile.facts_in(version.info))

@@ -98,7 +98,7 @@ class MemoryScope:
         return here, (self.shared[uri.scope], "")
 
     def owns(self, owner: Owner) -> bool:
-        """Whether an owner's files are the user's own, with this agent or another."""
+        """Return whether an owner's files are the user's own, with this agent or another."""
         return owner.is_of(self.user)
 
     def uri(self, file: FileRecord) -> Uri:
@@ -121,7 +121,7 @@ class MemoryScope:
             return session_id(self.user, key)
 
     def owner_of(self, category: Category) -> Owner:
-        """Whose memories of a category are."""
+        """Return the owner of memories of a category."""
         return self.user if category.owner == "user" else self.agent
 
     def named(self, said: str) -> FileRecord | None:
@@ -148,17 +148,17 @@ class MemoryScope:
 
 
 def is_merged(file: FileRecord) -> bool:
-    """Whether a memory became part of another one; only its history is left."""
+    """Return whether a memory became part of another one; only its history is left."""
     return MERGED_INTO in file.latest.info
 
 
 def folder_of(category: Category) -> str:
-    """Where memories of a category stand; the profile is a file."""
+    """Return the folder of memories of a category; the profile is a file."""
     return PROFILE if category is Category.PROFILE else f"{MEMORIES}{category}/"
 
 
 def category_at(owner: Owner, path: str) -> Category | None:
-    """What category a file has by its place; None if it is no memory."""
+    """Return the category of a file by its path; None if it is not a memory."""
     for category in Category:
         folder = folder_of(category)
         here = path == folder or (folder.endswith("/") and path.startswith(folder))

@@ -49,7 +49,7 @@ def loads(data: bytes | str) -> Any:
 
 
 def reader(form: type[_T], most: int | None = None) -> Callable[[bytes], _T]:
-    """What reads JSON bytes of one form, a struct of msgspec; raises CodecError as `loads` does."""
+    """Return a decoder of JSON bytes into a msgspec struct; raises CodecError as `loads` does."""
     decode = msgspec.json.Decoder(form).decode
 
     def read(data: bytes) -> _T:

@@ -57,7 +57,7 @@ def _given(**values: Any) -> dict[str, Any]:
 @register
 @dataclass(frozen=True, slots=True)
 class SystemContent(MessageContent):
-    """How the model should behave, with an optional time."""
+    """The system message, with an optional time."""
 
     role: ClassVar[MessageRole] = MessageRole.SYSTEM
     kind: ClassVar[str] = "system"
@@ -92,12 +92,14 @@ class SystemContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether neither a text nor a time is set."""
+        """True if neither a text nor a time is set."""
         dated = self.system_datetime or self.datetime_factory is not Unset
         return not (self.system_message or dated)
 
     def says_the_same(self, other: MessageContent) -> bool:
-        """Whether both would be stored alike; a time that a function gives is not compared."""
+        """Return whether both would be stored alike; a time that a function gives is not
+        compared.
+        """
         if isinstance(other, SystemContent) and (self.datetime_factory or other.datetime_factory):
             return self.system_message == other.system_message
         return MessageContent.says_the_same(self, other)
@@ -134,7 +136,7 @@ class SystemContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class InstructionContent(MessageContent):
-    """What the user asks, with context, tools, the shape of the answer and images."""
+    """A user's instruction with context, tools, an output schema and images."""
 
     role: ClassVar[MessageRole] = MessageRole.USER
     kind: ClassVar[str] = "instruction"
@@ -194,7 +196,7 @@ class InstructionContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is set that a prompt would show."""
+        """True if nothing is set that a prompt would show."""
         return not (
             self.instruction
             or self.context
@@ -237,7 +239,7 @@ class InstructionContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class AssistantResponseContent(MessageContent):
-    """What the model answered in words."""
+    """The text of a model's answer."""
 
     role: ClassVar[MessageRole] = MessageRole.ASSISTANT
     kind: ClassVar[str] = "assistant_response"
@@ -260,7 +262,7 @@ class AssistantResponseContent(MessageContent):
 
     @property
     def empty(self) -> bool:
-        """Whether there is no answer in words."""
+        """True if there is no answer in words."""
         return not self.assistant_response
 
     @property
@@ -307,7 +309,7 @@ class ActionRequestContent(MessageContent):
 @register
 @dataclass(frozen=True, slots=True)
 class ActionResponseContent(MessageContent):
-    """What a tool call gave: a result, which may be None, or an error."""
+    """The outcome of a tool call: a result, which may be None, or an error."""
 
     role: ClassVar[MessageRole] = MessageRole.TOOL
     kind: ClassVar[str] = "action_response"

@@ -40,7 +40,7 @@ _set = object.__setattr__
 
 
 class MessageRole(str, Enum):  # noqa: UP042 (a StrEnum would print as its bare value)
-    """Who speaks."""
+    """The role of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -243,13 +243,13 @@ class MessageContent:
 
     @property
     def words(self) -> str:
-        """What is said in words, bare; for a call or a result, all of it."""
+        """The bare text; for a call or a result, all of it."""
         if self._words is None:
             return blocks_text(self.rendered)
         return getattr(self, self._words) or ""
 
     def says_the_same(self, other: MessageContent) -> bool:
-        """Whether both would be stored alike."""
+        """Return whether both would be stored alike."""
         return self.kind == other.kind and dumps(self.record()) == dumps(other.record())
 
     def with_text(self, said: str) -> Self:

@@ -132,7 +132,9 @@ def _dict(value: Mapping[Any, Any], place: str, depth: int) -> dict[str, Any]:
 
 
 def _is_simple(value: str) -> bool:
-    """Whether any store can hold it, as nearly all texts; others are looked at more closely."""
+    """Return whether any store can hold it, as nearly all texts; others are looked at more
+    closely.
+    """
     return value.isascii() and "\0" not in value
 
 

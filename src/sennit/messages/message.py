@@ -44,7 +44,7 @@ _ROLES = {role.value: role for role in MessageRole}
 
 
 class _Body(msgspec.Struct, forbid_unknown_fields=True):
-    """What a store keeps of a message but for its id and time."""
+    """The stored form of a message, without its id and time."""
 
     type: str
     role: str | None = None
@@ -100,18 +100,18 @@ class Message(Element, key="content"):
 
     @property
     def content(self) -> MessageContent:
-        """What is said."""
+        """The content."""
         return self._content
 
     @property
     def about(self) -> str | None:
-        """What it is, if it says nothing and is there for the data it carries; else None."""
+        """A description of a message that has no text and only carries data; else None."""
         told = self.metadata.get(ABOUT) if self._content.empty else None
         return told if isinstance(told, str) else None
 
     @property
     def role(self) -> MessageRole:
-        """Who speaks, as the content's type decides."""
+        """The role, which the type of the content decides."""
         return self._content.role
 
     @property
@@ -126,7 +126,7 @@ class Message(Element, key="content"):
 
     @property
     def sender(self) -> SenderRecipient | None:
-        """Who said it, if known."""
+        """The sender, if known."""
         return self._sender
 
     @property

@@ -41,7 +41,7 @@ _schemas: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 
 
 def is_model(value: Any) -> bool:
-    """Whether `value` is a pydantic model class or a ModelSchema."""
+    """Return whether `value` is a pydantic model class or a ModelSchema."""
     # Asked by attribute: a pydantic class can only exist if pydantic was imported by its author.
     return isinstance(value, ModelSchema) or (
         isinstance(value, type) and hasattr(value, "model_json_schema")

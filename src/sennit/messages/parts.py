@@ -295,7 +295,7 @@ def parts_of(message: Message) -> list[Part]:
 
 @dataclass(slots=True)
 class _Member:
-    """What one stored message (or a tool's pair of them) will hold."""
+    """The data of one stored message, or of a tool's request and response."""
 
     text: TextPart | None = None
     images: list[ImagePart] = field(default_factory=list[ImagePart])

@@ -55,7 +55,7 @@ def instruction_text(content: InstructionContent) -> str:
 
 
 def text_with_results(content: InstructionContent, results: list[str]) -> str:
-    """How an instruction of the past reads with tool results behind its context."""
+    """Render an earlier instruction with tool results after its context."""
     lines = ["Context:"]
     if content.context:
         _items(content.context, "  ", lines)

@@ -107,7 +107,7 @@ class _Object:
 
     @property
     def record(self) -> _Shape | None:
-        """What every key holds, if no key has a name."""
+        """The type of all values, if no key has a name."""
         return None if self.fields else self.extra
 
 
@@ -414,7 +414,7 @@ class _Example:
 
 
 def _least(shape: _Shape) -> Any:
-    """What can be said of `shape` without going into it."""
+    """Return the shortest description of `shape`."""
     if isinstance(shape, _Scalar):
         return shape.sample
     if isinstance(shape, _Array):

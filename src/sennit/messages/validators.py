@@ -70,7 +70,7 @@ def images(value: Any, name: str) -> Any:
 
 
 def image_detail(value: Any, name: str) -> Any:
-    """How closely a model looks at images."""
+    """Validate the detail level of images."""
     if value is None:
         return Unset
     if value not in ("low", "high", "auto"):

@@ -104,7 +104,7 @@ class _Reader:
 
     @property
     def still_inside(self) -> int:
-        """How many braces of broken JSON are still open; prose in braces does not count."""
+        """The number of open braces of broken JSON; braces in prose do not count."""
         return len(self._closers) if self._members else 0
 
     def read(self) -> _End:
@@ -208,7 +208,7 @@ class _Reader:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """What stands in a string, as strict JSON has it; an escape it does not know is meant so."""
+    """Return the content of a string as strict JSON; unknown escapes are kept literally."""
     said = found[0]
     if len(said) == 1:
         return '\\"' if said == '"' else f"\\u{ord(said):04x}"

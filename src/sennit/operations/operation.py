@@ -22,7 +22,7 @@ Status: TypeAlias = Literal["pending", "running", "done", "failed"]
 
 
 class Operation(Element):
-    """What `session.conduct` gives: allowed, not yet run.
+    """An operation that was allowed and has not run yet, as `session.conduct` returns it.
 
     result = await operation.invoke()
 
@@ -50,7 +50,7 @@ class Operation(Element):
 
     @property
     def name(self) -> str:
-        """Which operation it is."""
+        """The name of the operation."""
         return self._spec.name
 
     @property
@@ -65,22 +65,22 @@ class Operation(Element):
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """What it was given; read-only."""
+        """The parameters; read-only."""
         return self._params
 
     @property
     def status(self) -> Status:
-        """Whether it has run, and how that ended."""
+        """True if it has run, and how that ended."""
         return self._status
 
     @property
     def result(self) -> Any:
-        """What came of it; None before it is done."""
+        """The result; None before it is done."""
         return self._result
 
     @property
     def error(self) -> Exception | None:
-        """What it failed with, if it failed."""
+        """The error, if it failed."""
         return self._error
 
     async def invoke(self, ipu: IPU | None = None) -> Any:

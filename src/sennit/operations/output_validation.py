@@ -79,7 +79,7 @@ def _sorted(value: Any) -> Any:
 
 
 def problems_with(value: Any, wanted: Model) -> list[str]:
-    """What does not fit, as "field: problem"; nothing if it does."""
+    """Return validation problems as "field: problem"; empty if there are none."""
     return _fit(value, wanted)[1]
 
 
@@ -155,7 +155,7 @@ class _Check:
         self._followed: dict[tuple[str, _Place], list[str]] = {}
 
     def problems(self, value: Any, schema: Any, at: _Place) -> list[str]:
-        """What is wrong with a value, place by place; the first few."""
+        """Return the first problems of a value, by path."""
         if schema is False:
             return [f"{_path(at)}: nothing may stand here"]
         if not isinstance(schema, Mapping):
@@ -217,7 +217,7 @@ class _Check:
 
 
 def _own(value: Any, rules: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a value by itself."""
+    """Yield the problems of a value itself."""
     types = [one for one in _listed(rules.get("type")) if isinstance(one, str) and one in _TYPES]
     if types and not any(_TYPES[one](value) for one in types):
         yield f"must be {' or '.join(types)}"
@@ -252,7 +252,7 @@ def _size(size: Any, rules: Mapping[str, Any], word: str, what: str) -> Iterator
 
 
 def _same(value: Any, other: Any) -> bool:
-    """Whether two are the same JSON; Python holds True for 1."""
+    """Return whether two are the same JSON; Python holds True for 1."""
     if _is_number(value) or _is_number(other):
         return _is_number(value) and _is_number(other) and value == other
     return type(value) is type(other) and value == other

@@ -61,7 +61,7 @@ class OperationSpec:
             raise InvalidTypeError(f"Operation {self.name!r}: {error}.") from error
 
     async def call(self, context: OperationContext, params: Mapping[str, Any]) -> Any:
-        """What it gives."""
+        """Run the operation and return its result."""
         given = self.run(context, **params)
         return await given if isawaitable(given) else given
 
@@ -132,7 +132,7 @@ class OperationRegistry:
         return found
 
     def has(self, name: str) -> bool:
-        """Whether an operation has that name."""
+        """Return whether an operation has that name."""
         return name in self._specs
 
     def list_names(self) -> list[str]:

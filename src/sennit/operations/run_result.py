@@ -59,7 +59,7 @@ async def held_to(request: Request, wanted: Model | None) -> Request:
 
 
 async def answered(request: Request, said: Message, options: SessionOptions, repairs: int) -> Any:
-    """What answers an instruction: text, or a value in the form it asks for.
+    """Return the answer to an instruction: text, or a value that fits its schema.
 
     Raises what the operations say that they raise.
     """
@@ -104,7 +104,7 @@ async def _in_form(
 
 
 def _is_refused_for_its_form(request: Request, result: Return) -> bool:
-    """Whether it may be the schema that the provider does not take."""
+    """Return whether it may be the schema that the provider does not take."""
     error = result.error
     held = request.output is not None
     return held and isinstance(error, ModelError) and error.kind == "bad_request"

@@ -102,21 +102,21 @@ def said_nothing(model: str, finish: str | None) -> ModelError:
 
 
 def checked_repairs(repairs: Any) -> int:
-    """How often to repair; raises ValidationError unless it is a number from 0 on."""
+    """Validate the number of repair rounds; raises ValidationError."""
     if not isinstance(repairs, int) or isinstance(repairs, bool) or repairs < 0:
         raise ValidationError(f"repairs must be a whole number, 0 or more, got {shown(repairs)}.")
     return repairs
 
 
 def problems_told(error: OutputError, finish: str | None) -> list[str]:
-    """What is wrong with an answer, for the model to read."""
+    """Return the problems of an answer, worded for the model."""
     if finish == "length":
         return ["it was cut off at the limit of tokens (max_tokens)", *error.problems]
     return [*error.problems]
 
 
 def objection(problems: Sequence[str], wanted: Model) -> str:
-    """What a model is told of an answer that does not fit."""
+    """Return the message to a model whose answer does not fit."""
     listed = "\n".join(f"- {problem}" for problem in problems)
     form = typescript(model_schema(wanted), model_name(wanted))
     return (

@@ -118,7 +118,7 @@ def limits_named(given: Iterable[str], **more: Any) -> Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where a server listens, what it keeps, who answers, and who may come in."""
+    """Settings of a server: address, store, models and tokens."""
 
     url: str | PathLike[str] | None = None
     """The store, as for `sennit.open`."""
@@ -151,7 +151,7 @@ class ServerSettings:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """True if only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:

@@ -35,7 +35,7 @@ _PATIENCE = 5.0  # seconds for runs to be suspended; what takes longer is found 
 
 
 class ServerState:
-    """What all requests share."""
+    """The state that all requests share."""
 
     clients: ClientPool
     owners: CallerResolver

@@ -163,7 +163,7 @@ class ServiceRegistry:
         return tool if isinstance(tool, Tool) else Tool(tool)
 
     def has(self, name: str) -> bool:
-        """Whether a service has that name."""
+        """Return whether a service has that name."""
         return name in self
 
     def list_names(self) -> list[str]:
@@ -210,7 +210,7 @@ def registry_of(services: Any) -> ServiceRegistry:
 
 
 def _entry(given: Any, name: str | None) -> _Entry:
-    """What is to be kept for `given`: a tool by the name it is registered under, or a model."""
+    """Return the service to register: a tool under its registered name, or a model."""
     from sennit.services.models.protocol import is_model  # with all that models need: late
 
     if isinstance(given, Tool):

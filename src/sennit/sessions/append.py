@@ -30,7 +30,7 @@ class AppendPlan(msgspec.Struct):
     def of(
         cls, messages: Sequence[Message], branches: Sequence[Branch], stored: Pile[Message]
     ) -> AppendPlan:
-        """How these messages go on these branches, which lack them."""
+        """Return the plan to append messages to branches that lack them."""
         system = None
         new: list[Message] = []
         ids: list[UUID] = []

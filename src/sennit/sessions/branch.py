@@ -44,7 +44,7 @@ _FEW = 8  # up to so many ids it is cheaper to look for each than to read the wh
 
 
 class LeaseTerms(NamedTuple):
-    """Who is to hold a branch, and for how many microseconds."""
+    """The holder of a lease, and its duration in microseconds."""
 
     holder: str
     ttl: int
@@ -132,7 +132,7 @@ class Branch(Progression):
 
     @property
     def current(self) -> Progression:
-        """What no commit covers, with the system message: all of it where nobody has committed.
+        """The messages that no commit covers, with the system message.
 
         Others may have committed since the last `session.refresh()`; every turn begins with one.
         """
@@ -210,11 +210,11 @@ class Branch(Progression):
 
     @property
     def forked_from(self) -> ForkPoint | None:
-        """Where this branch left another, if it is a fork."""
+        """The fork point, if this branch is a fork."""
         return fork_point(self)
 
     def lineage(self) -> tuple[ForkPoint, ...]:
-        """Where this branch was forked from, and that one, and so on; the nearest first."""
+        """Return the fork points of all ancestors, nearest first."""
         found: list[ForkPoint] = []
         branch: Branch | None = self
         while branch is not None and (origin := branch.forked_from) is not None:
@@ -317,7 +317,7 @@ class Branch(Progression):
         return self._session.messages.get(uid)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """What the ids from index `start` on stand for, read in one step for other threads."""
+        """Return the messages of the ids from index `start` on, read atomically."""
         with self._session.lock:
             return pile.pick(self[start:])
 
@@ -334,7 +334,7 @@ class Branch(Progression):
         return iter(self[:])
 
     def __contains__(self, ref: object) -> bool:
-        """Whether the message, its id or the id as a string is on this branch."""
+        """Return whether the message, its id or the id as a string is on this branch."""
         if not isinstance(ref, UUID):
             if (key := key_of(ref)) is None:
                 return False

@@ -323,7 +323,7 @@ class BranchRegistry(SessionData):
         return await self._aunder_a_name(name, _fork_stem(source), make)
 
     def origin_of(self, source: Branch, length: int) -> dict[str, Any]:
-        """What a fork with so much of a branch's history notes of where it comes from."""
+        """Return the `forked_from` metadata of a fork with so many messages."""
         return {
             "branch_id": str(source.id),
             "branch_name": source.name,
@@ -406,7 +406,7 @@ class BranchRegistry(SessionData):
         return message
 
     def _length_through(self, branch: Branch, at: Ref | int | None) -> int:
-        """How many messages of the history come up to and including `at`."""
+        """Return the number of messages up to and including `at`."""
         if at is None:
             return branch._tail.total
         try:
@@ -445,5 +445,5 @@ def _granted(
 
 
 def _fork_stem(source: Branch) -> str:
-    """What forks are called; those of forks count on, or names would grow with each."""
+    """Return the name prefix of forks; forks of forks count on, so that names do not grow."""
     return f"{_FORK_NUMBER.sub('', source.name)}_fork"

@@ -47,7 +47,7 @@ _MOST = 2**31 - 1  # more than any list has, and what every store can count to
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a list of sessions says of each."""
+    """A session in a list."""
 
     id: UUID
     key: str | None
@@ -57,7 +57,7 @@ class SessionInfo:
 
     @property
     def title(self) -> str | None:
-        """What people call it, if it was given a "title" in its metadata."""
+        """The display name, if its metadata has a "title"."""
         given = self.metadata.get("title")
         return given if isinstance(given, str) and given else None
 
@@ -106,12 +106,12 @@ class ClientCore(Generic[_S]):
 
     @property
     def tenant(self) -> str:
-        """Whose tenant this client belongs to."""
+        """The tenant of this client."""
         return self._owner.tenant
 
     @property
     def user(self) -> str:
-        """Whose sessions this client reaches."""
+        """The user whose sessions this client reaches."""
         return self._owner.name
 
     @property
@@ -224,7 +224,7 @@ class ClientCore(Generic[_S]):
         return [_info(record) for record in found]
 
     def session_info(self, session_id: str | UUID) -> SessionInfo:
-        """What a list says of one session, without opening it; raises NotFoundError."""
+        """Return the list entry of one session, without opening it; raises NotFoundError."""
         found = self._store.find_session(self._owner, self._identify(session_id)[0])
         if found is None:
             raise NotFoundError(f"There is no session {shown(session_id)} of this user.")
@@ -274,7 +274,7 @@ class ClientCore(Generic[_S]):
 
 
 def _is_there(session: SessionCore) -> bool:
-    """Whether a session is still kept; it is brought up to date then."""
+    """Return whether a session is still kept; it is brought up to date then."""
     try:
         session.refresh()
     except NotFoundError:

@@ -55,7 +55,7 @@ class FirstAppend:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What makes the branch with them, or puts them at its end."""
+        """Return the changes that create the branch with its messages, or append to it."""
         branch = self.branch
         if not self._makes_it:
             return self._added, Append(branch.id, self._placement.ids)
@@ -79,7 +79,9 @@ class FirstAppend:
             session.refresh()
 
     def otherwise(self, error: SennitError) -> tuple[Change, ...] | None:
-        """What to do if the branch could not be made, or was not: go to the one that is there."""
+        """Return the changes to make if the branch could not be created: append to the existing
+        one.
+        """
         session = self._session
         with session.lock:
             if self._makes_it:

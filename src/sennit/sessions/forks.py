@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ForkPoint:
-    """Where a branch left another."""
+    """The fork point of a branch."""
 
     branch_id: UUID
     branch_name: str
@@ -35,7 +35,7 @@ class ForkPoint:
 
 
 def fork_point(branch: Branch) -> ForkPoint | None:
-    """Where a branch left another, if it is a fork."""
+    """Return the fork point of a branch, if it is a fork."""
     origin = branch.metadata.get("forked_from")
     if origin is None:
         return None
@@ -50,7 +50,7 @@ def fork_point(branch: Branch) -> ForkPoint | None:
 
 
 class ForkStart(NamedTuple):
-    """What a fork begins with."""
+    """The initial content of a fork."""
 
     length: int
     """How much of the history it shares, not counting the system message."""

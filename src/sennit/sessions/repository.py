@@ -119,7 +119,7 @@ class SessionRepository:
         self.group.submit(Write(self.owner, self.session, changes, self._new), done)
 
     def _promised(self) -> tuple[LoopBridge, Future[None]]:
-        """Where the outcome of something goes, and what waits for it there."""
+        """Return the callback for an outcome, and the future that waits for it."""
         mailbox = self._mailbox
         finished = None if mailbox is None else mailbox.promise()
         if mailbox is None or finished is None:
@@ -137,11 +137,11 @@ class SessionRepository:
         return self.store.load(self.owner, self.session)
 
     def changes(self, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond these segments and lengths."""
+        """Return changes beyond these segments and lengths."""
         return self.store.changes(self.owner, self.session, known)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
-        """What commits past a number cover."""
+        """Return the archives of commits after a number."""
         if self._new is not None:
             return []
         return self.store.archived(self.owner, self.session, after)
@@ -165,7 +165,7 @@ def segment_record(segment: Segment) -> SegmentRecord:
 
 
 def change_of(record: BranchRecord, old: Segment, new: Segment) -> ChangeBranch:
-    """What makes a branch as recorded, with `new` in place of the tail `old`."""
+    """Return the change that replaces the tail `old` of a branch by `new`."""
     if new is old:
         return ChangeBranch(record)
     kept = {one.id.int for one, _ in old.chain()}

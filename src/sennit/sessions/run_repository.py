@@ -87,7 +87,7 @@ class RunRepository:
 
     @property
     def durable(self) -> bool:
-        """Whether there is a store behind it, and others may be running too."""
+        """True if there is a store behind it, and others may be running too."""
         return self._keeper is not None
 
     def take(self, holder: str, ttl: int) -> LeaseAcquisition:
@@ -112,7 +112,9 @@ class RunRepository:
         return taking
 
     def stands_at(self, head: BranchHead, commits: int) -> bool:
-        """Whether the branch and the session's commits are known here as the store has them."""
+        """Return whether the branch and the session's commits are known here as the store has
+        them.
+        """
         with self._session.lock:
             tail, number = self.branch.tail, self._session.archives.number
             known = (tail.id.int, len(tail), self.branch.version, number)
@@ -195,7 +197,7 @@ class RunRepository:
         return keeper.store.last_event(keeper.owner, keeper.session, self.branch.id)
 
     def starts(self, messages: Sequence[UUID]) -> dict[UUID, int]:
-        """How often tool calls were started, on any branch; those never started are left out."""
+        """Return the number of starts of tool calls on any branch; zero counts are left out."""
         return self._session._starts(messages)
 
     def all_events(self, after: int = 0) -> Iterator[EventRecord]:

@@ -63,7 +63,7 @@ async def _ask_model(
 
 
 def _schema(services: ServiceRegistry, tool: Any) -> ToolSchema:
-    """What a model is told of a tool: by the name under which it is registered, if it is."""
+    """Return the schema of a tool, under its registered name if it has one."""
     from sennit.services.models.request import offered_schema
 
     name = tool if isinstance(tool, str) else services.name_of(tool)

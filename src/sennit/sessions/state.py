@@ -94,7 +94,7 @@ class SessionData(Element):
 
     @cached_property
     def _log(self) -> RunLog:
-        """What runs have noted in a session without a store."""
+        """The run log of a session without a store."""
         from sennit.stores.in_memory.runs import RunLog
 
         return RunLog()
@@ -125,7 +125,7 @@ class SessionData(Element):
 
     @property
     def archives(self) -> ArchiveIndex:
-        """Which of its entries commits cover, as of the last refresh."""
+        """The entries that commits cover, as of the last refresh."""
         return self._archives
 
     def note_archive(self, made: ArchiveRecord) -> None:
@@ -477,7 +477,7 @@ class SessionData(Element):
 def _for_new_branch(
     branch: Branch, new: Sequence[Message], source_version: int | None
 ) -> list[Change]:
-    """What makes a new branch, with its new messages, for a store."""
+    """Return the changes that create a branch with its new messages."""
     tail = branch._tail
     record = branch_record(branch, tail, branch._system, branch._grants)
     added: list[Change] = [AddMessages(tuple(map(message_record, new)))] if new else []

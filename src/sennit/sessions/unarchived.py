@@ -5,8 +5,8 @@ branches, so forks, diffs and searches see them; prompts are made of what is lef
 archived is read from the store with all else that others may have changed, and costs nothing where
 nobody has committed.
 
-`UnarchivedView` grows with its branch, so that a prompt made again costs what was added. A commit, or a
-rewrite of the branch, makes a new one.
+`UnarchivedView` grows with its branch, so that a prompt made again costs what was added. A commit,
+or a rewrite of the branch, makes a new one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T", bound=Element)
 
 @dataclass(slots=True)
 class ArchiveIndex:
-    """Which entries of a session commits cover, as far as is known here."""
+    """The entries of a session that commits cover, as far as known here."""
 
     number: int = 0
     """Of the last commit."""
@@ -50,13 +50,13 @@ class ArchiveIndex:
             self.made[one.number] = one.commit.int
 
     def covered(self, entry: UUID, before: UUID) -> bool:
-        """Whether an entry was archived before a message was made."""
+        """Return whether an entry was archived before a message was made."""
         number = self.covering.get(entry.int)
         return number is not None and self.made[number] < before.int
 
 
 class UnarchivedView(Progression):
-    """What is current on one branch, as its ids; read it under the lock of the session."""
+    """The unarchived ids of one branch; read it under the lock of the session."""
 
     __slots__ = ("_archives", "_branch", "_read", "_seen", "archived_to", "commits")
 
@@ -78,7 +78,9 @@ class UnarchivedView(Progression):
         return self._archives.last
 
     def fits(self, archives: ArchiveIndex) -> bool:
-        """Whether the branch was only added to, and nothing committed, since this was made."""
+        """Return whether the branch was only added to, and nothing committed, since this was
+        made.
+        """
         revision, known, number = self._seen
         return revision == self._branch.revision and known is archives and number == known.number
 
@@ -95,6 +97,6 @@ class UnarchivedView(Progression):
         self._read = len(self._branch)
 
     def items_of(self, pile: Pile[_T], start: int = 0) -> list[_T]:
-        """What the ids from index `start` on stand for, read in one step for other threads."""
+        """Return the messages of the ids from index `start` on, read atomically."""
         with self._branch.session.lock:
             return super().items_of(pile, start)

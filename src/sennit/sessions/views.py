@@ -84,7 +84,7 @@ class BranchPile(Pile[Branch]):
         raise ValidationError(f"Cannot add {shown(item)}: use session.create_branch() or fork().")
 
     def __contains__(self, ref: object) -> bool:
-        """Whether the branch, its id or its name is here."""
+        """Return whether the branch, its id or its name is here."""
         return (isinstance(ref, str) and ref in self._session._named) or super().__contains__(ref)
 
     def get(self, ref: Any, default: Any = RAISE) -> Any:

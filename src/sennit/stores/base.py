@@ -62,7 +62,7 @@ AFTER_ALL = (2**63 - 1, UUID(int=2**128 - 1))
 
 
 class Store(FileStore, TextSearchStore, VectorStore, Protocol):
-    """Where sessions are kept, and what is remembered of them."""
+    """A store of sessions and memories."""
 
     @property
     def identity(self) -> Hashable:
@@ -101,7 +101,7 @@ class Store(FileStore, TextSearchStore, VectorStore, Protocol):
         ...
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond the `known` segments and their lengths; raises NotFoundError.
+        """Return changes beyond the `known` segments and their lengths; raises NotFoundError.
 
         All branches are listed. The segments given are those a branch needs and `known` lacks, and
         of a known one only its entries past the known length; the messages are those of the entries
@@ -196,13 +196,13 @@ class Store(FileStore, TextSearchStore, VectorStore, Protocol):
         ...
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
-        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        """Return the labels of a session's messages, oldest first; raises NotFoundError."""
         ...
 
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
     ) -> dict[UUID, int]:
-        """How often tool calls were started, on any branch, by the messages that ask for them.
+        """Return the number of starts of tool calls on any branch, by request message.
 
         Of these messages, or of all with None; a call that was never started is left out. Raises
         NotFoundError if the session is not there.

@@ -23,7 +23,7 @@ from sennit.stores.segment_graph import ALL_ENTRIES, MAIN, Range, SegmentGraph
 
 
 class SegmentUse(NamedTuple):
-    """How a segment is used."""
+    """The use of a segment by branches."""
 
     base: int | None
     users: int

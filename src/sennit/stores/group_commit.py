@@ -82,7 +82,7 @@ class GroupCommitter:
                 wake()
 
     def _next_group(self) -> list[tuple[Write, Done]]:
-        """What has come in, at least one write; none when there will be no more."""
+        """Return the next group of writes; empty when there will be no more."""
         self._bell.get()
         with self._lock:
             group, self._later = self._later, []

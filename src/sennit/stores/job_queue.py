@@ -40,7 +40,7 @@ class StoreWithWorkers(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker serves."""
+    """Options of a worker."""
 
     concurrency: int = 1
     """How many jobs are done at once."""

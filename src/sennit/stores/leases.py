@@ -45,7 +45,7 @@ def renewed(last: Lease | None, lease: Lease, ttl: int, now: int) -> Lease:
 
 
 def is_held(last: Lease | None, lease: Lease) -> bool:
-    """Whether nobody has taken the lease since, and it was not given back."""
+    """Return whether nobody has taken the lease since, and it was not given back."""
     if last is None or last.expires == 0:
         return False
     return (last.holder, last.token) == (lease.holder, lease.token)

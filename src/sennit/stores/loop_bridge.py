@@ -28,7 +28,7 @@ class LoopBridge:
         return found
 
     def promise(self) -> asyncio.Future[None] | None:
-        """What someone waits for, to be `put` here when it is done; None if another loop runs."""
+        """Return a future, to be completed with `put`; None if another loop is running."""
         loop = asyncio.get_running_loop()
         return loop.create_future() if loop is self._loop() else None
 

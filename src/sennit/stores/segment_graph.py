@@ -44,7 +44,7 @@ def needed(rows: Mapping[int, Any], tails: Iterable[int], known: Mapping[UUID, i
 
 
 def lost_below(rows: Mapping[int, Any], gaps: Mapping[int, list[int]]) -> dict[int, int]:
-    """How many of the entries each segment stands on have gone; rows are number, id, base, start.
+    """Return the number of lost entries below each segment; rows are number, id, base, start.
 
     `gaps` are the places of those that have gone, counted in their own segments.
     """
@@ -95,7 +95,7 @@ Range: TypeAlias = tuple[Any, int, int]
 
 
 def shown(rows: Mapping[Any, tuple[Any, int]], tails: Iterable[Any]) -> dict[Any, int]:
-    """How many of its own entries each segment shows on branches that end with these segments.
+    """Return the number of own entries that each segment shows on branches with these tails.
 
     Rows are base and start of each segment, by whatever key the store knows it.
     """
@@ -125,7 +125,7 @@ class SegmentGraph:
 
     @cached_property
     def shown(self) -> dict[Any, int]:
-        """How many of its own entries each segment shows on any branch."""
+        """Return the number of own entries that each segment shows on any branch."""
         return shown(self.rows, (segment for segment, _ in self.branches.values()))
 
     @cached_property

@@ -34,7 +34,7 @@ Action: TypeAlias = Callable[[str], object]
 
 
 class Armed:
-    """How often a point was reached so far, and whether what was armed there has happened."""
+    """The number of times a failpoint was reached, and whether it has fired."""
 
     def __init__(self, point: str, action: Action, at: int | None) -> None:
         self.point = point

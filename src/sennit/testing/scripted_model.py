@@ -173,7 +173,7 @@ class ScriptedModel:
 
 
 def _said(script: Any, number: int) -> tuple[list[Item | BaseException], Reply | None]:
-    """What is to be said, and the whole reply if the script gave one."""
+    """Return the deltas to send, and the whole reply if the script has one."""
     if isinstance(script, Reply):
         return [*script.items], script
     said: list[Item | BaseException] = []
@@ -192,7 +192,7 @@ def _said(script: Any, number: int) -> tuple[list[Item | BaseException], Reply |
 
 
 class _Lines:
-    """What is said to one request."""
+    """The reply to one request."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ def run_now(work: Coroutine[Any, Any, _T], door: str) -> _T:
 def watching(
     make: Callable[[], RunStream[_T]], cancel: Callable[[], None], door: str
 ) -> Generator[Generator[_T]]:
-    """What an async stream shows, one by one; leaving the block early cancels the run."""
+    """Yield the items of an async stream; leaving the block early cancels the run."""
     _refuse_a_loop(door, None)
     shown: Queue[tuple[_T | None, BaseException | None]] = Queue()
     left = Event()

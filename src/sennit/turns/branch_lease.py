@@ -152,7 +152,7 @@ async def _in_thread(runs: RunRepository, take: Callable[[], BranchLease]) -> Br
 async def _or_given_back(
     runs: RunRepository, work: Awaitable[_T], lease_in: Callable[[_T], Lease]
 ) -> _T:
-    """What work gives; being cancelled, once or more, waits for it and gives its lease back."""
+    """Return the result of work; if cancelled, wait for it and release its lease."""
     taking = ensure_future(work)
     try:
         return await undisturbed(taking)
@@ -192,12 +192,12 @@ def _taken(runs: RunRepository, holder: str) -> Lease:
 
 
 def is_own(holder: str) -> bool:
-    """Whether a holder is a run of this process."""
+    """Return whether a holder is a run of this process."""
     return holder.partition("/")[0] == process.identity()
 
 
 def is_dead(holder: str) -> bool:
-    """Whether a holder was a process of this machine that has surely ended."""
+    """Return whether a holder was a process of this machine that has surely ended."""
     return process.is_gone(holder.partition("/")[0])
 
 

@@ -64,7 +64,7 @@ class ContextItem:
 
 @dataclass(frozen=True, slots=True)
 class ContextNeed:
-    """What is asked of context providers."""
+    """A request to context providers."""
 
     branch: Branch
     instruction: Message
@@ -112,7 +112,7 @@ def _unread(branch: Branch) -> int:
 
 
 async def prompt(run: Run) -> ModelRequest:
-    """What the model is asked: the conversation, contexts, and what policies make of it."""
+    """Return the model request: conversation, contexts, and changes by policies."""
     if _unread(run.request.branch) > _LONG:
         request = await to_thread(run.request.model_request)
     else:
@@ -143,7 +143,7 @@ async def _with_contexts(run: Run, request: ModelRequest) -> ModelRequest:
 
 
 async def _gather(run: Run, newest: Message) -> list[ContextItem]:
-    """What all providers give, as far as there is room; it is told."""
+    """Return the items of all providers that fit, and record them as an event."""
     need = ContextNeed(run.request.branch, newest, budget(run))
     items: list[ContextItem] = []
     told: list[Injection] = []
@@ -192,7 +192,7 @@ def _indented(text: str) -> str:
 
 
 def budget(run: Run) -> int:
-    """How many tokens contexts may take: a share of the window, and no more than is left of it."""
+    """Return the token budget of contexts: a share of the window, at most what is left."""
     window = run.window
     if window is None:
         return _BUDGET
@@ -207,7 +207,9 @@ async def window_of(model: Model) -> int | None:
 
 
 def overfull(run: Run) -> bool:
-    """Whether so much of the window is used that what was said earlier has to be summarised."""
+    """Return whether so much of the window is used that what was said earlier has to be
+    summarised.
+    """
     share = run.options.summarize_at
     if run.window is None or share is None:
         return False
@@ -249,7 +251,7 @@ class _Tokens:
 
     @property
     def known(self) -> bool:
-        """Whether the provider has counted any of it."""
+        """True if the provider has counted any of it."""
         return self._counted > 0
 
     @property

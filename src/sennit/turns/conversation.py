@@ -76,7 +76,7 @@ class ConversationSession:
 
     @property
     def request(self) -> Request:
-        """Who is asked, and with which tools."""
+        """The request: model, tools and parameters."""
         return self._request
 
     async def run_to_stable_result(self, options: SessionOptions | None = None) -> Return:
@@ -416,7 +416,7 @@ def _keeping(warnings: list[Notice]) -> Callable[[Any, BaseException], None]:
 
 
 def last_answer(branch: Branch) -> Message:
-    """Where what answers the last instruction begins; raises NotFoundError."""
+    """Return the index of the answer to the last instruction; raises NotFoundError."""
     found: Message | None = None
     for message in latest(branch):
         if message.role is MessageRole.USER and found is not None:

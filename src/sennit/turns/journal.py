@@ -31,7 +31,7 @@ Publish = Callable[[list[AnyEvent]], None]
 
 
 class _Batch(msgspec.Struct):
-    """What is written in one step."""
+    """The changes written in one step."""
 
     rewrite: Rewrite | None = None
     messages: list[Message] = []
@@ -41,11 +41,13 @@ class _Batch(msgspec.Struct):
 
     @property
     def changes_branch(self) -> bool:
-        """Whether the branch is another one afterwards."""
+        """True if the branch is another one afterwards."""
         return bool(self.messages) or self.rewrite is not None
 
     def takes(self, rewrite: Rewrite | None) -> bool:
-        """Whether it can hold what comes next: nothing is told before or after a rewrite in it."""
+        """Return whether it can hold what comes next: nothing is told before or after a rewrite in
+        it.
+        """
         return self.rewrite is None and (rewrite is None or not self.events)
 
 

@@ -111,7 +111,7 @@ async def _hold_and_run(run: Run, resume: bool) -> Return:
 
 
 def _misfit(run: Run, found: BranchLease, resume: bool) -> Notice | None:
-    """Why a run does not fit a branch as it was found."""
+    """Return the reason why a run cannot begin on the branch, or None."""
     if resume and (found.left is None or found.left.record.id != run.id):
         return NOTHING
     aim, tail = run.aim, run.request.branch.tail

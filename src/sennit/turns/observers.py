@@ -117,7 +117,7 @@ class Observers:
 
 
 def raised(observer: Any, error: BaseException) -> str:
-    """What is told of an observer that raised."""
+    """Return the warning about an observer that raised."""
     return f"{type(observer).__name__} raised {type(error).__name__}: {error}"
 
 

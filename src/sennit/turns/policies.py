@@ -23,7 +23,7 @@ _HOOKS = ("on_request", "on_response")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a policy gives to refuse; the run ends with an error that says why."""
+    """Returned by a policy to refuse; the run ends with an error that gives the reason."""
 
     reason: str
 
@@ -39,7 +39,7 @@ class Policy:
         """Before a model is asked: give another ModelRequest, a Refusal, or None."""
 
     def on_response(self, request: ModelRequest, reply: Reply) -> Any:
-        """When it has answered: give another Reply, a Refusal, or None."""
+        """Handle a reply: return another Reply, a Refusal, or None."""
 
 
 def checked_policies(given: Any) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def checked_policies(given: Any) -> tuple[Any, ...]:
 
 
 def judge_replies(policies: Iterable[Any]) -> bool:
-    """Whether any of them looks at replies."""
+    """Return whether any of them looks at replies."""
     hooks = (getattr(policy, "on_response", None) for policy in policies)
     return any(
         hook is not None and getattr(hook, "__func__", None) is not Policy.on_response

@@ -47,7 +47,7 @@ def sent_messages(branch: Branch) -> list[Message]:
 
 
 def sent_at(branch: Branch, place: int) -> list[Message]:
-    """What a prompt held when what stands at an index was said: nothing archived by then."""
+    """Return the messages of the prompt for what stands at an index: nothing archived by then."""
     with branch.session.lock:
         archives, answer = branch.session.archives, branch[place]
         above = branch.session.messages.pick(branch[:place])
@@ -58,7 +58,7 @@ def sent_at(branch: Branch, place: int) -> list[Message]:
 
 
 def nothing_to_answer(branch: Branch) -> str | None:
-    """Why a model could answer nothing on a branch, special turns aside, if that is so.
+    """Return the reason why there is nothing to answer on a branch, or None.
 
     A system message by itself can be answered, unless a commit has archived what followed it.
     """
@@ -84,13 +84,13 @@ def check_answerable(branch: Branch, prompt: Sequence[Mapping[str, Any]]) -> Non
 
 
 def _is_said(message: Message) -> bool:
-    """Whether somebody has said this in the conversation, rather than set it up."""
+    """Return whether somebody has said this in the conversation, rather than set it up."""
     content = message.content
     return not (content.empty or isinstance(content, SystemContent) or SPECIAL in message.metadata)
 
 
 def _open_from(branch: Branch) -> int:
-    """Where the last turn begins if it is not over, on the branch; read no further than needed."""
+    """Return the start of the last turn on the branch if it is unfinished, reading little."""
     for start, messages in _from_the_end(branch):
         begin = start + unfinished_from(messages)
         if begin > start or start == 0:
@@ -110,7 +110,7 @@ def _from_the_end(branch: Branch) -> Iterator[tuple[int, list[Message]]]:
 
 
 def unfinished_from(messages: Sequence[Message]) -> int:
-    """Where the last turn begins if it is not over: from there on nothing may be replaced.
+    """Return the start of the last turn if it is unfinished: from there on nothing is replaced.
 
     A turn is over with a text after which the user speaks, or nobody. Messages of special turns
     are no part of any.

@@ -70,7 +70,7 @@ class UnfinishedRun:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What the run noted of itself."""
+        """Return the run's stored data."""
         return loads(self.record.body)
 
     def take(self, event: AnyEvent) -> None:
@@ -112,7 +112,7 @@ class UnfinishedRun:
 
 
 def _used(message: Message) -> Usage:
-    """What the turn used that ended with this message."""
+    """Return the usage of the turn that ended with this message."""
     return Usage(**message.metadata.get("usage", {}))
 
 

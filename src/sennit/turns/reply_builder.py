@@ -47,7 +47,7 @@ _CUT = {
 
 
 class ReplyListener(Protocol):
-    """Who is told what a draft becomes."""
+    """The listener of a reply builder."""
 
     def show(self, message_id: UUID, text: str, *, reasoning: bool) -> None:
         """More of a message that is being said."""
@@ -82,7 +82,7 @@ class _CallItem(msgspec.Struct):
 
 
 class ReplyBuilder:
-    """What a model is saying in one turn.
+    """The reply of a model in one turn, while it streams.
 
     One that is `judged` becomes messages only with `accept`.
     """
@@ -123,7 +123,7 @@ class ReplyBuilder:
                 self._complete(delta)
 
     def reply(self) -> Reply:
-        """What was said, whole."""
+        """Return the whole reply."""
         items = [one for item in self._items for one in self._said(item)]
         end = self.finished or Finished("error")
         return Reply(tuple(items), end.reason, end.usage, end.model)

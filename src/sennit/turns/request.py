@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Who is asked what. Made by `session.conversation`, or with `Request.of`."""
+    """Model, tools and parameters of a conversation; made by `session.conversation` or
+    `Request.of`.
+    """
 
     branch: Branch
     model: Model
@@ -126,7 +128,7 @@ class Request:
         self.branch.check_access(_needs(self))
 
     def model_request(self) -> ModelRequest:
-        """What the model is asked now; raises NothingToAskError."""
+        """Return the model request; raises NothingToAskError."""
         messages = model_messages(self.session.messages, sent(self.branch))
         check_answerable(self.branch, messages)
         return ModelRequest(
@@ -184,7 +186,7 @@ class Request:
         return later > 0
 
     def nothing_to_answer(self) -> str | None:
-        """Why there is nothing that the model could answer, special turns aside, if that is so."""
+        """Return the reason why there is nothing to answer, or None."""
         return nothing_to_answer(self.branch)
 
     def newest_instruction(self) -> Message | None:
@@ -195,7 +197,7 @@ class Request:
         return None
 
     def unanswered(self) -> bool:
-        """Whether something was said that no text of the assistant has followed."""
+        """Return whether something was said that no text of the assistant has followed."""
         for message in self.latest():
             if not message.content.empty and SPECIAL not in message.metadata:
                 return not (message.content.from_assistant or message.role is MessageRole.SYSTEM)

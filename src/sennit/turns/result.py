@@ -46,7 +46,7 @@ NOTHING = Notice("error", "nothing_to_resume", "No run of this branch was interr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """What a run used."""
+    """The usage of a run."""
 
     usage: Usage = NO_USAGE
     turns: int = 0
@@ -63,14 +63,14 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What was said."""
+    """The messages of a run."""
 
     interactions: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Return:
-    """How a run ended, or, while it streams, the next piece of it.
+    """The result of a run, or, while it streams, its next piece.
 
     Exactly one of three flags is set. An increment (`is_delta`) carries more of a text in its body,
     a finished message (`is_message`) that message, and the final result (`is_final`), which comes
@@ -93,12 +93,12 @@ class Return:
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a message of a stream that is complete."""
+        """True if it is a message of a stream that is complete."""
         return self.stop_reason is None and not self.is_delta
 
     @property
     def is_final(self) -> bool:
-        """Whether it is the result of a run that has ended."""
+        """True if it is the result of a run that has ended."""
         return self.stop_reason is not None
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Return:
 
     @property
     def success(self) -> bool:
-        """Whether the run came to a stable end."""
+        """True if the run came to a stable end."""
         return self.stop_reason == "stable"
 
     @property
@@ -121,7 +121,8 @@ class Return:
 
     @property
     def answer(self) -> str:
-        """What the assistant said last, behind all tools and people; "" if it did not.
+        """The assistant's final text, after the last tool call or user message; "" if there is
+        none.
 
         A greeting and an answer to what was said are two things.
         """

@@ -158,13 +158,13 @@ class Run:
             self.tell(ToolFinished if answers else MessageCompleted, new=message)
 
     def nothing_to_answer(self) -> str | None:
-        """Why this run has nothing to do, if that is so."""
+        """Return the reason why this run has nothing to do, or None."""
         spoken = any(not one.content.empty for one in self.aim.say)
         return None if self.progress.greets or spoken else self.request.nothing_to_answer()
 
     @property
     def under_way(self) -> bool:
-        """Whether it has begun and not ended, so that events can be told."""
+        """True if it has begun and not ended, so that events can be told."""
         return self.begun and not self.ended
 
     def _go_on_with(self, left: UnfinishedRun) -> None:
@@ -205,7 +205,7 @@ class Run:
                 self.tell(MessageCompleted, new=message)
 
     def _take_steered(self, left: UnfinishedRun) -> None:
-        """What people said to the run that was cut off is for this one, before anything later."""
+        """Take over messages that people sent to the interrupted run, before anything later."""
         now = clock.now_us()
         said = [
             Message.from_record(uid, now, event.record or self._plain_record(event.text))
@@ -284,7 +284,7 @@ class Run:
         await self.journal.settle()
 
     async def next(self) -> Step:
-        """What comes next, with what people have said meanwhile taken in first."""
+        """Return the next step, after taking in messages that were sent meanwhile."""
         while self.steered and not self.progress.pending:
             self.tell(MessageCompleted, new=self.steered.popleft())
             self.progress.answered = False
@@ -299,7 +299,7 @@ class Run:
         return MakeRoom() if isinstance(step, CallModel) and await self._lacks_room() else step
 
     def overspent(self) -> bool:
-        """Whether some of its budget is used up."""
+        """Return whether some of its budget is used up."""
         self._look_at_the_clock()
         return overspent(self.progress, self.options.budget) is not None
 
@@ -317,7 +317,9 @@ class Run:
         return overfull(self)
 
     def _objects(self) -> bool:
-        """Whether the answer may not stand; if so, the model is told, and may answer again."""
+        """Return whether the answer may not stand; if so, the model is told, and may answer
+        again.
+        """
         progress, check = self.progress, self.aim.check
         if check is None or not progress.answered or progress.stopping:
             return False
@@ -341,7 +343,8 @@ class Run:
         return self.draft
 
     def exceeded(self, error: ModelError) -> bool:
-        """Whether a failure of the model means that room has to be made, and that can be tried.
+        """Return whether a failure of the model means that room has to be made, and that can be
+        tried.
 
         The turn then does not count: the model is asked again.
         """

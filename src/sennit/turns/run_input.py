@@ -19,7 +19,7 @@ Check: TypeAlias = Callable[[str, str | None], str | None]
 
 
 class RunInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do in a run."""
+    """The input of a run."""
 
     say: tuple[Message, ...] = ()
     """Put on the branch as the run begins: one that is refused leaves nothing behind."""

@@ -160,14 +160,14 @@ class Runner:
             run.stop = nobody_stops  # else run and Current hold each other until a collection
 
     def _greets_now(self, resume: UnfinishedRun | None) -> bool:
-        """Whether the next run begins with a greeting."""
+        """Return whether the next run begins with a greeting."""
         wanted = self._greets if resume is None else resume.notes.get("greets", False)
         return wanted and not any(
             message.content.from_assistant for message in self._request.latest()
         )
 
     def _problem(self, run: Run, resume: UnfinishedRun | None) -> Notice | None:
-        """Why a run makes no sense, if it does not."""
+        """Return the reason why a run makes no sense, or None."""
         request, options = self._request, run.options
         try:
             request.check()

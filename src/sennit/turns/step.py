@@ -47,7 +47,7 @@ Step: TypeAlias = CallModel | RunTools | Greet | MakeRoom | Stop
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     turns: int = 0
     passes: int = 0
@@ -80,7 +80,7 @@ class Progress:
 
 
 def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) -> Step:
-    """What a run does next that makes one call and asks nobody.
+    """Return the next step of a run that makes one tool call and asks no model.
 
     `made` says whether the call was worked off. A run that was gone on with for this waits as
     before; what else it has to do, `resume` does.
@@ -97,7 +97,7 @@ def single_step(progress: Progress, only: UUID, *, made: bool, resumed: bool) ->
 
 
 def next_step(progress: Progress, options: SessionOptions) -> Step:
-    """What a run does next.
+    """Return the next step of a run.
 
     Pending calls come before another question: a model is never asked while a call lacks its
     result. Only provider turns count as turns.
@@ -154,7 +154,7 @@ def _limit(code: str, told: str) -> Stop:
 
 
 def overspent(progress: Progress, budget: Budget | None) -> str | None:
-    """What the run has no more of, if anything."""
+    """Return the exhausted part of the budget, or None."""
     if budget is None:
         return None
     usage = progress.usage

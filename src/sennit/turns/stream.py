@@ -63,7 +63,7 @@ class RunStream(Generic[_T]):
 
     @property
     async def result(self) -> Return:
-        """How the run ended."""
+        """Return the result of the run."""
         return await self._begin()
 
     def _begin(self) -> Task[Return]:
@@ -86,12 +86,12 @@ async def _at_last(ended: RunEnded, task: Task[Return]) -> RunEnded:
 
 
 def as_event(event: AnyEvent) -> AnyEvent | None:
-    """What `events` shows of an event: itself."""
+    """Return the event itself, for `events`."""
     return event
 
 
 def as_return(event: AnyEvent) -> Return | None:
-    """What a stream shows of an event."""
+    """Return the stream item of an event."""
     if isinstance(event, RunEnded):
         return event.result
     if isinstance(event, TextAdded | ReasoningAdded):

@@ -36,7 +36,7 @@ _running: dict[str, Callable[[], None]] = {}  # how to stop runs, by their holde
 
 
 class _Ear:
-    """Where a loop hears what happens on a branch."""
+    """A subscriber's queue on one event loop."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
@@ -78,7 +78,7 @@ def running_here(runs: RunRepository, holder: str, stop: Callable[[], None]) -> 
 
 
 def way_of(runs: RunRepository, when_busy: WhenBusy) -> MakeWay | None:
-    """How a run deals with another one that holds its branch; None if it is refused."""
+    """Return how a run handles a busy branch; None if it is refused."""
 
     async def interrupt(holder: str) -> None:
         if not is_own(holder):
@@ -103,12 +103,12 @@ def tell_joined(runs: RunRepository, holder: str, events: list[AnyEvent]) -> Non
 
 
 def is_under_way(runs: RunRepository) -> bool:
-    """Whether a run is under way on a branch, here or in another program that is alive."""
+    """Return whether a run is under way on a branch, here or in another program that is alive."""
     return bool(_holder(runs))
 
 
 def _holder(runs: RunRepository) -> str:
-    """Who holds a branch on which a run is under way; empty if there is none."""
+    """Return the holder of a branch with an active run; "" if there is none."""
     if (here := _holders.get(runs.place)) is not None:  # though the store may not have it yet
         return here
     last = runs.last()
@@ -219,7 +219,7 @@ class Subscription:
                 last = event.seq
 
     async def _hear(self, ear: _Ear) -> list[AnyEvent]:
-        """What is told next in this program; nothing, if it is time to look at the store."""
+        """Return the next event of this process; None when it is time to read the store."""
         # A client that has connected to the same server again is told nothing here: it has to look.
         here = bool(self._holder) and _holders.get(self._runs.place) == self._holder
         elsewhere = _IDLE if self._follow and not self._holder else _LOOK

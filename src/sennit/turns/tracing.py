@@ -13,7 +13,7 @@ _FAILED = ("error", "invalid", "max_turns", "budget", "loop", "length")
 
 
 async def watched(run: Run, work: Callable[[], Awaitable[Return]]) -> Return:
-    """What the work gives; whoever watches is told how it went."""
+    """Return the result of the work, recorded in a span and a log line."""
     if not telemetry.on():
         return await work()
     request = run.request

@@ -339,7 +339,7 @@ def _config(thread_id: str, ns: str, id: str) -> Any:
 
 
 def _is_divisible(value: Any) -> bool:
-    """Whether a value is a list whose items are worth keeping one by one: not of numbers."""
+    """Return whether a value is a list whose items are worth keeping one by one: not of numbers."""
     if type(value) is not list:
         return False
     small = (int, float, type(None))

@@ -182,7 +182,7 @@ class ThreadState:
         return {"id": made, "items": items[keep:], "base": on, "keep": keep}
 
     def ordered_writes(self, ns: str, id: str) -> Iterator[tuple[str, TaskWrite]]:
-        """What tasks wrote after a checkpoint, in the order in which it is applied."""
+        """Yield what tasks wrote after a checkpoint, in the order in which it is applied."""
         held = self.writes.get((ns, id), {})
         for task, index in sorted(held, key=lambda one: (held[one].path, *one)):
             yield task, held[task, index]

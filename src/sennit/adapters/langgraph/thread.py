@@ -65,7 +65,7 @@ class OpenThread:
 
 
 def _about(record: Mapping[str, Any]) -> str:
-    """What a record is, for people."""
+    """Describe a record for people."""
     match record:
         case {"put": {"id": id, "ns": ns}}:
             return f"LangGraph checkpoint {id}{f' of {ns}' if ns else ''}"

@@ -71,7 +71,7 @@ class SennitMessageHistory:
         return self._place.branch
 
     def messages(self) -> list[ModelMessage]:
-        """What was said, in order, for `message_history=`."""
+        """Return the messages in order, for `message_history=`."""
         return _FORM.theirs(self._place.said())
 
     def add(self, messages: Sequence[ModelMessage]) -> None:
@@ -221,7 +221,9 @@ def _newest(records: list[ConversationRecord], limit: int | None) -> list[Conver
 
 
 def _contents(message: ModelMessage) -> Iterator[MessageContent]:
-    """What the parts of a message say; system prompts belong to the agent, not to the history."""
+    """Yield the contents of a message's parts; system prompts belong to the agent, not to the
+    history.
+    """
     thought = ""
     for part in cast("Sequence[Any]", message.parts):
         match part.part_kind:

@@ -105,7 +105,7 @@ class ConversationFamily:
         return [one.text for one in self._records.values() if one.text is not None]
 
     def holds(self, entry: str) -> bool:
-        """Whether an entry is here."""
+        """Return whether an entry is here."""
         return entry in self._entries
 
     def chain(self, head: str | None, limit: int | None = None) -> list[StoredEntry]:
@@ -206,7 +206,9 @@ class ConversationFamily:
         return True
 
     def _unreachable(self) -> list[Message]:
-        """What no conversation holds now, or has left behind on a branch of its own."""
+        """Return the messages that no conversation holds, or that are left on a branch of their
+        own.
+        """
         tips: set[str] = set()
         for text in self.records():
             record = json.loads(text)

@@ -51,7 +51,7 @@ _PAUSE = 0.1  # seconds between two looks whether another program still answers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOptions:
-    """Who answers, and how."""
+    """The model that answers, and its options."""
 
     model: Model
     tools: tuple[Tool, ...] = ()
@@ -91,7 +91,7 @@ class ChatSession:
 
     @property
     def questions(self) -> list[Message]:
-        """What the user said on the branch, in order."""
+        """The user's messages on the branch, in order."""
         return [one for one in self.branch.messages if one.role is MessageRole.USER]
 
     async def answer(self, show: Show, say: str | None = None) -> Return:

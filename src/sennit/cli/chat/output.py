@@ -58,7 +58,7 @@ class ChatOutput:
         self.line(text, "dim")
 
     def error(self, text: str) -> None:
-        """What went wrong, in one line."""
+        """Print an error in one line."""
         self.line(" ".join(text.split()), "red")
 
     def working(self, text: str) -> Status:

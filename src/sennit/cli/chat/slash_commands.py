@@ -61,7 +61,7 @@ _Run: TypeAlias = Callable[[ChatSession, ChatOutput, str], Next | None]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What is typed, what it does, and the doing."""
+    """A slash command: its name, its help and its function."""
 
     usage: str
     told: str

@@ -129,14 +129,14 @@ def _outlived(screen: ChatOutput) -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """What a person says to a tool call."""
+    """A person's decision about a tool call."""
 
     reason: str | None
     """Why not; None if it is allowed."""
 
 
 def decision_in(line: str) -> ApprovalDecision | None:
-    """What a line decides: y, or n and perhaps why; None if it says neither."""
+    """Parse a decision: y, or n with an optional reason; None if the line is neither."""
     word, _, reason = line.strip().partition(" ")
     match word.lower().rstrip(",.:;"):
         case "y" | "yes" if not reason:
@@ -184,7 +184,7 @@ class LineEditor:
                 return line
 
     async def decide(self, screen: ChatOutput, call: str) -> ApprovalDecision | None:
-        """What the user says to a tool call; None if that is to be left open.
+        """Ask the user about a tool call; None leaves it undecided.
 
         What was typed before the question is no answer to it, and waits for the next line. A long
         call is written above the line: an editor that has more lines than the terminal shows none.
@@ -222,7 +222,7 @@ class _Commands(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """What the text before the cursor may become."""
+        """Yield completions of the text before the cursor."""
         del complete_event
         typed = document.text_before_cursor
         command, space, rest = typed.partition(" ")
@@ -259,7 +259,9 @@ def _keys() -> KeyBindings:
 
 
 def _history() -> History:
-    """What was typed before, in a file that only its owner can read; if there can be one."""
+    """Return the input history, in a file that only its owner can read, where one can be
+    written.
+    """
     file = settings.data_folder() / "chat_history"
     try:
         make_private_folder(file.parent)

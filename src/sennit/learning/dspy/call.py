@@ -47,7 +47,7 @@ class SessionCall:
 
     @property
     def lock(self) -> CallLock:
-        """What keeps other calls out; a call inside a call of the same conversation is let in."""
+        """The lock that excludes other calls; a nested call of the same conversation may enter."""
         outer = self.parent
         while outer is not None:
             if outer.state is self.state:
@@ -62,14 +62,14 @@ class SessionCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the program is called with."""
+        """The arguments of the program."""
         if self._tell_as is None:
             return self.inputs
         self._told = History(messages=self._messages())
         return {**self.inputs, self._tell_as: self._told}
 
     def told(self, history: Any) -> bool:
-        """Whether this is the history that the program was called with."""
+        """Return whether this is the history that the program was called with."""
         return history is self._told
 
     def _messages(self) -> list[Told]:
@@ -90,7 +90,7 @@ class SessionCall:
         return History.model_construct(messages=fitting)
 
     def memory_for(self, node: str) -> str:
-        """What a predictor has consolidated."""
+        """Return the consolidated memory of a predictor."""
         return "" if self._memory is None else self._memory.remembered(node)
 
     def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class SessionCall:
 
     @property
     def inside(self) -> dict[str, Any]:
-        """What is to be noted inside its turn, once the nodes have consolidated what was said."""
+        """Data to store inside the turn, once the nodes have consolidated it."""
         if self._memory is None:
             return {"nodes": self.nodes}
         self._memory.consolidate()
@@ -155,5 +155,5 @@ class SessionCall:
         return {id(one) for one in self._program.predictors()}
 
     def holds(self, predictor: Any) -> bool:
-        """Whether this predictor is part of the program."""
+        """Return whether this predictor is part of the program."""
         return id(predictor) in self._predictors

@@ -87,7 +87,7 @@ class CallLock:
             raise
 
     def _enter(self, waiter: _Waiter) -> bool:
-        """Whether the lock was free; else one stands in line."""
+        """Return whether the lock was free; else one stands in line."""
         with self._guard:
             if self._held:
                 self._line.append(waiter)

@@ -29,7 +29,7 @@ class CompileGuard:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the optimiser is still at work; False if there was none."""
+        """True if the optimiser is still at work; False if there was none."""
         if self._frame is None:
             return False
         frame = sys._current_frames().get(self._thread)

@@ -35,7 +35,7 @@ class HistorySpan(NamedTuple):
     """How much had been told, and let go, before the list begins."""
 
     def messages(self) -> list[Told]:
-        """What it holds."""
+        """Return the history entries of the span."""
         return [*self.known, *self.told[self.start : self.stop]]
 
 

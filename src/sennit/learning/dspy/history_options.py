@@ -15,7 +15,7 @@ CopyMode: TypeAlias = Literal["deep", "shallow", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryOptions:
-    """What later turns hear of one, and how many turns there are to hear."""
+    """Options of the history: which fields later calls get, and how many turns."""
 
     history_field: str = "history"
     exclude: frozenset[str] = frozenset()
@@ -27,7 +27,7 @@ class HistoryOptions:
     copies: CopyMode = "deep"
 
     def told(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Told:
-        """What later turns hear of this one."""
+        """Return the history entry of a turn, as later calls get it."""
         only = self.only_inputs
         heard = {name: inputs[name] for name in inputs if only is None or name in only}
         return self.shown({**heard, **outputs})

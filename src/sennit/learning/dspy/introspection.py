@@ -30,7 +30,7 @@ def get_outer_history() -> Any:
 
 
 def get_node_memory() -> str:
-    """What the node that is running has consolidated; "" if nothing."""
+    """Return the consolidated memory of the running node; "" if there is none."""
     node = _node_running()
     return "" if node is None else node.memory
 

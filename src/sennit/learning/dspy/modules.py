@@ -129,7 +129,7 @@ def fields_asked(module: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_of(prediction: Any) -> dict[str, Any]:
-    """What a program said, by field."""
+    """Return the output of a program, by field."""
     if hasattr(prediction, "keys"):
         return {str(name): prediction[name] for name in prediction.keys()}  # noqa: SIM118
     if isinstance(prediction, Mapping):

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What nodes keep."""
+    """The memory options of nodes."""
 
     scope: Scope = "isolated"
     lifetime: Lifetime = "persistent"
@@ -59,7 +59,7 @@ class PredictorNode:
 
     @property
     def memory(self) -> str:
-        """What was consolidated."""
+        """The consolidated memory."""
         system = self.log.branch.system
         return "" if system is None else system.content.words
 
@@ -146,13 +146,13 @@ class PredictorNodes:
 
 
 def _speaks(branch: Branch) -> bool:
-    """Whether a branch is a node's: others may have names like theirs."""
+    """Return whether a branch is a node's: others may have names like theirs."""
     ends = [branch.session.messages.get(branch[at]) for at in (0, -1)] if len(branch) else []
     return any(KEY in one.metadata for one in ends)
 
 
 class NodeMemory:
-    """What the nodes hear and keep during one call of the program."""
+    """The history and memory of nodes during one call of the program."""
 
     def __init__(self, nodes: PredictorNodes, plan: MemoryPlan, *, anew: bool = False) -> None:
         """Begin a call; with `anew` it takes the place of all before it, once it has succeeded."""
@@ -173,14 +173,14 @@ class NodeMemory:
         return self._nodes.of(self._key(name))
 
     def history_for(self, name: str, fields: Fields, began: Sequence[Told]) -> list[Told]:
-        """What a predictor hears: what the conversation began with, and its own past."""
+        """Return the history of one predictor: the initial history, and its own turns."""
         if self.plan.lifetime == "stateless":
             return []
         log = self.node(name).log
         return log.fitted(log.caught_up(began), name, fields)
 
     def remembered(self, name: str) -> str:
-        """What a predictor has consolidated."""
+        """Return the consolidated memory of a predictor."""
         return "" if self._anew else self.node(name).memory
 
     def heard(self, name: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:

@@ -39,7 +39,7 @@ class ActiveCall(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether its program speaks on no other conversation."""
+        """True if its program speaks on no other conversation."""
         ...
 
     def history_for(self, node: str, fields: Fields) -> Any:
@@ -47,11 +47,11 @@ class ActiveCall(Protocol):
         ...
 
     def told(self, history: Any) -> bool:
-        """Whether this is the history that the program was called with."""
+        """Return whether this is the history that the program was called with."""
         ...
 
     def memory_for(self, node: str) -> str:
-        """What a predictor has consolidated."""
+        """Return the consolidated memory of a predictor."""
         ...
 
     def heard(self, node: str, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
@@ -59,7 +59,7 @@ class ActiveCall(Protocol):
         ...
 
     def holds(self, predictor: Any) -> bool:
-        """Whether this predictor is part of the session's program."""
+        """Return whether this predictor is part of the session's program."""
         ...
 
     async def aside(self, work: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -68,7 +68,7 @@ class ActiveCall(Protocol):
 
 
 class HistoryAwarePredictor:
-    """What a predictor's class gains."""
+    """A mixin for predictor classes that adds the history to each call."""
 
     def forward(self, **kwargs: Any) -> Any:
         """Predict, with the history of the call where the caller gave none."""

@@ -183,12 +183,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def max_turns(self) -> int | None:
-        """How many messages of the history a call is sent; None for all."""
+        """The number of history turns that a call is sent; None for all."""
         return self._options.telling.max_turns
 
     @property
     def max_stored_turns(self) -> int | None:
-        """How many turns are held in memory; None for all."""
+        """The number of turns held in memory; None for all."""
         return self._options.telling.max_stored
 
     @property
@@ -204,7 +204,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def copy_mode(self) -> CopyMode:
-        """How the program and its values are copied."""
+        """The copy mode of the program and its values."""
         return self._options.telling.copies
 
     @property
@@ -219,12 +219,12 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def strict_history_annotation(self) -> bool:
-        """Whether a history field of another type is refused."""
+        """True if a history field of another type is refused."""
         return self._options.strict
 
     @property
     def lock(self) -> LockMode:
-        """Which calls exclude each other."""
+        """The lock mode: which calls exclude each other."""
         return self._options.lock
 
     @property
@@ -238,7 +238,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def state(self) -> SessionState:
-        """Where its turns are: its own, or the one that is bound here."""
+        """The state that holds the turns: the session's own, or the one bound here."""
         bound: Mapping[int, SessionState] = dspy.settings.get(_STATES) or {}
         own: SessionState = self.__dict__["_state"]
         return bound.get(id(self), own)
@@ -270,7 +270,7 @@ class Session(Module):  # pyright: ignore[reportUntypedBaseClass]
 
     @property
     def session_history(self) -> Any:
-        """What the next call will hear, as a dspy.History."""
+        """The history that the next call will get, as a dspy.History."""
         return HistorySnapshot.of(self.state.log.span())
 
     @property

@@ -92,7 +92,7 @@ class SavedState:
     def of(
         cls, log: TurnLog, nodes: Mapping[str, tuple[TurnLog, str]], options: Mapping[str, Any]
     ) -> Self:
-        """What is held now."""
+        """Return the present state of a session as plain data."""
         telling = log.telling
         only = telling.only_inputs
         return cls(
@@ -111,7 +111,7 @@ class SavedState:
 
     @property
     def telling(self) -> HistoryOptions:
-        """How it was told."""
+        """The history options that were saved."""
         options, only = self.options, self.options.get("history_input_fields")
         return HistoryOptions(
             history_field=options.get("history_field", "history"),

@@ -99,12 +99,12 @@ class TurnLog:
 
     @property
     def laid_out(self) -> bool:
-        """Whether there is a branch already."""
+        """True if there is a branch already."""
         return self._branch is not None
 
     @property
     def durable(self) -> bool:
-        """Whether the branch is in a store, which there is to wait for."""
+        """True if the branch is in a store, which there is to wait for."""
         return self._branch is not None and self._branch.session.keeper is not None
 
     @property
@@ -114,12 +114,12 @@ class TurnLog:
 
     @property
     def earlier(self) -> list[Told]:
-        """What was told before the first turn that is held."""
+        """The history entries before the first turn that is held."""
         return self._told[: len(self._told) - len(self.turns)]
 
     @property
     def gone(self) -> int:
-        """How much was told before that, and let go."""
+        """The number of earlier history entries that were dropped."""
         return self._gone
 
     def tell_as(self, telling: HistoryOptions) -> None:
@@ -132,7 +132,7 @@ class TurnLog:
             self._told, self._fitted = [*self.earlier, *told], {}
 
     def span(self, before: Sequence[Told] = ()) -> HistorySpan:
-        """What a call now is told, with what came `before` all of it."""
+        """Return the history span for a call made now, after the entries `before` it."""
         stop, window = len(self._told), self.telling.max_turns
         known = [*before, *self.initial] if before else self.initial
         start = self._first if window is None else max(self._first, stop - window)
@@ -158,7 +158,7 @@ class TurnLog:
             return known + [told for told in found[span.start : span.stop] if told is not None]
 
     def _told_to(self, fields: Fields, at: int, turn: Turn | None) -> Told:
-        """What a turn told, with what was asked where an output has the name of an input."""
+        """Return the history entry of a turn; an output named like an input keeps both."""
         told = self._told[at]
         if turn is None:
             return told
@@ -178,7 +178,7 @@ class TurnLog:
                     self._read_on(self._branch)
 
     def caught_up(self, before: Sequence[Told] = ()) -> HistorySpan:
-        """What a call now is told, with what others have said meanwhile."""
+        """Return the history span for a call made now, after reading turns of other processes."""
         with self._guard:
             self.catch_up()
             return self.span(before)
@@ -293,7 +293,9 @@ class TurnLog:
         return turn
 
     def _still(self, past: HistorySpan | None) -> Any:
-        """What a call was told, as it is to be kept: turns may have been taken back meanwhile."""
+        """Return the history of a call as it is to be stored: turns may have been removed
+        meanwhile.
+        """
         if past is None:
             return self.span()
         return past if past.told is self._told else History(messages=past.messages())
@@ -422,7 +424,7 @@ def _at_home(turn: Turn, told: list[Told], gone: int) -> Turn:
 
 
 def _beyond(nodes: dict[str, dict[str, Any]], outputs: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What nested predictors said that the outputs do not tell."""
+    """Return outputs of nested predictors that the program's own outputs do not contain."""
     found = {
         node: {name: value for name, value in said.items() if name not in outputs}
         for node, said in nodes.items()

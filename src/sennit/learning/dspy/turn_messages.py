@@ -29,7 +29,7 @@ Note: TypeAlias = dict[str, Any]
 
 
 def note_of(turn: Turn, gone: int = 0) -> Note:
-    """What a turn knew, and what was said inside it, as plain data.
+    """Return the history and the nested turns of a turn, as plain data.
 
     Positions count from the turn after the first `gone` ones.
     """
@@ -43,12 +43,12 @@ def note_of(turn: Turn, gone: int = 0) -> Note:
 
 
 def inside_of(note: Mapping[str, Any]) -> dict[str, Any]:
-    """What is noted of a turn beside its past."""
+    """Return the data stored with a turn beside its history."""
     return {name: note.get(name) for name in _INSIDE}
 
 
 def past_in(note: Mapping[str, Any], told: list[Told], initial: list[Told], gone: int = 0) -> Any:
-    """What the next turn knew, as it was noted; None if it was not.
+    """Return the stored history of the next turn; None if none was stored.
 
     Of what was told, the first `gone` are no longer in the list. Where turns before this one were
     erased since, those that are left stand earlier than it was noted.
@@ -89,7 +89,7 @@ def turn_messages(turn: Turn) -> list[Message]:
 
 
 def beginning(initial: list[Told], earlier: list[Told]) -> list[Message]:
-    """What a conversation began with, as a message; none if with nothing."""
+    """Return the initial history of a conversation as messages; empty if there is none."""
     if not initial and not earlier:
         return []
     plain = [plain_fields(one) for one in initial]
@@ -119,7 +119,7 @@ class StoredTurn:
 
 
 def read(messages: Iterable[Message]) -> Iterator[ConversationStart | StoredTurn]:
-    """What messages of a branch say of turns; what others said between them is passed over."""
+    """Yield the turns in the messages of a branch; other messages are skipped."""
     asking: tuple[UUID, dict[str, Any]] | None = None
     for message in messages:
         found = message.metadata.get(KEY)

@@ -40,7 +40,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What to write, and what to leave out."""
+    """Options of an export."""
 
     format: str = "openai"
     keep: Filter = field(default_factory=Filter)
@@ -68,7 +68,7 @@ def _check_split(split: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export wrote."""
+    """The result of an export."""
 
     files: Mapping[str, Path]
     """By the names of the split; "all" without one."""
@@ -79,13 +79,13 @@ class Exported:
 
     @property
     def skipped(self) -> int:
-        """How many were left out in all."""
+        """The total number of items that were left out."""
         return sum(self.left_out.values())
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSource:
-    """Where sessions are read."""
+    """A source of sessions."""
 
     kept: Callable[[UUID], Snapshot]
     """All of a session as it is stored; raises NotFoundError."""
@@ -171,7 +171,7 @@ def _row(unit: Any, format: Format, redact: Redact | None) -> Row | LeftOut:
 
 
 class _Units:
-    """What sessions give for a kind of row."""
+    """The units of a session for one kind of row."""
 
     def __init__(self, source: SessionSource, unit: Unit, keep: Filter) -> None:
         self._source, self._unit, self._keep = source, unit, keep
@@ -202,7 +202,7 @@ def _paths(path: Path, options: ExportOptions) -> dict[str, Path]:
 
 
 def _share_of(session: UUID, split: Mapping[str, float] | None) -> str:
-    """Which part of a split a session falls into: always the same for the same session."""
+    """Return the split that a session belongs to, always the same for the same session."""
     if split is None:
         return "all"
     drawn = int.from_bytes(hashlib.sha256(session.bytes).digest()[:8], "big") / 2**64

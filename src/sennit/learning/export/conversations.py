@@ -78,7 +78,7 @@ def _told(
 
 
 def _scores(said: Sequence[MessageRecord], known: Mapping[UUID, list[Label]]) -> list[float | None]:
-    """What the answer to each instruction that is told was found to be worth."""
+    """Return the score of the answer to each instruction, where there is one."""
     found: list[list[Label]] = []
     for record in said:
         content = Message.kept(record.id, record.created, record.body).content

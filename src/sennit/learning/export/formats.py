@@ -57,7 +57,7 @@ class ChatConversation:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How a kind of row is made, and of what."""
+    """A format: how a kind of row is built, and from what."""
 
     name: str
     unit: Unit
@@ -152,7 +152,7 @@ def _kind(message: Row) -> str:
 
 
 def _line(kind: str, said: Chat) -> Row:
-    """What was said in one go: texts one below the other, several calls or results as a list."""
+    """Return one turn as a row: texts joined, several calls or results as a list."""
     if kind == "calls":
         calls = [_called(call) for message in said for call in message["tool_calls"]]
         value = dumps(calls[0] if len(calls) == 1 else calls).decode()
@@ -196,7 +196,7 @@ def openai_pairs(preference: Preference) -> Row | LeftOut:
 
 
 def _unfit(prompt: Chat, chosen: Chat, rejected: Chat) -> LeftOut | None:
-    """Why two answers make no pair, if they do not."""
+    """Return the reason why two answers make no pair, or None."""
     if not (_ends_with("user", prompt) and chosen and rejected):
         return NO_WORDS
     if not (_ends_with("assistant", chosen) and _ends_with("assistant", rejected)):
@@ -259,12 +259,12 @@ def _has_pictures(chat: Chat) -> bool:
 
 
 def _marked(message: Row) -> str:
-    """What a message says in words, with a mark for each picture."""
+    """Return the text of a message with a placeholder for each image."""
     return _text(message, lambda _: _PICTURE)
 
 
 def _text(message: Row, picture: Callable[[str], str] = str) -> str:
-    """What a message says in words; by default pictures are named by their address."""
+    """Return the text of a message; by default images are named by their URL."""
     said: str | list[Row] | None = message["content"]
     if said is None or isinstance(said, str):
         return said or ""

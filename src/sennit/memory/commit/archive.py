@@ -114,7 +114,7 @@ def _starts(messages: Sequence[Message]) -> list[int]:
 
 
 def checked_recent(keep_recent: int) -> int:
-    """How many messages stay current; raises ValidationError."""
+    """Validate the number of messages to keep unarchived; raises ValidationError."""
     if not isinstance(keep_recent, int) or isinstance(keep_recent, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidTypeError(f"keep_recent must be a number, got {shown(keep_recent)}.")
     if keep_recent < 0:

@@ -19,7 +19,7 @@ from sennit.services.models.usage import tokens_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCommit:
-    """When to commit a branch without being asked; what is None never does."""
+    """Conditions for automatic commits; a condition that is None never applies."""
 
     messages: int | None = None
     """After so many messages."""
@@ -46,7 +46,7 @@ class _Said:
 
 @dataclass(slots=True)
 class CommitCounter:
-    """What was said on branches since they were last committed by themselves."""
+    """Counts the messages and tokens on branches since their last automatic commit."""
 
     policy: AutoCommit
     _said: dict[UUID, _Said] = field(default_factory=dict[UUID, _Said])

@@ -49,7 +49,7 @@ _DID: dict[Action, Did] = {
 
 
 class WrittenChange(msgspec.Struct, frozen=True):
-    """What became of a decision, as `memory_diff.json` says it."""
+    """The outcome of a decision, as `memory_diff.json` records it."""
 
     did: Did
     category: str
@@ -97,7 +97,7 @@ class FileChangeSet:
 
     @property
     def realm(self) -> MemoryScope:
-        """Whose files they are."""
+        """The scope that owns the files."""
         return self._realm
 
     def known(self, file: FileRecord) -> KnownMemory:
@@ -352,7 +352,7 @@ class FileChangeSet:
 
 
 def profile_abstract(facts: Sequence[ProfileFact]) -> str:
-    """What holds of the profile now, in one line."""
+    """Return the current profile in one line."""
     return abstract_of("; ".join(fact.text for fact in facts if fact.valid_to is None))
 
 
@@ -377,7 +377,7 @@ def _known_fact(fact: ProfileFact) -> KnownMemory:
 
 
 def _says_all(candidate: Candidate, text: str) -> bool:
-    """Whether every telling word of a text stands in what a candidate rests on."""
+    """Return whether every telling word of a text stands in what a candidate rests on."""
     said = " ".join((candidate.text, *(one.quote for one in candidate.evidence)))
     return telling(text) <= telling(said)
 

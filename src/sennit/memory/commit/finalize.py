@@ -49,7 +49,7 @@ _WHILE = 600_000_000  # models need longer
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessages:
-    """What a commit covers, ready to be thought about."""
+    """The messages that a commit covers, ready for extraction."""
 
     messages: Sequence[Message]
     similar: Callable[[Candidate], Sequence[KnownMemory]]
@@ -62,7 +62,7 @@ Thinking = Callable[[ArchivedMessages], Digest]
 
 
 def opening(agent: str, *, here: bool, model: bool) -> bytes:
-    """What a new commit says of itself: its agent, and until when it is finished `here`."""
+    """Return the body of a new commit: its agent, and until when it is finished `here`."""
     body: dict[str, Any] = {"agent": agent}
     return dumps(body | _held(model=model) if here else body)
 
@@ -179,7 +179,9 @@ class CommitFinalizer:
         uses: Sequence[UseRecord],
         drafts: FileChangeSet,
     ) -> tuple[Digest, CommitRecord]:
-        """What thinking gives, or has given before; and the commit, which may have got its mark."""
+        """Return the digest, computed or stored before, and the commit, which may have been
+        updated.
+        """
         body: dict[str, Any] = loads(record.body)
         if "digest" in body:
             return msgspec.convert(body["digest"], Digest), record

@@ -29,7 +29,7 @@ _ABSTRACT = re.compile(r"viking://session/([^/]+)/history/archive_(\d{1,9})/\.ab
 def injected_texts(
     realm: MemoryScope, messages: Iterable[Message], uses: Iterable[UseRecord]
 ) -> list[str]:
-    """What the contexts say that came with messages or were recorded as used."""
+    """Return the texts of contexts that were sent with messages or recorded as used."""
     parts = [
         (part, clock.from_datetime(message.created_at))
         for message in messages
@@ -48,7 +48,7 @@ def injected_texts(
 
 
 def _at(realm: MemoryScope, said: str, since: int) -> Iterator[str]:
-    """What a file has said since a moment, or what the abstract of an archive says."""
+    """Yield the texts of a file since a time, or the abstract of an archive."""
     file = realm.named(said)
     if file is not None:
         versions = [file.latest]
@@ -71,7 +71,7 @@ def _abstract(realm: MemoryScope, session: str, number: int) -> Iterator[str]:
 
 
 def _said(realm: MemoryScope, bodies: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """What messages say that were recalled, bare and as prompts show them."""
+    """Yield recalled messages, bare and as prompts show them."""
     wanted = [
         EvidenceSource(UUID(session), UUID(message))
         for body in bodies

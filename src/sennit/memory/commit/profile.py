@@ -125,7 +125,7 @@ def _taken(facts: list[ProfileFact], text: str, *, is_closed: bool) -> ProfileFa
 
 
 def new_fact_id() -> str:
-    """What a fact is known by within its file."""
+    """Return a new id of a fact, unique within its file."""
     return f"fact-{new_id()}"
 
 

@@ -24,17 +24,17 @@ class CommitResult(dict[str, Any]):
 
     @property
     def status(self) -> Status:
-        """How far it has come."""
+        """The status of the commit."""
         return self["status"]
 
     @property
     def task_id(self) -> str | None:
-        """What `get_task`, `retry_task` and `undo_commit` know it by; None if nothing was done."""
+        """The id for `get_task`, `retry_task` and `undo_commit`; None if nothing was done."""
         return self["task_id"]
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is not simply committed."""
+        """The reasons why the commit is not simply committed."""
         return self["reasons"]
 
 

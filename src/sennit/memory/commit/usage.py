@@ -30,7 +30,7 @@ _SKILL = {"uri", "input", "output", "success"}
 
 
 def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tuple[UseRecord, ...]:
-    """What to keep; raises ValidationError for what is no context or skill."""
+    """Return usage records; raises ValidationError for an invalid context or skill."""
     bodies: list[dict[str, Any]] = [{"uri": str(Uri.parse(uri))} for uri in _listed(contexts)]
     if skill is not None:
         bodies.append(_skill(skill))
@@ -43,7 +43,7 @@ def uses(branch: Branch, contexts: Any, skill: Mapping[str, Any] | None) -> tupl
 def recalled(
     branch: Branch, found: Iterable[tuple[str, EvidenceSource | None]]
 ) -> tuple[UseRecord, ...]:
-    """What was put into a prompt, by address, and by id where it is a message.
+    """Return usage records of recalled items, by URI, and by id for messages.
 
     The same at the same place is the same use. Its id says so, and a store leaves alone what it
     has: nobody needs to look whether it was noted.
@@ -111,7 +111,7 @@ def due(branch: Branch, entries: Iterable[UUID], waiting: Iterable[UseRecord]) -
 def counted(
     found: Iterable[UseRecord], messages: Iterable[Message]
 ) -> tuple[Counter[str], list[dict[str, Any]]]:
-    """How often each URI was used, and the skills that were."""
+    """Return the number of uses of each URI, and the skills used."""
     times: Counter[str] = Counter()
     skills: list[dict[str, Any]] = []
     for use in found:

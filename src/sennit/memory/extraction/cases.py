@@ -52,13 +52,13 @@ class _Said:
 
 @lru_cache(maxsize=4096)
 def is_problem(sentence: str) -> bool:
-    """Whether a sentence says that something does not work."""
+    """Return whether a sentence says that something does not work."""
     return _PROBLEM.search(expanded(sentence)) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_solution(sentence: str) -> bool:
-    """Whether a sentence says how something was mended, or that it was."""
+    """Return whether a sentence says how something was mended, or that it was."""
     said = expanded(sentence)
     return _MENDED.search(said) is not None or (
         _WORKED.search(said) is not None and _DOUBT.search(said) is None
@@ -86,12 +86,12 @@ def cases(conversation: Utterances) -> Iterator[Candidate]:
 
 
 def _solution(said: _Said, proposed: _Said | None) -> _Said | None:
-    """What solved it, once somebody says that it is solved: they say how, or it was proposed."""
+    """Return the solution, once somebody says that the problem is solved."""
     return said if _MENDED.search(expanded(said.sentence)) else proposed
 
 
 def _proposal(utterance: Utterance) -> _Said | None:
-    """What the assistant advises: its first sentences that are no question."""
+    """Return the assistant's advice: its first sentences that are not questions."""
     told = [one for one in utterance.sentences if not one.endswith("?")]
     advice = " ".join(told[:3])[:_LONGEST]
     return _Said(utterance, advice) if advice and not is_unfit(advice) else None

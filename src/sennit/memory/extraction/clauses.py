@@ -175,17 +175,17 @@ class Plain:
 
     @property
     def habit(self) -> bool:
-        """Whether it says how often."""
+        """True if it says how often."""
         return _HABIT.search(self.clause) is not None
 
     @property
     def dated(self) -> bool:
-        """Whether it says when."""
+        """True if it says when."""
         return is_dated(self.clause)
 
 
 def is_order(text: str) -> bool:
-    """Whether a text tries to tell the memory, rather than the assistant, what to do."""
+    """Return whether a text tries to tell the memory, rather than the assistant, what to do."""
     return _is_order(text) if len(text) <= _SHORT else _is_order.__wrapped__(text)
 
 
@@ -196,13 +196,17 @@ def _is_order(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_unfit(text: str) -> bool:
-    """Whether a text holds what must never be stored: a password, a key, a path that climbs."""
+    """Return whether a text holds what must never be stored: a password, a key, a path that
+    climbs.
+    """
     hinted_at = _holds(text.lower(), _UNFIT_HINTS)
     return (hinted_at and _UNFIT.search(text) is not None) or _CARD.search(text) is not None
 
 
 def _holds(text: str, hints: tuple[str, ...]) -> bool:
-    """Whether any of these stands in a text; a plain loop, as every sentence comes by here."""
+    """Return whether any of these stands in a text; a plain loop, as every sentence comes by
+    here.
+    """
     for hint in hints:  # noqa: SIM110
         if hint in text:
             return True
@@ -210,7 +214,7 @@ def _holds(text: str, hints: tuple[str, ...]) -> bool:
 
 
 def is_request(sentence: str) -> bool:
-    """Whether a sentence asks for something: a question or a task."""
+    """Return whether a sentence asks for something: a question or a task."""
     plain = _without_fillers(expanded(sentence))
     return sentence.endswith("?") or bool(_QUESTION.match(plain) or _TASK.match(plain))
 
@@ -237,7 +241,7 @@ def telling(text: str) -> frozenset[str]:
 
 
 def _in_full(found: re.Match[str]) -> str:
-    """What a contraction stands for."""
+    """Return the expansion of a contraction."""
     whole = _WHOLE.get(found[0].lower())
     return whole or (f"{found['who']} is" if found["who"] else f" is{found['how']}")
 
@@ -270,7 +274,7 @@ def clauses(sentence: str) -> list[str]:
 
 
 def _is_statement(sentence: str, plain: str) -> bool:
-    """Whether a sentence says how things are: no question, supposition, report or secret."""
+    """Return whether a sentence says how things are: no question, supposition, report or secret."""
     if sentence.rstrip("\"') ").endswith(("?", "？")) or _QUESTION.match(plain):
         return False
     return not (

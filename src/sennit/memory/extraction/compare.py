@@ -33,7 +33,7 @@ from sennit.memory.extraction.values import Candidate, Category, KnownMemory
 
 
 class Verdict(Enum):
-    """How a new text stands to a known one."""
+    """The relation of a new text to a known one."""
 
     SAME = "says the same"
     CHANGED = "says that it is otherwise"
@@ -56,7 +56,7 @@ _SETTLED = frozenset({"home", "age", "job", "status"})
 
 
 def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
-    """How a candidate stands to a memory of the same category."""
+    """Compare a candidate with a memory of the same category."""
     if is_repeat(known, candidate):
         return TextComparison(Verdict.SAME, known.text)
     if not candidate.category.mergeable or known.category is not candidate.category:
@@ -71,7 +71,9 @@ def compare(known: KnownMemory, candidate: Candidate) -> TextComparison:
 
 
 def is_repeat(known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether a candidate says word for word what is known; of events also of the same day."""
+    """Return whether a candidate says word for word what is known; of events also of the same
+    day.
+    """
     if known.category is not candidate.category or _said(known.text) != _said(candidate.text):
         return False
     if candidate.category is not Category.EVENTS:
@@ -131,7 +133,7 @@ def says(text: str, other: str) -> bool:
 
 
 def covers(new: str, known: str) -> bool:
-    """Whether a new sentence says all that a known one says, in the same sense, and more."""
+    """Return whether a new sentence says all that a known one says, in the same sense, and more."""
     within = _content(known) <= _content(new) and says(new, known)
     if not within or _narrows(known, new):
         return False
@@ -139,7 +141,8 @@ def covers(new: str, known: str) -> bool:
 
 
 def _narrows(known: str, new: str) -> bool:
-    """Whether the words that a sentence adds to another leave less of it, or name something else.
+    """Return whether the words that a sentence adds to another leave less of it, or name something
+    else.
 
     "I don't eat meat on Fridays" does not say that I don't eat meat, nor "I like Dune 2" that I
     like Dune.

@@ -78,7 +78,7 @@ def period(text: str, said_at: datetime) -> Period:
 
 
 def is_dated(text: str) -> bool:
-    """Whether a text names a date, whichever."""
+    """Return whether a text names a date, whichever."""
     return _HINT.search(text) is not None and _FIND.search(text) is not None
 
 

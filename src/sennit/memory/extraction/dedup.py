@@ -48,7 +48,7 @@ class Deduplicator:
         """Memories that were merged into another one."""
 
     def known(self, candidate: Candidate) -> list[KnownMemory]:
-        """What may be about the same thing, as it stands now: own candidates, then by rank."""
+        """Return memories about the same subject: own candidates first, then by rank."""
         similar = (one for one in self._similar(candidate) if one.id not in self._absorbed)
         stored = [self._now.get(one.id, one) for one in islice(similar, RANKED)]
         return [one for one in (*self._own(candidate), *stored) if comparable(one, candidate)]
@@ -104,7 +104,7 @@ class Deduplicator:
 
 
 def comparable(known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether a memory can decide on a candidate: of its category, and about the same time.
+    """Return whether a memory can decide on a candidate: of its category, and about the same time.
 
     What ceased to hold is not known now, unless the candidate speaks of the past in the same words.
     """
@@ -143,7 +143,7 @@ def by_rules(candidate: Candidate, known: KnownMemory, told: TextComparison) -> 
 
 
 def fits(told: TextComparison, known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether a comparison leads anywhere; a memory does not grow without end."""
+    """Return whether a comparison leads anywhere; a memory does not grow without end."""
     if told.verdict in (Verdict.MORE, Verdict.BESIDE):
         return len(known.text) + len(candidate.text) < LONGEST
     return told.verdict is not Verdict.OTHER
@@ -166,7 +166,9 @@ def merged(known: str, new: str) -> str:
 
 
 def is_covered(known: str, new: str) -> bool:
-    """Whether a new text says all that a known memory says, so that the two can become one."""
+    """Return whether a new text says all that a known memory says, so that the two can become
+    one.
+    """
     told = sentences(known)
     return bool(told) and all(covers(new, sentence) for sentence in told)
 

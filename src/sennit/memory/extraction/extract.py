@@ -43,7 +43,7 @@ def extract_by_rules(conversation: Utterances) -> Extraction:
 
 
 def stated(utterance: Utterance) -> Iterator[Candidate]:
-    """What one utterance of the user states."""
+    """Return the facts that one user utterance states."""
     for clause in own_statements(utterance):
         fact = fact_of(clause)
         if fact is not None:
@@ -65,7 +65,7 @@ def candidate_of(fact: Fact, clause: str, utterance: Utterance) -> Candidate:
 
 
 def slug_of(fact: Fact, when: Period) -> str:
-    """What the file of a fact may be called; an event's begins with its day."""
+    """Return a file name for a fact; that of an event begins with its date."""
     if fact.category is Category.EVENTS and when.start is not None:
         return slug(when.start.date().isoformat(), fact.label)
     return slug(fact.label)

@@ -84,7 +84,7 @@ class Rules:
         return added
 
     def fact(self, clause: Plain) -> Fact | None:
-        """What the first rule makes of a clause that makes anything of it."""
+        """Return the fact of the first rule that matches a clause."""
         for pattern, literal, maker in self._rules:
             found = pattern.match(clause.text)
             fact = found and maker(found, clause)

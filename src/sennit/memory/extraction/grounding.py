@@ -44,7 +44,7 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a model wants remembered."""
+    """A memory that a model proposes."""
 
     category: str
     content: str
@@ -87,14 +87,16 @@ class _Clause:
         return cls(frozenset(words(text)), said, _negated(text), foreign)
 
     def has_sense_of(self, claim: str) -> bool:
-        """Whether a claim with these words says the same; in a foreign language, with all words."""
+        """Return whether a claim with these words says the same; in a foreign language, with all
+        words.
+        """
         if self.foreign:
             return self.words <= frozenset(words(claim))
         return self.negated == _negated(claim)
 
 
 class EvidenceChecker:
-    """What claims about one transcript can rest on."""
+    """Checks claims against the sentences of one transcript."""
 
     def __init__(self, shown: Mapping[int, Utterance | ToolUse]) -> None:
         self._shown = shown
@@ -135,7 +137,7 @@ class EvidenceChecker:
         return best
 
     def _agent_said(self, claim: Claim, wanted: frozenset[str]) -> bool:
-        """Whether a message of the assistant or of a tool that is cited says all of a claim.
+        """Return whether a message of the assistant or of a tool that is cited says all of a claim.
 
         "Always run the tests, then push" is a preference if the user says so, and a pattern if the
         assistant does.
@@ -182,7 +184,7 @@ _AGENTS = frozenset(str(one) for one in Category if one.owner == "agent")
 
 
 def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
-    """What the user states, one to three sentences in a row, the shortest first."""
+    """Yield the user's statements, one to three consecutive sentences, shortest first."""
     if isinstance(source, ToolUse) or source.speaker != "user":
         return
     own = list(stated_sentences(source))
@@ -193,12 +195,14 @@ def _passages(source: Utterance | ToolUse) -> Iterator[_Passage]:
 
 
 def _share(wanted: frozenset[str], said: frozenset[str]) -> float:
-    """How much of what would have to be proved stands there."""
+    """Return the share of a claim's content words that occur in a passage."""
     return len(wanted & said) / len(wanted) if wanted else 0.0
 
 
 def _same_sense(claim: str, said: str) -> bool:
-    """Whether a claim does not turn what was said into its opposite, or say it of someone else."""
+    """Return whether a claim does not turn what was said into its opposite, or say it of someone
+    else.
+    """
     if not _is_english(said) or _negated(claim) != _negated(said):
         return False
     if not _states_the_same(claim, said):
@@ -213,7 +217,7 @@ def _same_sense(claim: str, said: str) -> bool:
 
 
 def _states_the_same(claim: str, said: str) -> bool:
-    """Whether a claim says of its words what was said of them.
+    """Return whether a claim says of its words what was said of them.
 
     "I visited Paris" has every content word of "The user lives in Paris", and does not say so. What
     rules know to be a fact must be the same fact; else the claim must be put in words that were
@@ -241,7 +245,7 @@ def _clauses(text: str) -> list[str]:
 
 
 def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
-    """Whether a clause of a claim has the words of what was said, but not its sense."""
+    """Return whether a clause of a claim has the words of what was said, but not its sense."""
     for part in _clauses(claim):
         wanted = telling(part)
         saying = [one for one in said if wanted and wanted <= one.terms]
@@ -251,13 +255,13 @@ def _is_opposite(claim: str, said: Sequence[_Clause]) -> bool:
 
 
 def _is_english(text: str) -> bool:
-    """Whether the rules know the language of a text, and so what negates it."""
+    """Return whether the rules know the language of a text, and so what negates it."""
     found = words(expanded(text))
     return fact_of(text) is not None or sum(map(STOP_WORDS.__contains__, found)) * 3 >= len(found)
 
 
 def _is_of_user(text: str) -> bool:
-    """Whether the one who speaks, or is called the user, does something in a text."""
+    """Return whether the one who speaks, or is called the user, does something in a text."""
     return not _SPEAKER.isdisjoint(words(expanded(text)))
 
 
@@ -266,7 +270,7 @@ def _negated(text: str) -> bool:
 
 
 def _category(claimed: str, said: str) -> Category | None:
-    """What a memory is about; what rules know to be the user's is never the agent's."""
+    """Return the category of a memory; user facts known to the rules never become the agent's."""
     fact = fact_of(said)
     if claimed not in _CATEGORIES:
         return fact and fact.category
@@ -277,7 +281,7 @@ def _category(claimed: str, said: str) -> Category | None:
 
 
 def _verbatim(category: Category, passage: _Passage) -> Candidate:
-    """What was said, in place of what was made of it."""
+    """Return the quoted words in place of the model's wording."""
     fact = fact_of(passage.text)
     if fact is not None:
         return candidate_of(fact, passage.text, passage.source)

@@ -48,7 +48,7 @@ class DecisionPrompt:
 
 
 def question(candidates: Sequence[Candidate], similar: Similar, letters: int) -> DecisionPrompt:
-    """What to ask: exact repeats and what has nothing like it need no model."""
+    """Return the question for the model; exact repeats and unrelated candidates need none."""
     earlier = TextRanker()
     blocks: list[str] = []
     asked: dict[int, dict[str, KnownMemory]] = {}
@@ -126,7 +126,7 @@ def _decision(
     listed: Mapping[str, KnownMemory],
     told: Mapping[str, Any] | None,
 ) -> MemoryDecision | None:
-    """What a model decided, if it may; None to let rules decide."""
+    """Return a model's decision if it is allowed; None lets the rules decide."""
     if told is None or told["action"] not in list(Action):
         return None
     action = Action(told["action"])
@@ -190,7 +190,9 @@ def _updated(known: KnownMemory, candidate: Candidate, said: str) -> str:
 
 
 def _leaves_it_true(told: TextComparison, candidate: Candidate) -> bool:
-    """Whether rules know that both hold: one says more, or they are facts of different kinds."""
+    """Return whether rules know that both hold: one says more, or they are facts of different
+    kinds.
+    """
     if told.verdict is Verdict.MORE:
         return True
     if told.verdict is not Verdict.BESIDE:
@@ -200,7 +202,9 @@ def _leaves_it_true(told: TextComparison, candidate: Candidate) -> bool:
 
 
 def _is_apart(known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether rules know that a candidate states another fact than a memory, so that both hold."""
+    """Return whether rules know that a candidate states another fact than a memory, so that both
+    hold.
+    """
     facts = [fact_of(one) for one in (candidate.text, *sentences(known.text))]
     return None not in facts and compare(known, candidate).verdict is Verdict.OTHER
 
@@ -209,7 +213,9 @@ _SURE = (Verdict.SAME, Verdict.CHANGED)
 
 
 def _may(action: Action, known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether two texts have enough in common to be dropped, changed or merged for one another."""
+    """Return whether two texts have enough in common to be dropped, changed or merged for one
+    another.
+    """
     verdict = compare(known, candidate).verdict
     if action is Action.SKIP and verdict is Verdict.CHANGED:
         return False
@@ -221,13 +227,13 @@ def _may(action: Action, known: KnownMemory, candidate: Candidate) -> bool:
 
 
 def _within(said: str, known: KnownMemory, candidate: Candidate) -> bool:
-    """Whether a text says the candidate, and nothing that neither text says."""
+    """Return whether a text says the candidate, and nothing that neither text says."""
     found, new = frozenset(terms(said)), frozenset(terms(candidate.text))
     return new <= found <= new | frozenset(terms(known.text)) and _tells(said, candidate.text)
 
 
 def _keeps(said: str, *texts: str) -> bool:
-    """Whether a text has every content word of some others, and no other."""
+    """Return whether a text has every content word of some others, and no other."""
     wanted = frozenset(term for text in texts for term in terms(text))
     return frozenset(terms(said)) == wanted and _tells(said, *texts)
 

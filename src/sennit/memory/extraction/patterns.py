@@ -19,7 +19,7 @@ _LONGEST = 160
 
 
 def patterns(conversation: Utterances) -> Iterator[Candidate]:
-    """What the tools of a conversation have taught."""
+    """Return patterns learnt from the tool calls of a conversation."""
     for candidate in (*_made_good(conversation.tool_uses), *_together(conversation)):
         if not is_unfit(candidate.text) and not is_order(candidate.text):
             yield candidate

@@ -52,7 +52,7 @@ TINY = frozenset({"local"})
 def digest_by_rules(
     messages: Iterable[Message], similar: Similar, *, injected: Iterable[str] = ()
 ) -> Digest:
-    """What the messages give, without a model.
+    """Return the digest of messages, without a model.
 
     `injected` are texts that a program put into the prompts: they are never taken for what
     somebody said, wherever they stand.
@@ -136,7 +136,7 @@ class _Thinking:
         return replace(rest, candidates=tuple(found), method="model", refused=refused)
 
     def _rest(self, shown: Transcript) -> Extraction:
-        """What rules find in that which the model was not shown, or only in part."""
+        """Return what the rules extract from material that the model did not see in full."""
         left_out = len(shown.left_out)
         if left_out:
             self._warnings.append(
@@ -218,7 +218,7 @@ def _outer(schema: Schema) -> dict[str, Any]:
 
 
 def _grounded(items: Iterable[Any], ground: EvidenceChecker) -> tuple[list[Candidate], int]:
-    """What was said of what a model claims, each once; and how much was not."""
+    """Return the grounded claims of a model, each once, and the number refused."""
     found: dict[tuple[str, str], Candidate] = {}
     refused = 0
     for item in items:

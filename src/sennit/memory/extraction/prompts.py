@@ -76,7 +76,7 @@ PLAN_SCHEMA: Schema = _listed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """What a model is told; change one with `dataclasses.replace`."""
+    """Prompts for extraction; replace one with `dataclasses.replace`."""
 
     extract: str
     examples: tuple[tuple[str, str], ...] = ()

@@ -42,7 +42,7 @@ _CUES = {
 
 
 def query(candidate: Candidate) -> str:
-    """What to search for: the text, and words in which an older fact of its kind may be put.
+    """Return the search text: the fact, and other wordings of older facts of its kind.
 
     "I moved to Berlin" has no word in common with "I live in Lisbon", which it changes.
     """

@@ -148,7 +148,7 @@ def _bullets(lines: Iterable[str]) -> str:
 
 
 def _steps(heard: Iterable[_Heard]) -> list[str]:
-    """What the user asked for and what came of it, request by request."""
+    """Return the user's requests, each with its outcome."""
     steps: list[list[str]] = []
     for one in heard:
         gist = _short(one.gist, _STEP_LETTERS)
@@ -212,12 +212,12 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 @lru_cache(maxsize=8192)
 def _key(term: str) -> str:
-    """What makes two spellings one concept; nothing for words that are none."""
+    """Return a key under which spellings of one concept are equal; "" for other words."""
     return "" if folded(term) in _COMMON else " ".join(terms(term))
 
 
 def _pending(heard: Sequence[_Heard]) -> list[str]:
-    """What was left open: things to do, problems nobody solved, a question nobody answered."""
+    """Return open points: tasks, unsolved problems, unanswered questions."""
     open_: dict[str, None] = {}
     problem = ""
     for one in heard:

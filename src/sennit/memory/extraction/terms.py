@@ -137,12 +137,12 @@ def _pieces(term: str) -> list[str]:
 
 
 def is_number(term: str) -> bool:
-    """Whether a term counts or dates something."""
+    """Return whether a term counts or dates something."""
     return term[:1].isdigit()
 
 
 def slug(*pieces: str) -> str:
-    """What a file about this may be called: a-z, 0-9 and single hyphens, never empty."""
+    """Return a file name: a-z, 0-9 and single hyphens, never empty."""
     text = " ".join(pieces)
     plain = re.sub(r"[^a-z0-9]+", "-", folded(text)).strip("-")
     short = plain[:_LONGEST_SLUG].rsplit("-", 1)[0] if len(plain) > _LONGEST_SLUG else plain
@@ -164,5 +164,5 @@ FRAME = frozenset(map(stem, _FRAME_WORDS.split()))
 
 
 def is_frame(word: str) -> bool:
-    """Whether facts are put in this word, so that it tells none from another."""
+    """Return whether facts are put in this word, so that it tells none from another."""
     return stem(word) in FRAME

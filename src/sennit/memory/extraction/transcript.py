@@ -20,7 +20,7 @@ _ANSWER_TOKENS = 2000
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What a model is shown of a conversation."""
+    """The part of a conversation that a model is shown."""
 
     text: str
     shown: dict[int, Utterance | ToolUse]
@@ -30,7 +30,7 @@ class Transcript:
 
 
 def budget(model: Model, tokens: int, told: int) -> int:
-    """How many characters of material fit into a prompt that already tells `told` characters."""
+    """Return the number of characters left for material after `told` characters of prompt."""
     window = model.window
     most = tokens if window is None else min(tokens, max(0, window - _ANSWER_TOKENS))
     return max(0, most * LETTERS_PER_TOKEN - told)
@@ -57,7 +57,7 @@ def _speaker(one: Utterance | ToolUse) -> str:
 
 
 def _is_cut(one: Utterance | ToolUse) -> bool:
-    """Whether something the user said is shown in part."""
+    """Return whether something the user said is shown in part."""
     return isinstance(one, Utterance) and one.speaker == "user" and len(one.text) > _MOST["user"]
 
 
@@ -67,7 +67,7 @@ def _line(number: int, one: Utterance | ToolUse) -> str:
 
 
 def said_in(one: Utterance | ToolUse) -> str:
-    """What an utterance or the use of a tool says, as text."""
+    """Return the text of an utterance or a tool use."""
     if isinstance(one, Utterance):
         return one.text
     arguments = dumps(one.arguments).decode()

@@ -82,7 +82,7 @@ class Utterances:
 
     @property
     def utterances(self) -> list[Utterance]:
-        """What was said in words."""
+        """The utterances in words."""
         return [one for one in self.said if isinstance(one, Utterance)]
 
     @property
@@ -92,7 +92,7 @@ class Utterances:
 
 
 def read(messages: Iterable[Message], injected: Iterable[str] = ()) -> Utterances:
-    """What was said in these messages; `injected` are texts that a program put there itself."""
+    """Read utterances from messages; `injected` are texts that a program inserted itself."""
     known = _Injected(list(injected))
     said: list[Utterance | ToolUse] = []
     calls: dict[str, tuple[Message, ActionRequestContent]] = {}
@@ -131,7 +131,7 @@ class _Injected:
         return bool(self._sentences)
 
     def __contains__(self, sentence: str) -> bool:
-        """Whether it is one of theirs, or what a prompt left of one that it cut off."""
+        """Return whether it is one of theirs, or what a prompt left of one that it cut off."""
         if _plain(sentence) in self._sentences:
             return True
         return "…" in sentence and all(_plain(one) in self._whole for one in sentence.split("…"))

@@ -34,7 +34,7 @@ def abstract_of(text: str, letters: int = ABSTRACT_LETTERS) -> str:
 
 
 class Category(StrEnum):
-    """What a memory is about; it decides whose it is and whether it may be merged."""
+    """The category of a memory, which decides its owner and whether it may be merged."""
 
     PROFILE = "profile"
     """Who the user is: one file, a line per fact."""
@@ -51,17 +51,17 @@ class Category(StrEnum):
 
     @property
     def owner(self) -> Owner:
-        """Whose memories these are."""
+        """The kind of owner of these memories."""
         return "agent" if self in (Category.CASES, Category.PATTERNS) else "user"
 
     @property
     def mergeable(self) -> bool:
-        """Whether two may become one; what happened, and what solved a problem, stays as it was."""
+        """True if two may become one; what happened, and what solved a problem, stays as it was."""
         return self not in (Category.EVENTS, Category.CASES)
 
 
 class Action(StrEnum):
-    """What to do with a candidate."""
+    """The action for a candidate."""
 
     CREATE = "CREATE"
     """Write a new memory."""
@@ -123,7 +123,7 @@ class KnownMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryDecision:
-    """What becomes of one candidate."""
+    """The decision about one candidate."""
 
     action: Action
     candidate: Candidate
@@ -145,7 +145,7 @@ class MemoryDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a conversation was about."""
+    """The summary of a conversation."""
 
     topic: str
     intent: str
@@ -166,7 +166,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extraction:
-    """What was found in messages, and how."""
+    """Extracted candidates, and how they were found."""
 
     candidates: tuple[Candidate, ...] = ()
     method: Method = "rules"
@@ -195,6 +195,6 @@ class Digest:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many candidates were created, updated, merged and skipped."""
+        """Return the numbers of created, updated, merged and skipped candidates."""
         actions = [decision.action for decision in self.decisions]
         return {str(action): actions.count(action) for action in Action}

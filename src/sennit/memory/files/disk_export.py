@@ -37,7 +37,7 @@ _MAX_FILES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class FolderImport:
-    """What an import found, and what of it was new here."""
+    """The result of an import: files found, and files that were new."""
 
     created: int
     updated: int
@@ -82,7 +82,7 @@ def _make_folders(top: Path, folder: Path) -> None:
 
 
 def front_matter(memory: MemoryRecord) -> str:
-    """What stands above the text of an exported file."""
+    """Return the front matter of an exported file."""
     fields = {
         "uri": memory.uri,
         "category": memory.category,

@@ -48,7 +48,7 @@ class GrepMatch:
 
 
 class FileSystem:
-    """What one client can read and write, by address."""
+    """The virtual file system of one client."""
 
     def __init__(self, realm: MemoryScope, open_session: Callable[[UUID], SessionCore]) -> None:
         self._stored = StoredTree(realm)
@@ -59,12 +59,12 @@ class FileSystem:
         return self._sessions if uri.scope == "session" else self._stored
 
     def stat(self, uri: str) -> FileEntry:
-        """What is there; raises NotFoundError."""
+        """Return the entry at a URI; raises NotFoundError."""
         place = Uri.parse(uri)
         return self._tree(place).entry(place)
 
     def ls(self, uri: str = SCHEME) -> list[FileEntry]:
-        """What is in a folder; of a file, the file. Raises NotFoundError."""
+        """List a folder; of a file, the file itself. Raises NotFoundError."""
         if uri == SCHEME:
             return [self.stat(SCHEME + scope) for scope in SCOPES]
         place = Uri.parse(uri)
@@ -119,7 +119,7 @@ class FileSystem:
                 yield from self._branches(one.uri, inside, None if depth is None else depth - 1)
 
     def read(self, uri: str) -> str:
-        """What a file says; raises NotFoundError."""
+        """Return the text of a file; raises NotFoundError."""
         place = Uri.parse(uri)
         return self._tree(place).text(place)
 
@@ -189,7 +189,7 @@ class FileSystem:
         ]
 
     def exists(self, uri: str) -> bool:
-        """Whether something is there."""
+        """Return whether something is there."""
         try:
             self.stat(uri)
         except NotFoundError:
@@ -256,7 +256,9 @@ class FileSystem:
 
 
 def _fits(names: list[str], pattern: list[str]) -> bool:
-    """Whether names fit a pattern; takes at most a step for each name and piece of the pattern."""
+    """Return whether names fit a pattern; takes at most a step for each name and piece of the
+    pattern.
+    """
     reached = _past_stars({0}, pattern)  # in the pattern, after the names so far
     for name in names:
         further: set[int] = set()

@@ -38,7 +38,7 @@ def lines(messages: Iterable[Message]) -> str:
 
 
 class _Pairs:
-    """Which results belong to which calls."""
+    """Matches tool results to their calls."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._results = {
@@ -54,7 +54,7 @@ class _Pairs:
         }
 
     def is_shown_with_its_call(self, message: Message) -> bool:
-        """Whether this is a result whose call is there too."""
+        """Return whether this is a result whose call is there too."""
         content = message.content
         return isinstance(content, ActionResponseContent) and content.request_id in self._calls
 

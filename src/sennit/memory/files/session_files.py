@@ -40,7 +40,7 @@ _PAGE = 500
 
 
 class _Folder(dict[str, "_Folder | Text"]):
-    """What is in a folder, by name."""
+    """The entries of a folder, by name."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class SessionTree:
     open_session: Callable[[UUID], SessionCore]
 
     def entry(self, uri: Uri) -> FileEntry:
-        """What is there; raises NotFoundError."""
+        """Return the entry at a path; raises NotFoundError."""
         if not uri.names:
             return entry.folder(uri)
         return _entry(uri, self._node(uri))
 
     def children(self, uri: Uri) -> list[FileEntry]:
-        """What is in a folder; raises NotFoundError."""
+        """List a folder; raises NotFoundError."""
         if not uri.names:
             return [entry.folder(uri / name) for name in self._names()]
         found = self._node(uri)
@@ -76,7 +76,7 @@ class SessionTree:
                 waiting += [(place / name, node[name]) for name in reversed(node)]
 
     def text(self, uri: Uri) -> str:
-        """What a file says; raises NotFoundError."""
+        """Return the text of a file; raises NotFoundError."""
         return _text(uri, self._node(uri) if uri.names else _Folder())
 
     def _names(self) -> list[str]:
@@ -170,7 +170,7 @@ class _Session:
         return self._said("overview") or self._by_rules(summarize.markdown)
 
     def _said(self, name: str) -> str:
-        """What the last archive says, where nothing has been said since."""
+        """Return the text of the last archive if nothing was said since."""
         return (
             "" if self._current or not self.found.commits else _noted(self.found.commits[-1], name)
         )
@@ -180,7 +180,7 @@ class _Session:
 
     @cached_property
     def _summary(self) -> Summary:
-        """What rules say of the current messages: slow, and asked for by size and by text."""
+        """Return the rule-based summary of the current messages, cached because it is slow."""
         return summarize.summary_by_rules(read(self._current))
 
     def _archive(self, commit: CommitRecord) -> _Folder:

@@ -50,7 +50,7 @@ class StoredTree:
     realm: MemoryScope
 
     def entry(self, uri: Uri) -> FileEntry:
-        """What is there; raises NotFoundError."""
+        """Return the entry at a path; raises NotFoundError."""
         file = self.realm.find(uri)
         if file is not None:
             return entry.stored(uri, file)
@@ -59,11 +59,11 @@ class StoredTree:
         raise nothing_at(uri)
 
     def is_folder(self, uri: Uri) -> bool:
-        """Whether a folder is there."""
+        """Return whether a folder is there."""
         return self._is_fixed(uri) or bool(self._below(uri))
 
     def _is_fixed(self, uri: Uri) -> bool:
-        """Whether a folder is always there."""
+        """Return whether a folder is always there."""
         return not uri.names or uri in self._always(uri.scope)
 
     def _always(self, scope: Scope) -> list[Uri]:
@@ -72,7 +72,7 @@ class StoredTree:
         return [*(Uri(scope, tuple(path.split("/"))) for path in ALWAYS[scope]), *shared]
 
     def children(self, uri: Uri) -> list[FileEntry]:
-        """What is in a folder; raises NotFoundError."""
+        """List a folder; raises NotFoundError."""
         below = self._below(uri)
         depth = len(uri.names)
         found: dict[str, FileEntry] = {}
@@ -99,7 +99,7 @@ class StoredTree:
         return [file for file in files if not is_merged(file)]
 
     def text(self, uri: Uri) -> str:
-        """What a file says; raises NotFoundError."""
+        """Return the text of a file; raises NotFoundError."""
         file = self.realm.find(uri)
         if file is None:
             raise not_a_file(uri) if self.is_folder(uri) else nothing_at(uri)

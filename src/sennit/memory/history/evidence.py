@@ -59,7 +59,7 @@ class QuotedMessage:
 
 
 def said_in(realm: MemoryScope, sources: Iterable[Named]) -> dict[Named, QuotedMessage]:
-    """What the messages say that are still kept."""
+    """Return the texts of messages that are still stored."""
     wanted = list(dict.fromkeys(sources))
     by_session: dict[UUID, list[UUID]] = {}
     for one in wanted:
@@ -93,7 +93,7 @@ def said_by(
 
 
 def _own(realm: MemoryScope, sources: Iterable[profile.FactSource]) -> list[QuotedMessage]:
-    """What messages of the user's own say."""
+    """Return the user's own messages."""
     mine = (realm.user.tenant, realm.user.name)
     own = (one for one in sources if (one.tenant, one.user) == mine)
     return list(said_in(realm, own).values())
@@ -108,7 +108,7 @@ def _stated(text: str) -> Sequence[Candidate]:
 
 
 def _repeats(text: str, said: Candidate) -> bool:
-    """Whether a text says all that was said: then that was remembered as a part of it."""
+    """Return whether a text says all that was said: then that was remembered as a part of it."""
     known = KnownMemory(id="", category=said.category, text=text)
     covered = any(covers(one, said.text) for one in sentences(text))
     return covered or compare(known, said).verdict is Verdict.SAME

@@ -49,7 +49,7 @@ from sennit.stores.transfer.export_import import all_sessions
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """What undoing a commit has changed."""
+    """The changes made by undoing a commit."""
 
     removed: list[str] = field(default_factory=list[str])
     """Memories that are gone: the commit had created them."""
@@ -61,7 +61,7 @@ class UndoResult:
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """How much was erased."""
+    """The numbers of erased items."""
 
     sessions: int
     files: int
@@ -128,7 +128,7 @@ def _undoing(
 
 
 def _is_built_on(versions: Sequence[VersionRecord], numbers: set[int]) -> bool:
-    """Whether a version that was not written by the commit says on what the commit wrote."""
+    """Return whether a version that was not written by the commit says on what the commit wrote."""
     after = [one for one in versions if one.number > min(numbers) and one.number not in numbers]
     return bool(after) and bool(after[0].info.get("joined"))
 
@@ -200,7 +200,7 @@ def forget_user(realm: MemoryScope, delete: Callable[[UUID], bool]) -> ForgetRes
 
 
 def _count(touched: Iterable[FileRecord]) -> int:
-    """How many files these are; one may be touched more than once."""
+    """Return the number of distinct files."""
     return len({(file.owner, file.id) for file in touched})
 
 

@@ -95,13 +95,13 @@ class MemoryReader:
         return [self._told(file, version, (version,)) for version in versions]
 
     def at(self, moment: datetime, category: str | None = None) -> list[MemoryRecord]:
-        """What held true at some time, as far as is known today."""
+        """Return the memories that held at a time, as far as is known today."""
         at = clock.from_datetime(moment)
         found = (self._held(file, at) for file in self._files(category))
         return [one for one in found if one is not None]
 
     def evidence(self, memories: Iterable[MemoryRecord]) -> dict[EvidenceSource, QuotedMessage]:
-        """What was said in the messages that memories came from, as far as it is still kept."""
+        """Return the messages that memories came from, as far as they are still stored."""
         given = list[Any](memories if isinstance(memories, Iterable) else [memories])  # pyright: ignore[reportUnnecessaryIsInstance]
         for one in given:
             if not isinstance(one, MemoryRecord):

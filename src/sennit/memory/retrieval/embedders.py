@@ -25,11 +25,11 @@ _BATCH = 128
 
 
 class Embedder(Protocol):
-    """What turns texts into vectors of one length; it may be called from any thread."""
+    """Turns texts into vectors of one length; must be callable from any thread."""
 
     @property
     def name(self) -> str:
-        """What its vectors are kept under."""
+        """The name under which its vectors are stored."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]]:

@@ -91,7 +91,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFilter:
-    """What a search is kept to; everything by default."""
+    """Filters of a search; by default it has none."""
 
     session: UUID | None = None
     archive: int | None = None
@@ -116,7 +116,7 @@ def where(
     at: datetime | None = None,
     without: Container[UUID] = frozenset[UUID](),
 ) -> SearchFilter:
-    """What to keep a search to, checked; raises ValidationError."""
+    """Validate the filters of a search; raises ValidationError."""
     categories = _categories(category)
     moment = None if at is None else clock.from_datetime(at)
     ends = None if until is None else clock.from_datetime(until)
@@ -176,7 +176,7 @@ def find(
     explain: bool = False,
     vectors: VectorIndex | None = None,
 ) -> list[Match]:
-    """What fits a question best, the best first."""
+    """Return the best matches for a query, best first."""
     asked = _Search(realm, text(query, "the text to search for"), limits, _checked(limit))
     return asked.matches(vectors, explain=explain)
 
@@ -302,7 +302,7 @@ class _Search:
         return {one.place: one for one in found}
 
     def _is_wanted(self, one: StoredMessage) -> bool:
-        """Whether a neighbour of a hit is within the limits too."""
+        """Return whether a neighbour of a hit is within the limits too."""
         limits, message = self._where, one.message
         return (
             message.id not in limits.without
@@ -350,7 +350,7 @@ class _Search:
 
 
 class _Near:
-    """What is near a question in meaning."""
+    """Results of the vector search."""
 
     def __init__(self, vectors: VectorIndex, realm: MemoryScope, query: str) -> None:
         vectors.catch_up()

@@ -115,7 +115,7 @@ def context(
     record: bool = True,
     other_sessions: bool = False,
 ) -> Context:
-    """What the next prompt on a branch should hold; see `Session.context`."""
+    """Return the context of the next prompt on a branch; see `Session.context`."""
     budget = _checked(budget_tokens)
     current = memory.current(session, branch)
     asked = _newest(current) if query is None else plain_text(query, "query")
@@ -165,7 +165,7 @@ def _piece(kind: Kind, text: str, uri: str | None) -> ContextPiece:
 
 
 def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
-    """What holds of the profile, or as many of its first lines as there is room for."""
+    """Return the current profile, or as many of its first lines as fit."""
     file = memory.realm.store.find_file(memory.realm.user, PROFILE)
     if file is None:
         return []
@@ -179,7 +179,7 @@ def _profile(memory: Memory, budget: int) -> list[ContextPiece]:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Where something for a prompt is looked for."""
+    """A source of context, and how much of it is wanted."""
 
     memory: Memory
     session: SessionCore
@@ -289,7 +289,7 @@ class MemoryContext:
         self._memory, self._other_sessions = memory, other_sessions
 
     async def provide(self, need: ContextNeed) -> list[ContextItem]:
-        """What is known and fits, the most important first; it is recorded as used."""
+        """Return the context that fits, most important first, and record it as used."""
         return await asyncio.to_thread(self._provide, need)
 
     def _provide(self, need: ContextNeed) -> list[ContextItem]:
@@ -305,7 +305,7 @@ class MemoryContext:
 
 
 def _address(piece: ContextPiece) -> str | None:
-    """Where a piece is found; of a message, its file and its id."""
+    """Return the URI of a piece; for a message, of its file and id."""
     return piece.uri if piece.source is None else f"{piece.uri}#{piece.source.message}"
 
 
@@ -331,7 +331,7 @@ class _NotToBeRecalled:
 
     @cached_property
     def _replaced(self) -> list[Branch]:
-        """What summaries on the branch stand for, and summaries in that."""
+        """The branches that summaries stand for, recursively."""
         found: dict[UUID, Branch] = {}
         waiting = [self._branch]
         while waiting:

@@ -66,7 +66,7 @@ class TypedQuery:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What was looked for, and what was found, the best first."""
+    """The queries that were run, and their results, best first."""
 
     queries: tuple[TypedQuery, ...]
     matches: list[Match]
@@ -144,7 +144,7 @@ def search(
     limit: int,
     vectors: VectorIndex | None,
 ) -> SearchResult:
-    """What the queries find together; each result counts once, with its best score."""
+    """Run all queries and return each result once, with its best score."""
     best: dict[object, Match] = {}
     for query in queries:
         where = _kept_to(query, limits)

@@ -43,7 +43,7 @@ MOST_USED = 0.1
 
 @dataclass(slots=True)
 class ScoreParts:
-    """What a score is made of; it is their sum."""
+    """The parts of a score, which is their sum."""
 
     words: float = 0.0
     """How well its own words fit."""
@@ -101,7 +101,7 @@ def shared(hits: Sequence[Hit], now: int) -> dict[int, ScoreParts]:
 
 
 def together(scores: Iterable[tuple[_K, float]]) -> dict[_K, float]:
-    """What each group adds to its members."""
+    """Return the share that each group adds to its members."""
     groups: defaultdict[_K, list[float]] = defaultdict(list)
     for group, score in scores:
         groups[group].append(score)
@@ -119,7 +119,7 @@ def used(times: int) -> float:
 
 
 class FusedScores(Generic[_K]):
-    """What was found, brought to the range from 0 to 1; what `meaning` says counts half of it.
+    """Scores normalised to the range from 0 to 1; vectors count for half.
 
     Where there is no meaning, as of what has no vector yet, the words are all there is.
     """
@@ -148,7 +148,7 @@ class FusedScores(Generic[_K]):
         return order[after:]
 
     def parts(self, key: _K) -> ScoreParts:
-        """What the score of one is made of."""
+        """Return the parts of one score."""
         parts = replace(self._found[key])
         parts.scale(self._share(key))
         parts.meaning = self._part(key)

@@ -37,7 +37,7 @@ def read(
     progression: Progression,
     tell: Callable[[_F], _T],
 ) -> _T:
-    """What `tell` says of the fold over all of a progression; `make` gives an empty one."""
+    """Return `tell` of the reader after all of a progression; `make` creates an empty reader."""
     kept = _taken(make, progression)
     if kept is None or not kept.fits(pile, progression):
         kept = _Kept(make(), pile, progression)
@@ -73,7 +73,7 @@ class _Kept(Generic[_F]):
         self.consumed = 0
 
     def fits(self, pile: Pile[Message], progression: Progression) -> bool:
-        """Whether what was folded is still how the progression begins."""
+        """Return whether what was folded is still how the progression begins."""
         same = self.revisions == (pile.revision, progression.revision)
         return same and self.pile() is pile
 

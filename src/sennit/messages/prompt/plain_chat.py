@@ -225,7 +225,7 @@ class _Fold:
         run.clear()
 
     def contents(self, newest: InstructionContent | None) -> list[MessageContent]:
-        """What a prompt would hold now; the fold itself stays open."""
+        """Return the contents of a prompt made now; the reader itself stays open."""
         changed, lead, tail = self._unsettled(newest)
         out = list(self._out)
         for at in self._picked:
@@ -266,7 +266,7 @@ class _Fold:
             self._texts[at] = text_with_results(content, self._picked[at])
 
     def _with_picked(self, at: int) -> MessageContent:
-        """What stands there, with the results it has picked up."""
+        """Return the content with the tool results collected for it."""
         if at not in self._picked:
             return self._out[at]
         merged = self._merged.get(at)
@@ -284,7 +284,7 @@ class _Fold:
     def _unsettled(
         self, newest: InstructionContent | None
     ) -> tuple[dict[int, MessageContent], list[MessageContent], list[MessageContent]]:
-        """What reads differently now than it will later: by position, before and after the rest."""
+        """Return what may still change: by position, and before and after the rest."""
         changed: dict[int, MessageContent] = {}
         lead: list[MessageContent] = []
         tail: list[MessageContent] = []

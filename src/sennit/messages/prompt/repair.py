@@ -54,7 +54,7 @@ class _Call:
 
 
 class AssistantTurn(msgspec.Struct, eq=False):
-    """What the assistant said in one go; anything else is a turn of its own."""
+    """Consecutive messages of the assistant; any other message is a turn of its own."""
 
     first: int
     """Which of the messages it begins with."""
@@ -79,7 +79,7 @@ class AssistantTurn(msgspec.Struct, eq=False):
 
     @property
     def last_result(self) -> int | None:
-        """Which of the messages is the last of its results; None if some could still change."""
+        """The index of the last tool result; None if results can still change."""
         if not self.calls:
             return -1
         if not all(call.sure for call in self.calls):
@@ -88,7 +88,7 @@ class AssistantTurn(msgspec.Struct, eq=False):
 
 
 def is_sound_id(id: str) -> bool:
-    """Whether every provider takes this as the id of a call."""
+    """Return whether every provider takes this as the id of a call."""
     return _SOUND_ID.fullmatch(id) is not None
 
 

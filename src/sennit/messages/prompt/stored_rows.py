@@ -45,7 +45,7 @@ class StoredMessageRow(Protocol):
 
     @property
     def created(self) -> int:
-        """When it was made, in microseconds."""
+        """The creation time in microseconds."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class _Asked(msgspec.Struct, gc=False):
 
     @property
     def plain(self) -> bool:
-        """Whether it is words alone."""
+        """True if it is words alone."""
         return (
             self.context is Unset
             and self.images is Unset
@@ -113,7 +113,7 @@ _read: Callable[[bytes], _Body] = reader(cast("type[_Body]", _Body))
 
 
 def kept_chat(kept: Sequence[StoredMessageRow]) -> Chat:
-    """What `to_model_messages` gives for these messages; each is the caller's own.
+    """Return `to_model_messages` of stored rows; the caller owns the result.
 
     Raises CodecError for one that is not sound.
     """

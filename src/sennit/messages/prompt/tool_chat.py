@@ -96,7 +96,7 @@ class _Native:
         self._rest += messages
 
     def chat(self, newest: InstructionContent | None) -> list[dict[str, Any]]:
-        """What a prompt holds now."""
+        """Return the messages of a prompt made now."""
         turns = repaired_turns(self._rest, self._used)
         current = _unanswered(turns)
         # The last turn may still grow: a text that stands there now may get calls beside it.
@@ -134,7 +134,7 @@ class _Native:
 
 
 def _settled(turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
-    """How many turns no later message can change; the last one may still grow."""
+    """Return the number of turns that no later message can change."""
     count = 0
     answered = -1
     for at, turn in enumerate(turns[:-1]):
@@ -148,12 +148,12 @@ def _settled(turns: list[AssistantTurn], current: AssistantTurn | None) -> int:
 
 
 def _is_plain(content: MessageContent) -> bool:
-    """Whether an instruction reads the same when it is history."""
+    """Return whether an instruction reads the same when it is history."""
     return isinstance(content, InstructionContent) and as_history(content) is content
 
 
 def _may_come_early(message: Message) -> bool:
-    """Whether this is a result whose call may still come."""
+    """Return whether this is a result whose call may still come."""
     content = message.content
     return isinstance(content, ActionResponseContent) and bool(content.request_id)
 
@@ -194,7 +194,9 @@ def asked_message(content: MessageContent) -> list[dict[str, Any]]:
 
 
 def says(said: str | list[dict[str, Any]]) -> bool:
-    """Whether there is more than blanks; providers refuse a conversation for a text of those."""
+    """Return whether there is more than blanks; providers refuse a conversation for a text of
+    those.
+    """
     return bool(said.strip() if isinstance(said, str) else said)
 
 
@@ -234,7 +236,7 @@ def call_ids(messages: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 class CallRequest(Protocol):
-    """What a call asks for: an ActionRequestContent, or its fields alone."""
+    """A tool call: an ActionRequestContent, or its fields."""
 
     @property
     def function(self) -> MaybeUnset[str]:
@@ -243,7 +245,7 @@ class CallRequest(Protocol):
 
     @property
     def arguments(self) -> MaybeUnset[dict[str, Any]]:
-        """What it is called with."""
+        """The arguments."""
         ...
 
     @property
@@ -253,7 +255,7 @@ class CallRequest(Protocol):
 
 
 class CallResult(Protocol):
-    """What came of a call: an ActionResponseContent, or its fields alone."""
+    """The outcome of a call: an ActionResponseContent, or its fields."""
 
     @property
     def request_id(self) -> MaybeUnset[str]:
@@ -262,12 +264,12 @@ class CallResult(Protocol):
 
     @property
     def result(self) -> MaybeUnset[Any]:
-        """What the tool gave."""
+        """The result."""
         ...
 
     @property
     def error(self) -> MaybeUnset[str]:
-        """Why it failed."""
+        """The error."""
         ...
 
 
@@ -283,12 +285,12 @@ def call_of(asked: CallRequest) -> dict[str, Any]:
 
 
 def tool_message(given: CallResult) -> dict[str, Any]:
-    """What came of a call as a message."""
+    """Return the outcome of a call as a tool message."""
     return {"role": "tool", "tool_call_id": given.request_id, "content": tool_text(given)}
 
 
 def tool_text(content: CallResult) -> str:
-    """What the model reads of a tool's result: text as it is, other values as JSON."""
+    """Return a tool result for the model: text as it is, other values as JSON."""
     if content.error is not Unset:
         return f"Error: {content.error}"
     if content.result is Unset:

@@ -44,7 +44,7 @@ class OpenSessions:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, and what they may do."""
+    """The caller of a request, and its scopes."""
 
     client: Client
     """Reaches what belongs to the owner, and nothing else."""

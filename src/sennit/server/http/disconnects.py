@@ -17,7 +17,9 @@ _SOON = 0.25  # seconds after which it is looked whether whoever asked is still 
 
 
 async def while_there(receive: Receive, work: Awaitable[_T]) -> _T:
-    """What the work gives; raises Problem 499, with the work stopped, if the client goes away."""
+    """Return the result of the work; if the client disconnects, cancel it and raise HTTPError
+    499.
+    """
     leaving = _Leaving(receive)
     try:
         return await work

@@ -71,7 +71,7 @@ class HTTPRequest:
 
     @property
     def is_large(self) -> bool:
-        """Whether the body is too large to be worked on by the event loop."""
+        """True if the body is too large to be worked on by the event loop."""
         told = self.header("content-length")
         return told is None or not told.isdigit() or int(told) > SMALL
 
@@ -122,7 +122,7 @@ class Endpoint:
 
     @property
     def adds(self) -> bool:
-        """Whether it may store something, for which the caller's quota is asked."""
+        """True if it may store something, for which the caller's quota is asked."""
         return self.scope in ("write", "run") and self.method in ("POST", "PUT")
 
 

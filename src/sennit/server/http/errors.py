@@ -75,7 +75,7 @@ class HTTPError(Exception):
 
     @property
     def type(self) -> str:
-        """Who has to act."""
+        """The error type: who has to act."""
         known = _TYPES.get(self.status)
         return known or ("server_error" if self.status >= 500 else "invalid_request_error")
 
@@ -95,7 +95,7 @@ class HTTPError(Exception):
 
 
 def problem_of(error: SennitError) -> HTTPError:
-    """What a client is told of an error of ours."""
+    """Return the HTTP error for one of our exceptions."""
     for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             return HTTPError(status, code, str(error))
@@ -115,6 +115,6 @@ def log_unforeseen(log: logging.Logger, what: str, error: BaseException) -> None
 
 
 def internal() -> HTTPError:
-    """What a client is told of an error that nobody foresaw: no more than that."""
+    """Return the HTTP error for an unexpected exception, which reveals nothing of it."""
     told = "Something went wrong in the server; its log says more. Nothing was stored by halves."
     return HTTPError(500, "internal", told)

@@ -22,7 +22,7 @@ class FairCache(Generic[_K, _V]):
         self._held: dict[str, OrderedDict[_K, _V]] = {}
 
     def get(self, tenant: str, key: _K) -> _V | None:
-        """What a tenant put there under a key, unless it was pushed out."""
+        """Return a tenant's value for a key, unless it was evicted."""
         held = self._held.get(tenant)
         return None if held is None else held.get(key)
 

@@ -55,7 +55,7 @@ class TokenBuckets:
 
 
 class ActiveCounts:
-    """How many of something each token and each owner has now; the local user is not counted."""
+    """The numbers of active things per token and owner; the local user is not counted."""
 
     def __init__(self, what: str, most: int, factor: int) -> None:
         self._what, self._most, self._factor = what, most, factor

@@ -18,7 +18,7 @@ _BRACES = re.compile(r"{(\w+)}")
 
 
 class ErrorBody(ResponseModel):
-    """What went wrong."""
+    """An error."""
 
     message: str
     type: str

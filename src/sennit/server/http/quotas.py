@@ -32,7 +32,7 @@ class _Stock:
 
 
 class Quotas:
-    """What each user has stored, as far as this server knows."""
+    """The storage used by each user, as far as this server knows."""
 
     def __init__(self, limits: Limits, work: FairThreadPool) -> None:
         self._bytes, self._sessions = limits.owner_bytes, limits.owner_sessions

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Place:
-    """Where a path leads, piece by piece."""
+    """A node of the routing tree."""
 
     named: dict[str, _Place] = field(default_factory=dict[str, "_Place"])
     any: _Place | None = None

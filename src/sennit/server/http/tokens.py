@@ -202,7 +202,7 @@ class TokenFile:
         self._tokens, self._seen = tokens, seen
 
     def has(self, token: Token) -> bool:
-        """Whether a token is still in the file, with the same secret, owner and scopes."""
+        """Return whether a token is still in the file, with the same secret, owner and scopes."""
         return self._tokens.get(token.id) == token
 
     def find(self, given: str) -> Token | None:

@@ -153,7 +153,7 @@ class HeaderTimeoutProtocol(H11Protocol):
             self.transport.close()
 
     def _between(self) -> bool:
-        """Whether no request is under way."""
+        """Return whether no request is under way."""
         return self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
 
     def send_400_response(self, msg: str) -> None:

@@ -91,7 +91,7 @@ def _listed(offer: McpTool) -> Tool:
 
 
 async def _called(reach: McpScope, name: str, given: dict[str, Any]) -> CallToolResult:
-    """What a tool gives; whatever goes wrong is told to the model, which may try again."""
+    """Return the result of a tool; errors are reported to the model, which may try again."""
     try:
         offer = _wanted(reach, name)
         wanted = offer.takes.model_validate(given)

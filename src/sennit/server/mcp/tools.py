@@ -46,7 +46,7 @@ _ENTRIES = 500
 
 @dataclass(frozen=True, slots=True)
 class McpScope:
-    """What a caller's tools work on."""
+    """The client and scopes that a caller's tools work with."""
 
     client: Client
     scopes: frozenset[Scope]
@@ -58,12 +58,12 @@ class McpScope:
     """Called before a tool stores something; raises Problem if the user has stored too much."""
 
     def may(self, scope: Scope) -> bool:
-        """Whether the caller may use tools of a scope."""
+        """Return whether the caller may use tools of a scope."""
         return scope in self.scopes or "admin" in self.scopes
 
 
 class ToolArguments(BaseModel):
-    """What a tool takes; what it does not name is refused."""
+    """The arguments of a tool; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -73,7 +73,7 @@ _BRANCH = Field(None, description="A branch by name or id; by default main, or e
 
 
 class Search(ToolArguments):
-    """What to look for."""
+    """A query."""
 
     query: str = Field(min_length=1, max_length=2_000, description="A question, or some words.")
     kind: Literal["all", "memories", "messages"] = Field(
@@ -84,7 +84,7 @@ class Search(ToolArguments):
 
 
 class ListSessions(ToolArguments):
-    """Which sessions."""
+    """A page of sessions."""
 
     contains: str | None = Field(None, description="Only those whose key or title holds this.")
     before: str | None = Field(None, description="The `next` of the page before.")
@@ -92,7 +92,7 @@ class ListSessions(ToolArguments):
 
 
 class ReadSession(ToolArguments):
-    """Which messages of a session."""
+    """A page of a session's messages."""
 
     session: str = _SESSION
     branch: str | None = _BRANCH
@@ -101,20 +101,20 @@ class ReadSession(ToolArguments):
 
 
 class ListFiles(ToolArguments):
-    """Which folder."""
+    """A folder."""
 
     uri: str = Field("viking://", description="A folder, such as viking://user/memories.")
 
 
 class ReadFile(ToolArguments):
-    """Which file, and from where on."""
+    """A file, and the offset to read from."""
 
     uri: str = Field(description="A file, such as viking://user/memories/profile.md.")
     offset: int = Field(0, ge=0, description="How many letters to skip.")
 
 
 class WriteFile(ToolArguments):
-    """What a file shall say."""
+    """The new text of a file."""
 
     uri: str = Field(
         description="A file below viking://user, viking://agent or viking://resources."
@@ -123,7 +123,7 @@ class WriteFile(ToolArguments):
 
 
 class AddMessage(ToolArguments):
-    """What was said."""
+    """A message to add."""
 
     session: str = Field(min_length=1, max_length=500, description="A key or id; made if new.")
     role: Literal["user", "assistant"]
@@ -132,7 +132,7 @@ class AddMessage(ToolArguments):
 
 
 class ForkSession(ToolArguments):
-    """Where to fork."""
+    """A fork point."""
 
     session: str = _SESSION
     branch: str | None = _BRANCH
@@ -143,7 +143,7 @@ class ForkSession(ToolArguments):
 
 
 class ContinueSession(ToolArguments):
-    """What to say next."""
+    """The next message."""
 
     session: str = _SESSION
     text: str = Field(min_length=1, max_length=100_000, description="What the user says.")
@@ -215,7 +215,7 @@ def _shown(index: int, message: Message) -> dict[str, Any]:
 
 
 async def list_files(reach: McpScope, asked: ListFiles) -> dict[str, Any]:
-    """What is in a folder."""
+    """List a folder."""
     found = await reach.client.fs.als(asked.uri)
     told: dict[str, Any] = {"entries": [_entry(one) for one in found[:_ENTRIES]]}
     return told | ({"left_out": len(found) - _ENTRIES} if len(found) > _ENTRIES else {})
@@ -227,7 +227,7 @@ def _entry(one: FileEntry) -> dict[str, Any]:
 
 
 async def read_file(reach: McpScope, asked: ReadFile) -> dict[str, Any]:
-    """What a file says, from a place on."""
+    """Return the text of a file from an offset on."""
     text = await reach.client.fs.aread(asked.uri)
     if asked.offset > len(text):
         raise OutOfRangeError(f"{asked.uri!r} has {len(text)} letters; offset is {asked.offset}.")
@@ -319,7 +319,7 @@ class McpTool:
 
     @property
     def reads_only(self) -> bool:
-        """Whether it changes nothing."""
+        """True if it changes nothing."""
         return self.scope == "read"
 
 

@@ -28,7 +28,7 @@ _MOST = 100_000  # some 40 MB
 
 
 class BranchCache:
-    """What one server knows of the conversations it has seen."""
+    """The conversations that this server has seen, from history to branch."""
 
     def __init__(self) -> None:
         self._spots = FairCache[tuple[str, bytes], Spot](_MOST)
@@ -52,7 +52,7 @@ class BranchCache:
             self._spots.put(client.tenant, (client.user, turn.digest), spot)
 
     def once(self, client: Client, uid: UUID) -> tuple[UUID, str] | None:
-        """Where a request with an Idempotency-Key was taken in, by the id it gave, and what it was.
+        """Return the session of a request with an Idempotency-Key, and the digest of the request.
 
         A session, and the digest of the request.
         """
@@ -72,7 +72,7 @@ class BranchCache:
             del self._here[branch.id]
 
     def is_taken(self, branch: Branch) -> bool:
-        """Whether a request has this branch that is under way here."""
+        """Return whether a request has this branch that is under way here."""
         return branch.id in self._here
 
     def last_shelf(self, first: UUID) -> int:
@@ -93,7 +93,7 @@ class BranchCache:
 
 
 class RequestHistory:
-    """What a request tells of a conversation, and where it goes on."""
+    """The history in a request, and where it continues."""
 
     def __init__(self, client: Client, known: BranchCache, messages: Sequence[Message]) -> None:
         self._client, self._known, self._trail = client, known, TurnHasher()

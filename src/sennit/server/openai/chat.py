@@ -85,7 +85,7 @@ async def _place(
     said: ClientMessages,
     once: IdempotentRequest | None,
 ) -> BranchLocation | ModelAnswer:
-    """Where to go on, or the answer that was given before."""
+    """Return the location to continue at, or the answer that was given before."""
     named, notes = named_by(call, ask), notes_of(ask)
     if ask.store is False:
         check_calls(said.messages)
@@ -105,7 +105,7 @@ async def _place(
 
 
 def answer_in(result: Return, said: Sequence[Message]) -> ModelAnswer:
-    """What the model said in a run that began by saying something."""
+    """Return the model's answer in a run that began with these messages."""
     interactions = result.body.interactions
     if said:
         last = next(at for at, one in enumerate(interactions) if one.id == said[-1].id)
@@ -160,7 +160,7 @@ def completion(model: str, answer: ModelAnswer) -> dict[str, Any]:
 
 
 def finish_reason(told: str | None, calls: bool) -> str:
-    """Why a model stopped, in the words of chat completions."""
+    """Return the finish reason as chat completions name it."""
     return _FINISHES.get(told or "", "tool_calls" if calls else "stop")
 
 
@@ -189,7 +189,7 @@ def _now() -> int:
 
 
 class Chunks:
-    """What happens in a run, as the chunks of a streamed completion."""
+    """Converts the events of a run to chunks of a streamed completion."""
 
     def __init__(self, ask: ChatCompletionRequest) -> None:
         options = ask.stream_options
@@ -275,7 +275,7 @@ class ModelList(ResponseModel):
 
 
 async def models(call: HTTPRequest) -> ModelList:
-    """Who answers, the default first."""
+    """List the models, the default first."""
     return ModelList(data=[ModelObject(id=name) for name in call.server.models])
 
 

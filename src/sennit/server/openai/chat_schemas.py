@@ -27,13 +27,13 @@ class ChatTextPart(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
 
 
 class RefusalPart(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
-    """Why a model did not answer."""
+    """A refusal in the content of a message."""
 
     refusal: str
 
 
 class ImageAddress(msgspec.Struct, frozen=True):
-    """Where an image is."""
+    """The URL of an image."""
 
     url: str
     detail: Literal["auto", "low", "high"] | None = None
@@ -61,26 +61,26 @@ class ChatToolCall(msgspec.Struct, frozen=True):
 
 
 class SystemMessage(msgspec.Struct, frozen=True, tag_field="role", tag="system"):
-    """How to behave."""
+    """A system message."""
 
     content: str | list[ChatTextPart]
 
 
 class DeveloperMessage(msgspec.Struct, frozen=True, tag_field="role", tag="developer"):
-    """How to behave, by its newer name."""
+    """A developer message, the newer name of a system message."""
 
     content: str | list[ChatTextPart]
 
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user"):
-    """What a person says."""
+    """A user message."""
 
     content: str | list[ChatTextPart | ImageUrlPart]
     name: str | None = None
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assistant"):
-    """What a model said, and the calls it asked for."""
+    """An assistant message with its tool calls."""
 
     content: str | list[ChatTextPart | RefusalPart] | None = None
     tool_calls: list[ChatToolCall] | None = None
@@ -89,7 +89,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, tag_field="role", tag="assis
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool"):
-    """What came of a call."""
+    """A tool message."""
 
     tool_call_id: str
     content: str | list[ChatTextPart]
@@ -153,7 +153,7 @@ class JsonSchemaFormat(msgspec.Struct, frozen=True, tag_field="type", tag="json_
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """How a stream is sent."""
+    """Options of a stream."""
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
@@ -173,7 +173,7 @@ EFFORTS: Mapping[str, str] = {
 
 
 class CommonRequest(RequestModel, kw_only=True):
-    """What both endpoints take."""
+    """Parameters that both endpoints accept."""
 
     model: str
     temperature: float | None = None
@@ -223,7 +223,7 @@ class ChatCompletionRequest(CommonRequest, kw_only=True):
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the model is told of how to answer."""
+        """The model parameters of the request."""
         effort = self.reasoning_effort
         return {
             "temperature": self.temperature,
@@ -262,7 +262,7 @@ def forced_choice(
 
 
 def _first(newer: Any, older: Any) -> Any:
-    """What was given under a newer or an older name."""
+    """Return the value given under a newer or an older name."""
     return older if newer is None else newer
 
 

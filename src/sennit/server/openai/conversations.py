@@ -48,13 +48,13 @@ class NewConversation(RequestModel):
 
 
 class ConversationMetadata(RequestModel):
-    """What a client notes of a conversation."""
+    """Metadata of a conversation."""
 
     metadata: dict[str, str] | None
 
 
 class NewItems(RequestModel):
-    """What is said next, without asking a model."""
+    """Items to add, without calling a model."""
 
     items: list[dict[str, Any]]
 
@@ -77,7 +77,9 @@ class DeletedConversation(ResponseModel):
 
 
 def is_conversation_id(name: str) -> bool:
-    """Whether a name is an id that was given here; then there is no other session it may mean."""
+    """Return whether a name is an id that was given here; then there is no other session it may
+    mean.
+    """
     return _session_in(name) is not None
 
 
@@ -120,7 +122,7 @@ def main_of(session: Session) -> Branch | None:
 
 
 def lasting_on(session: Session) -> str | None:
-    """How to behave in a conversation, without what was told for a single response."""
+    """Return the system message of a conversation, without instructions for a single response."""
     main = main_of(session)
     system = None if main is None else main.system
     if system is None:
@@ -185,7 +187,7 @@ async def delete(call: HTTPRequest) -> DeletedConversation:
 
 
 async def list_items(call: HTTPRequest) -> dict[str, Any]:
-    """What was said, page by page."""
+    """List the items, page by page."""
     session, most = await _named(call), call.limits.answer_bytes
 
     def read() -> dict[str, Any]:

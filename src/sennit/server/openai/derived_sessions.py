@@ -33,7 +33,7 @@ def derived_id(client: Client, *parts: str) -> UUID:
 
 
 def full(session: Session) -> bool:
-    """Whether a session has all the branches it takes."""
+    """Return whether a session has all the branches it takes."""
     return len(session.branches) >= MOST_BRANCHES
 
 

@@ -128,7 +128,7 @@ def branch_trail(branch: Branch) -> list[HistoryTurn]:
 
 @dataclass(frozen=True, slots=True)
 class HistoryMatch:
-    """How far a history goes along with a branch."""
+    """The length to which a history matches a branch."""
 
     branch: Branch
     turns: int
@@ -143,7 +143,7 @@ class HistoryMatch:
 
     @property
     def at_the_end(self) -> bool:
-        """Whether the branch says nothing more, so that it can be continued."""
+        """True if the branch says nothing more, so that it can be continued."""
         return self.at == self.branch.tail.total
 
 

@@ -56,7 +56,7 @@ class OutputText(msgspec.Struct, frozen=True, tag_field="type", tag="output_text
 
 
 class RefusalItem(msgspec.Struct, frozen=True, tag_field="type", tag="refusal"):
-    """Why a model did not answer."""
+    """A refusal."""
 
     refusal: str
 
@@ -69,7 +69,7 @@ class InputImage(msgspec.Struct, frozen=True, tag_field="type", tag="input_image
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL."""
         return self.image_url
 
 
@@ -92,14 +92,14 @@ class CallItem(msgspec.Struct, frozen=True):
 
 
 class ResultItem(msgspec.Struct, frozen=True):
-    """What came of a call."""
+    """The output of a function call."""
 
     call_id: str
     output: str | list[InputText]
 
 
 class ReasoningItem(msgspec.Struct, frozen=True):
-    """What a model thought aloud; it is not sent to models again."""
+    """Reasoning of a model; it is not sent to models again."""
 
 
 _KINDS: Mapping[Any, type[msgspec.Struct]] = {
@@ -133,14 +133,14 @@ class _Plain(msgspec.Struct, frozen=True):
 
 
 class TextConfig(msgspec.Struct, frozen=True):
-    """How the text of an answer looks."""
+    """The text format of an answer."""
 
     format: dict[str, Any] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class ReasoningOptions(msgspec.Struct, frozen=True):
-    """How hard to think."""
+    """The reasoning effort."""
 
     effort: ReasoningEffort | None = None
     summary: Any = None
@@ -179,7 +179,7 @@ class ResponsesRequest(CommonRequest, kw_only=True):
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the model is told of how to answer."""
+        """The model parameters of the request."""
         effort = None if self.reasoning is None else self.reasoning.effort
         return {
             "temperature": self.temperature,
@@ -220,7 +220,7 @@ def answer_format(
 def sent_items(
     given: str | Sequence[Mapping[str, Any]], instructions: str | None, lasting: str | None = None
 ) -> ClientMessages:
-    """What a client sent; raises Problem 400, naming the item.
+    """Parse the items that a client sent; raises HTTPError 400, naming the item.
 
     Its `instructions` hold for this response, while system messages among the items hold for those
     that continue it as well, as those that `lasting` came from do.
@@ -237,7 +237,7 @@ def sent_items(
 def items_in(
     given: Sequence[Mapping[str, Any]], param: str, lasting: str | None = None
 ) -> ClientMessages:
-    """What items say, after what `lasting` says; raises Problem 400, naming the item."""
+    """Parse items after the lasting instructions; raises HTTPError 400, naming the item."""
     system = [] if lasting is None else [lasting]
     said: list[Message] = []
     for at, one in enumerate(given):
@@ -287,7 +287,7 @@ def _texts(content: str | list[Part]) -> list[str]:
 
 
 def output_items(answer: ModelAnswer) -> list[dict[str, Any]]:
-    """What a model said, as items."""
+    """Return a model's answer as items."""
     return [item for message in answer.messages for item in items_of(message)]
 
 
@@ -359,7 +359,7 @@ def text_item(name: str, text: str | None) -> dict[str, Any]:
 
 
 def thought_item(name: str, text: str | None) -> dict[str, Any]:
-    """What a model thought aloud; None if it is still to come."""
+    """Return a reasoning item; None as text if it is still to come."""
     return {
         "id": f"rs_{name}",
         "type": "reasoning",

@@ -62,7 +62,7 @@ _TRIES = 10  # to fork a branch that others change meanwhile
 
 
 class BranchLocation(msgspec.Struct, frozen=True):
-    """Where to go on, and with what."""
+    """The branch to continue, and the new messages."""
 
     branch: Branch
     say: tuple[Message, ...]
@@ -106,7 +106,7 @@ class NamedSession:
 async def place_of(
     caller: Caller, sent: ClientMessages, named: NamedSession | None, *, anew: bool = False
 ) -> BranchLocation:
-    """Where what a client sent goes on; the session and its branch are made if they are new.
+    """Return where a request continues; a new session and branch are created if needed.
 
     With `anew` the last turn is said again, also where a branch has it already. Raises Problem 400
     for calls without results, NotFoundError for a branch that is not there.
@@ -217,12 +217,12 @@ async def _in_conversation(
 
 
 def is_main_of_conversation(branch: Branch) -> bool:
-    """Whether a branch holds the items of a conversation, which its client alone adds to."""
+    """Return whether a branch holds the items of a conversation, which its client alone adds to."""
     return branch.name == _MAIN and CLIENT_NOTES in branch.session.metadata
 
 
 def _match_here(caller: Caller, spot: Spot, wanted: Sequence[HistoryTurn]) -> HistoryMatch | None:
-    """How far a branch goes along whose session is open; the store is not asked.
+    """Match a history against a branch of an open session, without asking the store.
 
     If others have said or removed something there meanwhile, the run is refused as it begins, and
     so is a fork: then the store is asked.
@@ -294,7 +294,7 @@ def _begun_in(shelf: DerivedSessions, sent: ClientMessages) -> BranchLocation:
 def _known_by_name(
     caller: Caller, sent: ClientMessages, named: NamedSession
 ) -> BranchLocation | None:
-    """Where something new is said in a session that is named, if it is open."""
+    """Return the location in a named session, if that is open."""
     branch = caller.seen_branch(named.session, named.branch or _MAIN)
     says_more = named.history == "whole" or sent.speaks or sent.answers
     if branch is None or says_more:
@@ -352,12 +352,14 @@ def _main(session: Session) -> Branch:
 
 
 def _is_new(sent: ClientMessages, session: Session) -> bool:
-    """Whether a client that names a session sends only what is new: it does not quote anyone."""
+    """Return whether a client that names a session sends only what is new: it does not quote
+    anyone.
+    """
     return not sent.speaks and len(session.branches) > 0
 
 
 def _said_on(branch: Branch, sent: ClientMessages) -> BranchLocation:
-    """What is new, at the end of a branch, whatever has been said there."""
+    """Return the location at the end of a branch, whatever its history."""
     if sent.answers:
         check_calls(sent.messages, [ClientToolCall.of(one).id for one in pending(branch)])
     system = _new_system(sent)

@@ -20,13 +20,13 @@ from sennit.server.openai.item_schemas import items_of
 
 
 class IncludeQuery(RequestModel):
-    """What else to tell of items; there is nothing else here."""
+    """The `include` parameter, which adds nothing here."""
 
     include: list[str] = msgspec.field(name="include[]", default_factory=list[str])
 
 
 class ItemsQuery(IncludeQuery):
-    """Which of the items."""
+    """A page of items."""
 
     limit: int = 20
     order: Literal["asc", "desc"] = "desc"

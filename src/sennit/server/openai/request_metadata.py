@@ -61,7 +61,7 @@ def named_by(call: HTTPRequest, ask: CommonRequest) -> NamedSession | None:
 
 
 def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
-    """Whether the model is told what is remembered, which has to be asked for.
+    """Return whether the model is told what is remembered, which has to be asked for.
 
     Raises Problem 400.
     """
@@ -74,7 +74,7 @@ def remembers(call: HTTPRequest, ask: CommonRequest) -> bool:
 
 
 def notes_of(ask: CommonRequest) -> dict[str, Any]:
-    """What a client notes of its own, as it is kept."""
+    """Return a client's metadata as it is stored."""
     notes = {key: value for key, value in (ask.metadata or {}).items() if key not in _OURS}
     return {"client": notes} if notes else {}
 
@@ -95,7 +95,7 @@ class IdempotentRequest:
         self.caller.known.note_once(self.caller.client, self.uid, session, self.digest)
 
     async def kept(self, sent: ClientMessages, named: NamedSession | None) -> StoredResponse | None:
-        """What was said and answered for it before; raises Problem 422 for another request.
+        """Return the stored response to it; raises HTTPError 422 for another request.
 
         While another server answers it, that is waited for.
         """
@@ -122,12 +122,12 @@ class IdempotentRequest:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What is kept with what is said."""
+        """The metadata stored with the messages."""
         return {"request": self.digest}
 
 
 def once_of(call: HTTPRequest) -> IdempotentRequest | None:
-    """How to recognise a request, if its client says that it may send it twice."""
+    """Return the idempotency key of a request, if its client sent one."""
     key = call.header("idempotency-key")
     if not key:
         return None

@@ -63,7 +63,7 @@ _FALLBACKS: dict[str, Any] = {
 
 
 def asked_for(ask: ResponsesRequest) -> dict[str, Any]:
-    """What a response repeats of its request; kept with what is said."""
+    """Return the request parameters that a response repeats."""
     found: dict[str, Any] = {
         "model": ask.model,
         "instructions": ask.instructions,
@@ -98,7 +98,7 @@ def asked_for(ask: ResponsesRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """What is known of a response before it is answered."""
+    """The fields of a response that are known before its answer."""
 
     id: str
     created: int
@@ -159,7 +159,7 @@ def usage(used: Usage) -> dict[str, Any]:
 
 
 class ResponseEvents:
-    """What happens in a run, as the events of a streamed response."""
+    """Converts the events of a run to events of a streamed response."""
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head

@@ -129,7 +129,7 @@ def _form(ask: ResponsesRequest) -> ModelSchema | None:
 async def _begun(
     call: HTTPRequest, ask: ResponsesRequest, once: IdempotentRequest | None
 ) -> _Begun:
-    """Where a response goes, with an id by which it is found again."""
+    """Return the location of a new response, and its id."""
     before = await _previous(call, ask)
     conversation = await _conversation(call, ask)
     lasting = None if before is None else before.lasting
@@ -251,7 +251,7 @@ async def delete(call: HTTPRequest) -> DeletedResponse:
 
 
 async def input_items(call: HTTPRequest) -> dict[str, Any]:
-    """What was said for a response, page by page."""
+    """List the input items of a response, page by page."""
     most = call.limits.answer_bytes
     return await to_thread(page, (await _kept(call)).said, call.query, most)
 

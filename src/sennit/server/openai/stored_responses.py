@@ -81,27 +81,27 @@ class StoredResponse:
 
     @property
     def said(self) -> Sequence[Message]:
-        """What was said for it."""
+        """The input messages."""
         return self.since[: self._count]
 
     @property
     def answer(self) -> ModelAnswer:
-        """What was answered; empty if nothing was."""
+        """The output messages; empty if there are none."""
         return answer_at(self.since[self._count :])
 
     @property
     def end(self) -> int:
-        """How many messages there are up to its end, without the system message."""
+        """The number of messages up to its end, without the system message."""
         return self.before + self._count + len(self.answer.messages)
 
     @property
     def lasting(self) -> str | None:
-        """How to behave, as far as that holds for what follows."""
+        """The instructions, as far as they apply to later responses."""
         return self.first.metadata.get("lasting")
 
     @property
     def head(self) -> ResponseHead:
-        """What is known of it besides its answer."""
+        """The fields of the response beside its answer."""
         first = self.first
         return ResponseHead(
             response_id(self.session.id, first.id),
@@ -136,7 +136,7 @@ def _response(session: Session, first: UUID) -> StoredResponse | None:
 
 
 async def place_after(caller: Caller, kept: StoredResponse, sent: ClientMessages) -> BranchLocation:
-    """Where a response is continued; raises Problem 400 for calls without results."""
+    """Return where a response is continued; raises HTTPError 400 for calls without results."""
     check_calls(sent.messages, [call.id for call in kept.answer.calls])
     place = BranchLocation(kept.branch, sent.messages, kept.end)
     return await continued(place, sent.system, caller.known)
@@ -180,7 +180,7 @@ def delete_response(caller: Caller, kept: StoredResponse) -> None:
 
 
 def _holds_only(session: Session, messages: list[Message]) -> bool:
-    """Whether nothing else was said on any branch."""
+    """Return whether nothing else was said on any branch."""
     known = {one.id for one in messages}
     with session.lock:
         return all(

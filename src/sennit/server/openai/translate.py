@@ -54,7 +54,7 @@ _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 @dataclass(frozen=True, slots=True)
 class ClientMessages:
-    """What a client sent: how to behave, and what was said."""
+    """The messages that a client sent, and the system message."""
 
     system: str | None
     messages: tuple[Message, ...]
@@ -63,12 +63,12 @@ class ClientMessages:
 
     @property
     def speaks(self) -> bool:
-        """Whether the assistant has a part in it: then it is a history, not only what is new."""
+        """True if the assistant has a part in it: then it is a history, not only what is new."""
         return any(one.role is MessageRole.ASSISTANT for one in self.messages)
 
     @property
     def answers(self) -> bool:
-        """Whether results of calls are among it."""
+        """True if results of calls are among it."""
         return any(one.role is MessageRole.TOOL for one in self.messages)
 
 
@@ -113,7 +113,7 @@ def _instruction(content: str | list[ChatTextPart | ImageUrlPart]) -> Instructio
 
 
 def instruction(texts: Sequence[str], images: Sequence[Any]) -> InstructionContent:
-    """What a person says in several parts; the images have a `url` and a `detail`."""
+    """Return a user's message of several parts; images have a `url` and a `detail`."""
     if not images:
         return InstructionContent(instruction="\n".join(texts))
     details = [one.detail for one in images if one.detail is not None]
@@ -131,12 +131,12 @@ def _text(content: str | Iterable[ChatTextPart | RefusalPart]) -> str:
 
 
 def answer_message(said: str) -> Message:
-    """What an assistant said, as a client tells it."""
+    """Return an assistant's message that a client sent."""
     return Message(AssistantResponseContent(said), sender=MessageRole.ASSISTANT)
 
 
 def tool_result(call_id: str, said: str) -> Message:
-    """What came of a call that the client made."""
+    """Return the result of a call that the client made."""
     if not call_id:
         raise ValidationError("The result of a call must name it; its id is empty.")
     return Message(ActionResponseContent(request_id=call_id, result=said))
@@ -276,12 +276,12 @@ class ModelAnswer:
 
     @property
     def text(self) -> str:
-        """What it said, without reasoning and calls."""
+        """The text, without reasoning and calls."""
         return "".join(_words(one.content) for one in self.messages)
 
     @property
     def reasoning(self) -> str:
-        """What it thought aloud."""
+        """The reasoning."""
         contents = (one.content for one in self.messages)
         return "".join(
             one.reasoning or "" for one in contents if isinstance(one, AssistantResponseContent)
@@ -302,17 +302,19 @@ class ModelAnswer:
 
     @property
     def finish(self) -> str | None:
-        """Why it stopped, as the model told; None if nobody knows."""
+        """The finish reason that the model gave; None if unknown."""
         return self._noted.get("finish_reason")
 
     @property
     def usage(self) -> Usage:
-        """What it used."""
+        """The usage."""
         return Usage(**self._noted.get("usage", {}))
 
 
 def answer_at(messages: Iterable[Message]) -> ModelAnswer:
-    """What a model said at the beginning of messages; nothing, if somebody else speaks there."""
+    """Return the model's answer at the beginning of messages; empty if another role speaks
+    there.
+    """
     return ModelAnswer(tuple(takewhile(lambda one: one.role is MessageRole.ASSISTANT, messages)))
 
 
@@ -321,5 +323,5 @@ def _words(content: MessageContent) -> str:
 
 
 def system_message(said: str, notes: Mapping[str, Any] | None = None) -> Message:
-    """How to behave, as a branch has it."""
+    """Return the system message of a branch."""
     return Message(SystemContent(system_message=said), metadata=notes)

@@ -48,7 +48,7 @@ _REFUSED: Mapping[str, int] = {"access": 403, "busy": 409, "empty": 400}
 
 
 class TurnOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is to answer, and how."""
+    """The model that answers, its tools and options."""
 
     model: Model
     tools: tuple[Tool, ...] = ()
@@ -132,7 +132,7 @@ async def _prepared(
 
 
 async def _moved(place: BranchLocation) -> BranchLocation:
-    """Where it goes on instead: a fork, as somebody else is busy there or was faster.
+    """Return the fork to continue on, because the branch is busy or has moved on.
 
     What is not there any more, or may have been changed, is looked for once more.
     """
@@ -151,7 +151,9 @@ def _note(place: BranchLocation, result: Return) -> None:
 
 
 def _elsewhere(result: Return, place: BranchLocation) -> bool:
-    """Whether it has to be tried elsewhere: the branch is not, or not any more, this history's."""
+    """Return whether it has to be tried elsewhere: the branch is not, or not any more, this
+    history's.
+    """
     if isinstance(result.error, NotFoundError) and not result.body.interactions:
         return place.again is not None
     refused = result.stop_reason == "invalid" and place.at is not None
@@ -166,7 +168,7 @@ def sound(result: Return) -> Return:
 
 
 def problem_in(result: Return) -> HTTPError:
-    """What a client is told of a run that failed."""
+    """Return the HTTP error for a failed run."""
     if result.stop_reason == "cancelled":
         return HTTPError(503, "cancelled", "The answer was stopped; what was said is kept.")
     error, notice = result.error, result.messages[-1]

@@ -18,7 +18,7 @@ class PendingApprovals(ResponseModel):
 
 
 class DecisionRequest(RequestModel):
-    """Whether a tool call may be made."""
+    """A decision about a tool call."""
 
     approve: bool
     message: str = ""
@@ -26,7 +26,7 @@ class DecisionRequest(RequestModel):
 
 
 class DecisionResult(ResponseModel):
-    """What became of a decision."""
+    """The outcome of a decision."""
 
     waiting: int
     """How many calls still wait."""

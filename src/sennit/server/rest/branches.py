@@ -35,7 +35,7 @@ class ForkRequest(RequestModel):
 
 
 class BranchName(RequestModel):
-    """What a branch is to be called."""
+    """The name of a branch."""
 
     name: str
 
@@ -49,7 +49,7 @@ class DiffQuery(RequestModel):
 
 
 class Diff(ResponseModel):
-    """What two branches share, and what each has since."""
+    """The messages that two branches share, and those that each has since."""
 
     common: int
     ancestor: MessageShape | None

@@ -41,7 +41,7 @@ class NoticeShape(ResponseModel):
 
 
 class MetricsShape(ResponseModel):
-    """What a run used."""
+    """The usage of a run."""
 
     input_tokens: int
     output_tokens: int
@@ -56,7 +56,7 @@ class MetricsShape(ResponseModel):
 
 
 class ResultShape(ResponseModel):
-    """How a run ended."""
+    """The result of a run."""
 
     stop_reason: str
     success: bool
@@ -194,7 +194,7 @@ def run_shapes(branch: Branch, limit: int) -> list[RunShape]:
 
 
 def _ends(runs: RunRepository, found: list[RunRecord]) -> dict[UUID, Return]:
-    """How runs ended, read in one go; of one that was gone on with, the last end counts."""
+    """Return the results of runs, read together; of a resumed run, the last one."""
     first = min((loads(one.body).get("after", 0) for one in found), default=0)
     told = (one for one in runs.all_events(first) if one.body.startswith(b'["end"'))
     ends = (events.from_record(one, runs.message) for one in told)

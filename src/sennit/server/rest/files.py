@@ -46,7 +46,7 @@ class GrepLine(ResponseModel):
 
 
 class FilesResult(ResponseModel, omit_defaults=True):
-    """What was asked for: one of these."""
+    """The result of a file operation: one of these fields."""
 
     entries: list[FileShape] | None = None
     entry: FileShape | None = None
@@ -58,7 +58,7 @@ class FilesResult(ResponseModel, omit_defaults=True):
 
 
 class FilesQuery(RequestModel):
-    """What to do where."""
+    """A file operation and its URI."""
 
     uri: str = SCHEME
     op: Literal["ls", "tree", "read", "abstract", "overview", "stat", "glob", "grep"] = "ls"
@@ -69,26 +69,26 @@ class FilesQuery(RequestModel):
 
 
 class WriteQuery(RequestModel):
-    """Where to write."""
+    """The URI to write to."""
 
     uri: str
 
 
 class WriteFileRequest(RequestModel):
-    """What to write."""
+    """The text to write."""
 
     text: str
 
 
 class RemoveQuery(RequestModel):
-    """What to erase, and whether a folder goes with all that is in it."""
+    """The URI to erase, and whether a folder is erased with its contents."""
 
     uri: str
     recursive: bool = False
 
 
 class Removed(ResponseModel):
-    """How many files are gone."""
+    """The number of erased files."""
 
     removed: int
 
@@ -209,7 +209,9 @@ def _entry(one: FileEntry) -> FileShape:
 
 
 def _is_forgetting(uri: Uri) -> bool:
-    """Whether erasing what is there erases memories: then it needs the scope of forgetting."""
+    """Return whether erasing what is there erases memories: then it needs the scope of
+    forgetting.
+    """
     return uri.scope in ("user", "agent") and uri.names[:1] in ((), ("memories",))
 
 

@@ -22,7 +22,7 @@ class Health(ResponseModel):
 
 
 class Me(ResponseModel):
-    """Who asks."""
+    """The caller."""
 
     tenant: str
     user: str
@@ -50,7 +50,7 @@ class ToolShape(ResponseModel):
 
 
 class Models(ResponseModel):
-    """Who answers, and with what."""
+    """The models and tools of the server."""
 
     models: list[ModelShape]
     tools: list[ToolShape]
@@ -81,14 +81,14 @@ async def ready(call: HTTPRequest) -> Health:
 
 
 async def me(call: HTTPRequest) -> Me:
-    """Who asks, and what they may do."""
+    """Return the caller and its scopes."""
     client = call.caller.client
     scopes = [one for one in SCOPES if one in call.caller.scopes]
     return Me(tenant=client.tenant, user=client.user, agent=client.agent, scopes=scopes)
 
 
 async def models(call: HTTPRequest) -> Models:
-    """Who answers; a model may have to be reached to know its window."""
+    """List the models; one may have to be reached to know its context window."""
     default = next(iter(call.server.models))
     shapes = [
         ModelShape(

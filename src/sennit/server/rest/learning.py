@@ -34,7 +34,7 @@ class LabelRequest(RequestModel):
 
 
 class LabelQuery(RequestModel):
-    """Whose judgement."""
+    """The judge of a label."""
 
     by: str = "user"
 
@@ -49,7 +49,7 @@ class LabelShape(ResponseModel):
 
 
 class LabelsQuery(RequestModel):
-    """Whose judgements; without a name, everybody's."""
+    """The judge of labels; without a name, every judge."""
 
     by: str | None = None
 

@@ -50,7 +50,7 @@ class MemoryShape(ResponseModel):
 
 
 class DecisionShape(ResponseModel):
-    """What a commit decided about a memory."""
+    """A decision of a commit about a memory."""
 
     did: str
     category: str
@@ -75,7 +75,7 @@ class MemoryList(ResponseModel):
 
 
 class MemoriesQuery(RequestModel):
-    """Which memories; `before` is the `next` of the page before."""
+    """A page of memories; `before` is the `next` of the previous page."""
 
     category: str | None = None
     limit: Limit = 100
@@ -89,7 +89,7 @@ class UriQuery(RequestModel):
 
 
 class CommitRequest(RequestModel):
-    """What to commit, and whether to wait until it is finished."""
+    """The branch to commit, and whether to wait for the result."""
 
     branch: str | None = None
     wait: bool = True
@@ -120,7 +120,7 @@ class CommitsQuery(RequestModel):
 
 
 class UndoShape(ResponseModel):
-    """What undoing a commit has changed, by address."""
+    """The changes made by undoing a commit, by URI."""
 
     removed: list[str]
     restored: list[str]
@@ -128,14 +128,14 @@ class UndoShape(ResponseModel):
 
 
 class ForgetRequest(RequestModel):
-    """What to erase: an address or a session."""
+    """The URI or session to erase."""
 
     uri: str | None = None
     session: str | None = None
 
 
 class ForgetShape(ResponseModel):
-    """How much was erased."""
+    """The numbers of erased items."""
 
     sessions: int
     files: int
@@ -149,7 +149,7 @@ async def commit(call: HTTPRequest) -> dict[str, Any]:
 
 
 async def task(call: HTTPRequest) -> dict[str, Any]:
-    """How far a commit has come."""
+    """Return the progress of a commit."""
     return await call.caller.client.aget_task(call.path["task"])
 
 

@@ -31,7 +31,7 @@ from sennit.sessions.session import SessionCore
 
 
 class MessagesQuery(RequestModel):
-    """Which messages, by index: those before, those from `after` on, or the last ones."""
+    """A range of messages by index: those before, those from `after` on, or the last ones."""
 
     before: Annotated[int, Meta(ge=0)] | None = None
     after: Annotated[int, Meta(ge=-1)] | None = None
@@ -60,7 +60,7 @@ class NewMessage(RequestModel):
 
 
 class Added(ResponseModel):
-    """What was added."""
+    """The added messages."""
 
     messages: list[MessageShape]
 

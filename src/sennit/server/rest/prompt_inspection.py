@@ -56,7 +56,7 @@ class SeenPart(ResponseModel):
 
 
 class Seen(ResponseModel):
-    """What a model was shown for an answer."""
+    """The prompt behind an answer."""
 
     model: str
     parts: list[SeenPart]
@@ -67,7 +67,7 @@ class Seen(ResponseModel):
 
 
 class RecalledShape(ResponseModel):
-    """What was added to the prompt for one instruction."""
+    """The context added to the prompt of one instruction."""
 
     message_id: UUID
     """The instruction."""
@@ -75,7 +75,7 @@ class RecalledShape(ResponseModel):
 
 
 class RecalledList(ResponseModel):
-    """What was added to the prompts on a branch."""
+    """The context added to the prompts on a branch."""
 
     recalled: list[RecalledShape]
 
@@ -101,7 +101,7 @@ def _recalled_on(branch: Branch) -> RecalledList:
 
 
 async def seen(call: HTTPRequest) -> Seen:
-    """What the model saw for an answer; raises Problem 422 for what is none."""
+    """Return the prompt behind an answer; raises HTTPError 422 for any other message."""
     branch = await call.caller.branch(call.path["session"], call.path["branch"])
     uid = message_id(call.path["message"])
     return await to_thread(_seen, call.caller.client, branch, uid, call.server.tools)
@@ -138,7 +138,7 @@ def _model_named(answer: Message) -> str:
 
 
 def _turn(messages: list[Message], place: int) -> tuple[int, Message]:
-    """Where the turn of the model begins in which something was said, and its last message."""
+    """Return the start of the model's turn that contains a message, and its last message."""
     first = last = place
     while first > 0 and _same_turn(messages[first - 1]):
         first -= 1
@@ -156,12 +156,16 @@ def _said_by_model(message: Message) -> bool:
 
 
 def _same_turn(message: Message) -> bool:
-    """Whether what follows a message belongs to the same turn: the last of one notes its usage."""
+    """Return whether what follows a message belongs to the same turn: the last of one notes its
+    usage.
+    """
     return _said_by_model(message) and "usage" not in message.metadata
 
 
 def _journal(branch: Branch, uid: UUID) -> tuple[dict[str, Any], list[tuple[str | None, int]]]:
-    """What the run noted that said a message, and what it had added to the prompt by then."""
+    """Return the events of the run that produced a message, and the context it had added by
+    then.
+    """
     for runs in _journals(branch):
         context: dict[UUID, EventRecord] = {}
         for event in runs.all_events():
@@ -222,7 +226,7 @@ def _recalled(client: Client, uri: str, tokens: int) -> SeenPart:
 
 
 def _text_at(client: Client, uri: str, at: datetime) -> str | None:
-    """What a file said then; of what is no memory, what it says now."""
+    """Return the text of a file at that time; for other files, the present text."""
     try:
         if not uri.startswith("viking://session"):
             versions = [one for one in client.memory.history(uri) if one.learnt_at <= at]

@@ -34,7 +34,7 @@ from sennit.turns.request import Request
 
 
 class RunRequest(RequestModel):
-    """What to run: by default the server's first model with all its tools."""
+    """A run to start: by default with the server's first model and all its tools."""
 
     text: str | None = None
     """Said first, together with the run or not at all."""
@@ -97,7 +97,7 @@ class Forked(ResponseModel):
 
 
 class RunsQuery(RequestModel):
-    """Which runs."""
+    """A page of runs."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
 
@@ -116,13 +116,13 @@ class EventsQuery(RequestModel):
 
 
 class CancelRequest(RequestModel):
-    """How to stop: at once, or when the model and the tools are done with their turn."""
+    """The way to stop: at once, or after the current turn."""
 
     mode: Literal["now", "after_turn"] = "now"
 
 
 class Cancelled(ResponseModel):
-    """Whether there was anything to stop here."""
+    """The result of a cancel request."""
 
     cancelled: bool
 
@@ -136,7 +136,7 @@ class SteerRequest(RequestModel):
 
 
 class SteerResult(ResponseModel):
-    """What was said."""
+    """The message that was sent to the run."""
 
     message: MessageShape
     running: bool
@@ -201,7 +201,7 @@ class Plan:
 
 
 def _plan(call: HTTPRequest, ask: RunRequest) -> Plan:
-    """What is asked for; raises Problem 422 for what is not here."""
+    """Validate a run request; raises HTTPError 422 for unknown names."""
     server = call.server
     server.runs.check(call.caller)  # before there is a fork to run on
     model = ask.model or next(iter(server.models))
@@ -238,7 +238,7 @@ async def _start(call: HTTPRequest, branch: Branch, plan: Plan, say: Message | N
 
 
 def _said(branch: Branch, ask: RunRequest) -> Message | None:
-    """What is said first; raises ExistsError if it has been."""
+    """Return the first message of a run; raises ExistsError if it was added before."""
     uid = ask.id
     if ask.text is None:
         if uid is not None:

@@ -39,7 +39,7 @@ _KINDS: Mapping[str, Kind] = {
 
 
 class Origin(ResponseModel):
-    """Where a branch left another."""
+    """The fork point of a branch."""
 
     branch_id: UUID
     branch_name: str
@@ -62,7 +62,7 @@ class BranchShape(ResponseModel):
 
 
 class ToolCallShape(ResponseModel):
-    """What a model asks to be called."""
+    """A tool call."""
 
     call_id: str
     function: str
@@ -70,7 +70,7 @@ class ToolCallShape(ResponseModel):
 
 
 class ToolResultShape(ResponseModel):
-    """What a tool gave."""
+    """A tool result."""
 
     request_id: str
     success: bool

@@ -15,7 +15,7 @@ Question = Annotated[str, Meta(min_length=1, max_length=10_000)]
 
 
 class FindQuery(RequestModel):
-    """What to look for, and where."""
+    """A query and its filters."""
 
     q: Question
     limit: Most = 10
@@ -26,7 +26,7 @@ class FindQuery(RequestModel):
 
 
 class SearchQuery(RequestModel):
-    """What to look for, leaning on a session."""
+    """A query in the context of a session."""
 
     q: Question
     session: str | None = None
@@ -60,7 +60,7 @@ class MatchShape(ResponseModel):
 
 
 class Matches(ResponseModel):
-    """What was found, the best first."""
+    """The results, best first."""
 
     matches: list[MatchShape]
 
@@ -73,7 +73,7 @@ class QueryShape(ResponseModel):
 
 
 class SearchedShape(ResponseModel):
-    """What was looked for, and what was found."""
+    """The queries that were run, and their results."""
 
     queries: list[QueryShape]
     matches: list[MatchShape]

@@ -55,7 +55,7 @@ class SessionList(ResponseModel):
 
 
 class SessionsQuery(RequestModel):
-    """Which sessions."""
+    """A page of sessions."""
 
     contains: str | None = None
     limit: Limit = 50
@@ -71,7 +71,7 @@ class NewSession(RequestModel):
 
 
 class Description(RequestModel):
-    """What to note of a session, in place of all that was noted; `title` is what it is called."""
+    """The new metadata of a session, in place of the old; `title` is its display name."""
 
     metadata: dict[str, Any]
 
@@ -83,7 +83,7 @@ class InterruptedBranch(BranchShape):
 
 
 class InterruptedList(ResponseModel):
-    """What can be gone on with."""
+    """The branches with an interrupted run."""
 
     branches: list[InterruptedBranch]
 
@@ -130,7 +130,7 @@ def _listed(caller: Caller, info: SessionInfo) -> SessionShape:
 
 
 def title_of(caller: Caller, info: SessionInfo) -> str:
-    """What to call a session: as it was named, or else what was asked in it first."""
+    """Return the title of a session, or else its first question."""
     if info.title is not None:
         return info.title
     if info.key is not None:

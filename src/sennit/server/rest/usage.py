@@ -24,7 +24,7 @@ _PAGE = 100
 
 
 class UsageQuery(RequestModel):
-    """How far back, in days, today the first; of all sessions, or page by page."""
+    """The number of days to look back; all sessions, or page by page."""
 
     days: Annotated[int, Meta(ge=1, le=366)] = 30
     limit: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
@@ -32,7 +32,7 @@ class UsageQuery(RequestModel):
 
 
 class DayUsage(ResponseModel):
-    """What one model used on one day (UTC)."""
+    """The usage of one model on one day (UTC)."""
 
     date: str
     model: str
@@ -44,7 +44,7 @@ class DayUsage(ResponseModel):
 
 
 class SessionUsage(ResponseModel):
-    """What one session used."""
+    """The usage of one session."""
 
     id: UUID
     key: str | None
@@ -56,7 +56,7 @@ class SessionUsage(ResponseModel):
 
 
 class UsageShape(ResponseModel):
-    """What was used, the newest day and the dearest session first."""
+    """Usage by day, newest first, and by session, most expensive first."""
 
     days: list[DayUsage]
     sessions: list[SessionUsage]
@@ -86,7 +86,7 @@ class _Sum:
 
 
 async def usage(call: HTTPRequest) -> UsageShape:
-    """What was used in the last days."""
+    """Return the usage of the last days."""
     query: UsageQuery = call.query
     return await call.server.work.run(call.caller, _usage, call.caller, query)
 

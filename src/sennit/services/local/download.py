@@ -299,7 +299,7 @@ def _continues(response: Any, start: int) -> bool:
 
 
 def _validator(headers: Any) -> str:
-    """What If-Range may be asked with: a strong ETag, or else the date."""
+    """Return a validator for If-Range: a strong ETag, or else the date."""
     etag = headers.get("ETag") or ""
     return etag if etag.startswith('"') else headers.get("Last-Modified") or ""
 

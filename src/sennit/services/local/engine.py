@@ -4,7 +4,8 @@ The only module that knows xllamacpp, which has habits to live with:
 
 - It answers through a callback on the calling thread, swallows what that callback raises and ends
   when it returns true. So each engine has a thread of its own, which answers one request after
-  another in the order of arrival; whoever waits is told through `EngineJob.tell`, and stops by `stop()`.
+  another in the order of arrival; whoever waits is told through `EngineJob.tell`, and stops by
+  `stop()`.
 - It cannot stop inside a batch of the prompt, so batches are small where a processor is all there
   is, and progress is asked for after each.
 - It always listens on a loopback port. That port has a random key and lets no web page in; we use
@@ -69,7 +70,7 @@ class EngineJob:
 
     @property
     def stopped(self) -> bool:
-        """Whether nobody waits for more."""
+        """True if nobody waits for more."""
         return self._stopped
 
     def stop(self) -> None:
@@ -131,7 +132,7 @@ class Engine:
         self._jobs.put(job)
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens `text` is, without those a conversation adds; raises ModelError."""
+        """Return the number of tokens of `text`, without a chat template; raises ModelError."""
         return self._loaded().port.count(text)
 
     def close(self) -> None:
@@ -308,7 +309,7 @@ def _unpin(server: object) -> None:
 
 
 class _Process:
-    """What this process has loaded; a forked child starts anew."""
+    """The models loaded in this process; a forked child starts empty."""
 
     def __init__(self, *, forked: bool = False, native: bool = False) -> None:
         self.lock = threading.Lock()

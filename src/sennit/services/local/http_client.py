@@ -31,7 +31,7 @@ class EngineClient:
         self._is_control: dict[str, bool] = {}
 
     def count(self, text: str) -> int:
-        """How many tokens `text` is as plain text; raises ModelError."""
+        """Return the number of tokens of plain `text`; raises ModelError."""
         return len(self._ids(text, control=False))
 
     def harmless(self, texts: Sequence[str]) -> list[str]:
@@ -63,7 +63,9 @@ class EngineClient:
         return [piece for piece in pieces if self._controls_by_itself(piece)]
 
     def _controls_by_itself(self, piece: str) -> bool:
-        """Whether it is one, and not an ordinary token that was cut differently beside one."""
+        """Return whether it is one, and not an ordinary token that was cut differently beside
+        one.
+        """
         if piece not in self._is_control:
             as_text, as_control = (self._ids(piece, control=way) for way in (False, True))
             self._is_control[piece] = as_text != as_control

@@ -66,7 +66,7 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """What it is registered under unless another name is given."""
+        """The default name for registration."""
         return self._name
 
     @property
@@ -120,7 +120,7 @@ class LocalModel:
             job.stop()
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens `text` is; loads the model if nobody has, and does not wait in line."""
+        """Return the number of tokens of `text`; loads the model if needed, and does not queue."""
         return self._engine().count_tokens(text)
 
     def _engine(self) -> Engine:
@@ -191,7 +191,7 @@ class _Reading:
         self._usage = Usage()
 
     def deltas(self, chunk: Mapping[str, Any]) -> Iterable[Delta]:
-        """What a chunk says."""
+        """Return the deltas of a chunk."""
         if usage := chunk.get("usage"):
             self._usage = _usage(usage)
         for choice in chunk.get("choices") or ():
@@ -204,7 +204,7 @@ class _Reading:
                 yield from self._form.feed(text) if self._form else [TextDelta(text)]
 
     def end(self) -> Iterable[Delta]:
-        """What is left to say when no more chunks come."""
+        """Return the deltas left when no more chunks come."""
         reason = self._reason
         if reason is None:
             raise ModelError("The local model broke off without saying why.", kind="malformed")

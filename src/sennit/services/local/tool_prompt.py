@@ -41,7 +41,7 @@ _LONE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?=[^\\]|\\[^u]|\\u[^dD]|\\u[d
 
 
 def tools_prompt(tools: Sequence[ToolSchema]) -> str:
-    """What the model is told about its tools."""
+    """Return the system prompt about the tools."""
     return _PROMPT + "\n\n".join(_described(tool) for tool in tools)
 
 
@@ -99,14 +99,14 @@ class FormReader:
         yield from self._more((self._text or cast("_ValueReader", self._value)).feed(piece))
 
     def end(self, reason: FinishReason) -> Iterator[Said]:
-        """What was held back; a form that broke off before it said anything says nothing."""
+        """Return the deltas held back; a form that broke off before any text has none."""
         if self._value is not None:
             yield from self._more(self._value.end(whole=reason != "length"))
         elif self._text is None and not self._unread.lstrip().startswith("{"):
             yield from self._more(self._unread)
 
     def reason(self, reason: FinishReason) -> FinishReason:
-        """Why the reply ended, as other providers would put it."""
+        """Return the finish reason as other providers name it."""
         return "tool_calls" if self._calls and reason == "stop" else reason
 
     def _open(self, tool: str | None) -> Iterator[Said]:

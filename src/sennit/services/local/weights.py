@@ -75,7 +75,7 @@ DEFAULT = "smollm2-135m"
 
 
 def models_folder() -> Path:
-    """Where weights are kept."""
+    """Return the folder of downloaded weights."""
     return settings.data_folder() / "models"
 
 

@@ -97,27 +97,27 @@ class iModel(AsyncClosing):
 
     @property
     def name(self) -> str:
-        """What it is registered under."""
+        """The name for registration."""
         return self._connection.name
 
     @property
     def window(self) -> int | None:
-        """How many tokens it can take in; None if nobody knows."""
+        """The context window in tokens; None if unknown."""
         return self._connection.window
 
     @property
     def streams(self) -> bool:
-        """Whether it can answer piece by piece."""
+        """True if it can answer piece by piece."""
         return self._connection.streams
 
     @property
     def shapes_output(self) -> bool:
-        """Whether it can be held to a JSON schema."""
+        """True if it can be held to a JSON schema."""
         return self._connection.shapes_output
 
     @property
     def usage(self) -> Usage:
-        """What all calls so far used."""
+        """The usage of all calls so far."""
         return self._meter.total
 
     async def invoke(

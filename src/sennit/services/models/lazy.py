@@ -50,12 +50,12 @@ class LazyModel:
 
     @property
     def streams(self) -> bool:
-        """Whether it streams; all models that go by a name do, so that none is connected to see."""
+        """True if it streams; all models that go by a name do, so that none is connected to see."""
         return self._model is None or self._model.streams
 
     @property
     def shapes_output(self) -> bool:
-        """Whether it can be held to a schema."""
+        """True if it can be held to a schema."""
         model = self._if_possible()
         return model is not None and model.shapes_output
 

@@ -18,22 +18,22 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is registered under unless another name is given."""
+        """The default name for registration."""
         ...
 
     @property
     def window(self) -> int | None:
-        """How many tokens it can take in; None if nobody knows."""
+        """The context window in tokens; None if unknown."""
         ...
 
     @property
     def streams(self) -> bool:
-        """Whether it can answer piece by piece."""
+        """True if it can answer piece by piece."""
         ...
 
     @property
     def shapes_output(self) -> bool:
-        """Whether it can be held to a JSON schema (`ModelRequest.output`)."""
+        """True if it can be held to a JSON schema (`ModelRequest.output`)."""
         ...
 
     async def ask(self, request: ModelRequest) -> Reply:
@@ -60,7 +60,7 @@ _MEMBERS = ("name", "window", "streams", "shapes_output", "ask", "stream")
 
 
 def is_model(value: object) -> TypeGuard[Model]:
-    """Whether `value` is a Model, told without reading its properties.
+    """Return whether `value` is a Model, told without reading its properties.
 
     Up to Python 3.11 `isinstance` reads them, which would connect a model nobody has asked yet.
     """
@@ -73,5 +73,5 @@ def is_model(value: object) -> TypeGuard[Model]:
 
 @lru_cache(maxsize=64)
 def _defines_members(kind: type) -> bool:
-    """Whether a class has all members of a model itself, so that any instance is one."""
+    """Return whether a class has all members of a model itself, so that any instance is one."""
     return all(any(member in vars(one) for one in kind.__mro__) for member in _MEMBERS)

@@ -42,7 +42,7 @@ class Usage:
         )
 
     def noted(self) -> dict[str, Any]:
-        """What there is of it, as a message keeps it."""
+        """Return the usage as a message stores it."""
         told = ((name, getattr(self, name)) for name in self.__slots__)
         return {name: value for name, value in told if value}
 
@@ -131,7 +131,7 @@ class Reply:
 
     @property
     def reasoning(self) -> str:
-        """What it thought aloud."""
+        """The reasoning."""
         return "".join(item.text for item in self.items if isinstance(item, ReplyReasoning))
 
     @property
@@ -212,7 +212,7 @@ class ReplyAssembler:
         found.pieces.append(delta.arguments)
 
     def reply(self) -> Reply:
-        """What was said; a stream that ended without saying so counts as an error."""
+        """Return the reply so far; a stream without an end counts as an error."""
         end = self.finished or Finished("error")
         taken: set[str] = set()
         items = tuple(one.item(_unique(one.id, taken)) for one in self._items)

@@ -85,7 +85,7 @@ def model_request(
 
 
 def offered_schema(tool: Any) -> ToolSchema:
-    """What a model is told of a tool; raises InvalidTypeError if it is none."""
+    """Return the schema of a tool for a model; raises InvalidTypeError for other objects."""
     if isinstance(tool, ToolSchema):
         return tool
     if isinstance(tool, Tool):

@@ -105,7 +105,7 @@ def _note_reply(watched: telemetry.Span, reply: Reply) -> None:
 
 
 def usage_notes(usage: Usage) -> dict[str, Any]:
-    """What was used, in the words of telemetry."""
+    """Return usage as telemetry attributes."""
     return {
         telemetry.INPUT_TOKENS: usage.input_tokens,
         telemetry.OUTPUT_TOKENS: usage.output_tokens,

@@ -58,7 +58,7 @@ class Meter:
 
     @property
     def calls(self) -> int:
-        """How many calls were answered."""
+        """The number of answered calls."""
         return self._calls
 
     def add(self, record: UsageRecord) -> None:
@@ -125,7 +125,7 @@ class TokenEstimator:
 
 
 def letters_of_tools(tools: Iterable[ToolSchema]) -> int:
-    """How many letters the descriptions of tools take."""
+    """Return the number of characters in tool descriptions."""
     return sum(letters_in((tool.name, tool.description, tool.parameters)) for tool in tools)
 
 
@@ -142,7 +142,7 @@ def tokens_in(letters: int) -> int:
 
 
 def letters_in(value: object) -> int:
-    """How many letters stand in a text, or in all texts of a structure."""
+    """Return the number of characters in a text, or in all texts of a structure."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):

@@ -28,17 +28,17 @@ class ModelWrapper:
 
     @property
     def window(self) -> int | None:
-        """What the model below can take in."""
+        """The context window of the wrapped model."""
         return self._model.window
 
     @property
     def streams(self) -> bool:
-        """Whether the model below streams."""
+        """True if the model below streams."""
         return self._model.streams
 
     @property
     def shapes_output(self) -> bool:
-        """Whether the model below can be held to a schema."""
+        """True if the model below can be held to a schema."""
         return self._model.shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:

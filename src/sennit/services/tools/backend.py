@@ -22,7 +22,7 @@ def _new_call_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know of the call it serves; given to a parameter annotated with it."""
+    """Information about a tool call, passed to a parameter annotated with this type."""
 
     call_id: str = field(default_factory=_new_call_id)
     """The id of the call, as the model or we chose it."""

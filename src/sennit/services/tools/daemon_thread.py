@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 async def in_thread(call: Callable[[], _T]) -> _T:
-    """What `call()` gives or raises, run in a thread with the caller's context variables.
+    """Run `call` in a thread with the caller's context variables, and return its result.
 
     If the caller is cancelled, the thread goes on by itself and nobody hears of it any more.
     """

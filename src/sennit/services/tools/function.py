@@ -49,7 +49,7 @@ class FunctionBackend(ToolBackend):
 
     @property
     def schema(self) -> ToolSchema:
-        """What the signature and the docstring say."""
+        """The schema, from the signature and the docstring."""
         return self._schema
 
     def _schema_of_parameters(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Parameter:
 
     @property
     def own_default(self) -> bool:
-        """Whether the function itself gives a default, rather than a pydantic Field."""
+        """True if the function itself gives a default, rather than a pydantic Field."""
         return self.default is not Parameter.empty and not _is_field(self.default)
 
     def value_in(self, model: BaseModel) -> Any:

@@ -80,7 +80,7 @@ class MCPServer:
 
     @property
     def name(self) -> str:
-        """What it goes by in messages: the program or the host."""
+        """A name for messages: the program or the host."""
         return self._address.label
 
     @property
@@ -271,7 +271,7 @@ def _address(server: Any, headers: Any, env: Any) -> ServerAddress:
 
 
 async def _shielded(task: asyncio.Task[_T]) -> _T:
-    """What a shared task gives; who waits may be cancelled without ending it for the others."""
+    """Return the result of a shared task; cancelling one waiter does not cancel it for others."""
     await asyncio.wait({task})
     if task.cancelled():
         raise ToolError("The MCP server was closed while a call waited for it.")

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where a server is."""
+    """The address of an MCP server."""
 
     label: str
     """Enough to recognise it by, and all that is shown: the rest may hold secrets."""
@@ -320,7 +320,7 @@ class _LastWords:
 
 
 def _innermost(error: BaseException) -> str:
-    """What really went wrong: task groups wrap it, once per task."""
+    """Return the innermost exception of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     message = str(error)[:_MAX_SAID]

@@ -50,7 +50,7 @@ def _description(listed: Mapping[str, Any]) -> str:
 
 
 def result_of(answer: Mapping[str, Any]) -> Any:
-    """What a call gave: structured content where there is some, else text, else the pieces.
+    """Return the result of a call: structured content if there is any, else text, else the parts.
 
     Raises ToolError with the server's own words if the call failed.
     """

@@ -38,7 +38,7 @@ _GRACE = 1.0  # seconds for a cancelled tool to clean up before it is left behin
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What came of a call: a value, or an error."""
+    """The outcome of a call: a value or an error."""
 
     value: Any = None
     """The result as plain data; None after an error."""
@@ -53,7 +53,7 @@ class ToolOutcome:
 
     @property
     def success(self) -> bool:
-        """Whether there is a value."""
+        """True if there is a value."""
         return self.error is None
 
     def unwrap(self) -> Any:
@@ -65,7 +65,7 @@ class ToolOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """How a tool is called."""
+    """Options of a tool."""
 
     timeout: float | None = None
     """The most seconds a call may take; None for as long as it likes."""
@@ -152,7 +152,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """What it is for, for a model to read."""
+        """The description for the model."""
         return self._schema.description
 
     @property
@@ -162,7 +162,7 @@ class Tool:
 
     @property
     def options(self) -> ToolOptions:
-        """How it is called."""
+        """The options."""
         return self._options
 
     @property
@@ -172,12 +172,12 @@ class Tool:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person must allow each call that a model asks for."""
+        """True if a person must allow each call that a model asks for."""
         return self._options.needs_approval
 
     @property
     def replay(self) -> Replay:
-        """What to do with a call that a crash cut short."""
+        """The replay policy of a call that a crash interrupted."""
         return self._options.replay
 
     def with_options(
@@ -241,7 +241,7 @@ class Tool:
             return ToolOutcome(error=_readable(_said(error)), cause=error)
 
     async def _settled(self, call: Coroutine[Any, Any, Any]) -> Any:
-        """What the call gives or raises, within the time it has."""
+        """Return the result of the call, within its timeout."""
         import asyncio  # takes long, and only async callers need it
 
         task = asyncio.create_task(_contained(call), name=f"tool {self.name}")
@@ -299,7 +299,7 @@ def tool_options(given: Mapping[str, Any]) -> ToolOptions:
 
 
 def _content(value: Any) -> str | None:
-    """What a call takes or gives, for someone who watches, if they may see it."""
+    """Return arguments or results for telemetry, if content may be recorded."""
     if not telemetry.content():
         return None
     try:

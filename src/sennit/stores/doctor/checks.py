@@ -57,7 +57,7 @@ class Finding:
 
 
 def examine(store: Store) -> list[Finding]:
-    """What is wrong with the whole store, of all owners; raises StoreError if it cannot tell."""
+    """Check the whole store, of all owners; raises StoreError if that is impossible."""
     return _visit(store, mend=False)
 
 
@@ -177,7 +177,7 @@ class StoreInspector(ABC):
 
     @abstractmethod
     def index_faults(self) -> Iterable[str]:
-        """What is missing from the index of words, or too much in it."""
+        """Return rows that are missing from the full-text index, or too many in it."""
 
     @abstractmethod
     def mend_index(self) -> None:
@@ -226,17 +226,17 @@ def loose_messages(patient: StoreInspector) -> list[str]:
 
 
 def finding(kind: str, said: str, rows: list[str], *, mendable: bool) -> Finding:
-    """What was found in these rows, of which the first few are shown."""
+    """Return a finding about these rows, of which the first few are shown."""
     return Finding(kind, said, len(rows), tuple(rows[:_SHOWN]), mendable)
 
 
 def asking(name: str) -> Callable[[StoreInspector], Iterable[str]]:
-    """What the question of that name finds."""
+    """Return a query function for the statement of that name."""
     return lambda patient: (str(row[0]) for row in patient.ask(getattr(patient.sql, name)))
 
 
 def telling(name: str) -> Callable[[StoreInspector], None]:
-    """What the statement of that name mends."""
+    """Return a repair function for the statement of that name."""
     return lambda patient: patient.tell(getattr(patient.sql, name))
 
 
@@ -299,14 +299,14 @@ def _relaying(name: str) -> Callable[[StoreInspector], None]:
 
 @dataclass(slots=True)
 class _Laid:
-    """Where a segment began and begins, and the positions it had entries at."""
+    """The old and new start of a segment, and the positions of its entries."""
 
     old: int
     new: int
     places: list[int]
 
     def moved(self, start: int) -> int:
-        """Where something begins that began at `start`."""
+        """Return the new position of an entry that was at `start`."""
         return self.new + bisect_left(self.places, start - self.old)
 
 
@@ -375,7 +375,7 @@ def _unreadable(patient: StoreInspector) -> Iterator[str]:
 
 
 def is_readable(uid: UUID, created: int, body: bytes) -> bool:
-    """Whether a stored message can be opened."""
+    """Return whether a stored message can be opened."""
     try:
         Message.from_record(uid, created, loads(body))
     except (SennitError, AttributeError, TypeError):  # such as a body that is a list

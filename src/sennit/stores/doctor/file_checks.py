@@ -60,12 +60,12 @@ def asked(patient: StoreInspector, question: str) -> list[tuple[object, ...]]:
 
 
 def finding(question: str) -> Callable[[StoreInspector], Iterable[str]]:
-    """What a question finds."""
+    """Return a check that runs a query."""
     return lambda patient: (str(row[0]) for row in asked(patient, question))
 
 
 def mending(statements: Iterable[str]) -> Callable[[StoreInspector], None]:
-    """What statements mend."""
+    """Return a repair that runs statements."""
 
     def mend(patient: StoreInspector) -> None:
         for statement in statements:

@@ -49,7 +49,7 @@ class PostgresInspector(StoreInspector):
 
     @classmethod
     def visited(cls, store: PostgresStore, *, mend: bool) -> list[Finding]:
-        """What was found in a database; with `mend`, mended as far as can be."""
+        """Check a database; with `mend`, repair what can be repaired."""
 
         def look(connection: Connection) -> list[Finding]:
             return findings(nullcontext(cls(connection)), mend=False)
@@ -136,7 +136,7 @@ class PostgresInspector(StoreInspector):
             self.tell(store_sql.DELETE_SEGMENTS, owner, session, [segment])
 
     def index_faults(self) -> Iterator[str]:
-        """What is missing from the index of words, or too much in it."""
+        """Return rows that are missing from the full-text index, or too many in it."""
         for name, *_ in self.ask(sql.STRAY_WORDS):
             yield name
         for name, *_ in self.ask(sql.WRONGLY_INDEXED):

@@ -55,7 +55,7 @@ class SQLiteInspector(StoreInspector):
 
     @classmethod
     def visited(cls, store: SQLiteStore, *, mend: bool) -> list[Finding]:
-        """What was found in a file; with `mend`, mended as far as can be."""
+        """Check a file; with `mend`, repair what can be repaired."""
         damage = _damage(store)
         return [damage] if damage else findings(cls._opened(store, mend=mend), mend=mend)
 
@@ -139,7 +139,7 @@ class SQLiteInspector(StoreInspector):
         self._connection.executemany(store_sql.DELETE_SEGMENT, keys)
 
     def index_faults(self) -> Iterator[str]:
-        """What is missing from the index of words, or too much in it."""
+        """Return rows that are missing from the full-text index, or too many in it."""
         if self.ask(sql.MARKS)[0][0] != 1:
             yield "the mark"
         for uid, body in self._connection.execute(sql.UNINDEXED):

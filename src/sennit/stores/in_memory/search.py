@@ -60,7 +60,7 @@ class _Said:
         self.total = len(found)
 
     def times(self, phrase: tuple[str, ...]) -> int:
-        """How often it says a word, or several one after another."""
+        """Return the number of occurrences of a word or phrase."""
         if len(phrase) != 1:
             return self._text.count(_joined(phrase))
         word = phrase[0]

@@ -100,7 +100,7 @@ class _Segment:
         del self.entries[length:]
 
     def places(self, gone: set[UUID]) -> list[int]:
-        """Where these stand, counted from the root."""
+        """Return the positions of these ids from the root."""
         return [self.offset + at for at, entry in enumerate(self.entries) if entry in gone]
 
     def without(self, gone: set[UUID], below: int) -> _Segment:
@@ -110,7 +110,7 @@ class _Segment:
         return segment
 
     def shows(self, uid: UUID, first: int, end: int) -> bool:
-        """Whether an entry stands at one of these positions."""
+        """Return whether an entry stands at one of these positions."""
         at = self.where.get(uid, end)
         return at < end and (at >= first or uid in self.entries[first:end])
 
@@ -151,7 +151,7 @@ class InMemorySession:
         return {entry: one.number for one in commits for entry in one.entries}
 
     def hits(self, scores: Mapping[int, float]) -> Iterator[Hit]:
-        """What a search says of messages, given by when they were added: the first is 0."""
+        """Return search hits of messages, by the order in which they were added."""
         messages, archives = list(self.messages.values()), self.archives()
         places = [self.place(one.id) for one in messages]
         for at, score in scores.items():
@@ -409,7 +409,7 @@ class InMemorySession:
         self._attach(gone)
 
     def _layout(self) -> SegmentGraph:
-        """What branches show now."""
+        """Return the segment graph of the branches."""
         rows = {uid: (one.base, one.offset) for uid, one in self._segments.items()}
         branches = {uid: (one.segment, one.system) for uid, one in self._branches.items()}
         return SegmentGraph(rows, branches)
@@ -546,7 +546,7 @@ class InMemorySession:
         self._drop(self._segments, [uid for uid in self._segments if uid not in needed])
 
     def _visible(self) -> dict[UUID, int]:
-        """How many of its own entries each segment shows, for those that branches need."""
+        """Return the number of own entries that each needed segment shows."""
         limits = {
             branch.segment: self._segments[branch.segment].total
             for branch in self._branches.values()

@@ -65,7 +65,7 @@ class CommitTable:
         return [_commit(row, ()) for row in self._rows(sql.COMMITS_BY_NUMBER, list(numbers))]
 
     def archived(self, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover."""
+        """Return the archives of commits after a number."""
         commits = self._rows(sql.COMMITS_PAST, after)
         entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
         for number, uid in self._rows(sql.ARCHIVED_PAST, after) if commits else ():

@@ -85,7 +85,7 @@ class Database:
 
     @property
     def address(self) -> str:
-        """Where it is, with what is secret in that; only the pool keeps it."""
+        """The URL with its secrets; only the pool keeps it."""
         return str(self._pool.conninfo)
 
     def close(self) -> None:
@@ -136,7 +136,7 @@ class Database:
                 self._pool.check()
 
     def _told(self, error: Exception) -> SennitError:
-        """What the driver raised, as an error of ours that says what to look at."""
+        """Return the driver's error as one of ours, with advice."""
         if isinstance(error, _OF_VALUES):
             told = without_secrets(str(error), self._secrets)
             return ValidationError(f"PostgreSQL cannot keep such a value ({told}).")
@@ -195,7 +195,7 @@ def _shown(url: str) -> str:
 
 
 def _options(url: str) -> dict[str, Any]:
-    """How to connect; each statement is a transaction of its own unless one is begun."""
+    """Return the connection options; without BEGIN, each statement is its own transaction."""
     options: dict[str, Any] = {"autocommit": True}
     given = conninfo_to_dict(url)
     options |= {"connect_timeout": 10} if "connect_timeout" not in given else {}
@@ -208,7 +208,9 @@ def _plan_once(connection: Connection) -> None:
 
 
 def _is_lost(connection: Connection, error: psycopg.Error) -> bool:
-    """Whether a connection is gone; then it is closed, so that the pool does not lend it again."""
+    """Return whether a connection is gone; then it is closed, so that the pool does not lend it
+    again.
+    """
     lost = connection.closed or isinstance(error, (pg.AdminShutdown, pg.CrashShutdown))
     if lost:
         connection.close()

@@ -58,7 +58,9 @@ class FastPathWrite(Protocol):
         ...
 
     def heads(self, answer: Answer) -> list[BranchHead] | None:
-        """What the write gives, from what the statement gave; None if it needs a closer look."""
+        """Return the result of the write from the statement's rows; None if the fast path
+        failed.
+        """
         ...
 
 
@@ -138,7 +140,7 @@ class FastLease(NamedTuple):
 
 
 class FastJournalWrite(NamedTuple):
-    """What happened in a run, where that stands now, and the messages it put on its branch."""
+    """A journal write: events, the run's state and the messages it appended."""
 
     now: int
     owner: int

@@ -177,7 +177,7 @@ class _Again(procrastinate.BaseRetryStrategy):
     def get_retry_decision(
         self, *, exception: BaseException, job: QueuedJob
     ) -> procrastinate.RetryDecision:
-        """When to try again, and that others of its owner need not wait for it."""
+        """Return when to retry; other jobs of the owner do not wait for it."""
         del exception  # it is in the log
         seconds = min(2 ** (job.attempts + 1), 3600)
         return procrastinate.RetryDecision(retry_in={"seconds": seconds}, lock=f"again {job.id}")

@@ -86,7 +86,7 @@ class PostgresMemory(ABC):
         )
 
     def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
-        """What has no vector of this embedder yet, the oldest first."""
+        """Return items without a vector of this embedder, oldest first."""
         self._prepare_vectors()
         return self._database.run(
             lambda connection: vectors.unembedded(
@@ -219,7 +219,7 @@ class PostgresMemory(ABC):
         return self._database.read(read)
 
     def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover, in their order."""
+        """Return the archives of commits after a number, in order."""
         return self._read_commits(owner, session, lambda found: found.archived(after))
 
     def commits_numbered(
@@ -301,7 +301,7 @@ class PostgresMemory(ABC):
 
 
 def _owners_of(change: FileChange) -> Iterator[Owner]:
-    """Whose rows a change needs: those of the file, and of the sessions it came from."""
+    """Return the owners whose rows a change locks: of the file, and of its source sessions."""
     yield change.owner
     if isinstance(change, PutFile):
         yield from (one.owner for one in change.version.evidence)

@@ -79,7 +79,7 @@ def journals(connection: _Connection, owner: int, session: int) -> list[JournalR
 def starts(
     connection: _Connection, key: tuple[int, int], messages: Sequence[UUID] | None
 ) -> dict[UUID, int]:
-    """How often the tool calls of a session were started: of these messages, or of all."""
+    """Return the number of starts of tool calls in a session: of these messages, or of all."""
     wanted = None if messages is None else list(messages)
     return dict(connection.execute(sql.STARTS, (*key, wanted, wanted)).fetchall())
 

@@ -35,13 +35,13 @@ _BATCH = 200
 
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
-    """What is searched for among the messages of one owner."""
+    """A text query among the messages of one owner."""
 
     owner: int
     asked: TextQuery
 
     def is_unindexed(self, connection: Connection) -> bool:
-        """Whether words may be missing where it looks."""
+        """Return whether words may be missing where it looks."""
         return one(connection.execute(sql.IS_UNINDEXED, self._where()))[0]
 
     def index_more(self, connection: Connection) -> None:

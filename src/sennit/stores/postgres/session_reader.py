@@ -69,7 +69,7 @@ class SessionReader:
         return Snapshot(self._session, messages, segments, branches)
 
     def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond these segments and lengths."""
+        """Return changes beyond these segments and lengths."""
         branches = self._rows(sql.ALL_BRANCHES, self._key)
         rows = {row[0]: row for row in self._rows(sql.ALL_SEGMENTS, self._key)}
         wanted = needed(rows, {row[4] for row in branches}, known)

@@ -191,7 +191,7 @@ class SessionWriter:
     def _repeated(
         self, change: Append, numbers: list[int], segment: int, length: int
     ) -> int | None:
-        """Where an append begins that was made before, -1 if below; None if it was not made."""
+        """Return the position of an append made before, -1 if below; None if it is new."""
         named = {
             **self._named,
             "segment": segment,

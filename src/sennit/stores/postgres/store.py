@@ -214,7 +214,7 @@ class PostgresStore(PostgresMemory, Closing):
         )
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
+        """Return changes beyond the `known` segments and their lengths; raises NotFoundError."""
         with of_one_piece():
             return self._database.read(
                 lambda connection: self._reader(connection, owner, session).beyond(known)
@@ -432,7 +432,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.read(found)
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
-        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        """Return the labels of a session's messages, oldest first; raises NotFoundError."""
 
         def found(connection: Connection) -> list[LabelRecord]:
             number = self._owner(connection, owner)
@@ -446,7 +446,7 @@ class PostgresStore(PostgresMemory, Closing):
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
     ) -> dict[UUID, int]:
-        """How often tool calls were started, on whichever branch; raises NotFoundError."""
+        """Return the number of starts of tool calls on any branch; raises NotFoundError."""
 
         def found(connection: Connection) -> dict[UUID, int]:
             number = self._owner(connection, owner)
@@ -458,7 +458,7 @@ class PostgresStore(PostgresMemory, Closing):
         return self._database.read(found)
 
     def is_served(self) -> bool:
-        """Whether workers are there that finish open commits, so that nobody else need."""
+        """Return whether workers are there that finish open commits, so that nobody else need."""
         return self._database.run(
             lambda connection: one(connection.execute(queue_sql.IS_SERVED, (_SILENCE,)))[0]
         )
@@ -483,7 +483,7 @@ class PostgresStore(PostgresMemory, Closing):
     def _lease_key(
         self, connection: Connection, owner: Owner, session: UUID, branch: UUID
     ) -> tuple[int, int, UUID]:
-        """What a lease is kept under, with its session locked."""
+        """Return the key of a lease, with its session locked."""
         number = self._owner(connection, owner)
         row = connection.execute(sql.LOCK_SESSION, (number, session)).fetchone()
         if row is None:

@@ -30,7 +30,7 @@ def prepare(connection: Connection) -> None:
 
 
 def unembedded(connection: Connection, owner: int, model: str, limit: int) -> list[Unembedded]:
-    """What has no vector yet, messages before files."""
+    """Return items without a vector, messages before files."""
     named = {"owner": owner, "model": model, "limit": limit}
     rows = connection.execute(sql.UNEMBEDDED_MESSAGES, named, binary=True).fetchall()
     found = [Unembedded(no, uid, tokenizer.told(body, created)) for no, uid, created, body in rows]

@@ -40,7 +40,7 @@ class CommitRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class ArchiveRecord(msgspec.Struct, frozen=True, gc=False):
-    """Which entries a commit covers, without what came of it."""
+    """The entries that a commit covers, without its result."""
 
     number: int
     commit: UUID
@@ -113,7 +113,7 @@ class CommitLog:
         return CommitsRecord(list(self.commits.values()), uses)
 
     def archived(self, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover."""
+        """Return the archives of commits after a number."""
         return [
             ArchiveRecord(one.number, one.id, one.entries)
             for one in self.commits.values()

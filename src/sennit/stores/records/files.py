@@ -40,7 +40,7 @@ class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """What a file says, or once said."""
+    """A version of a file."""
 
     number: int
     """1, 2, 3 in its file."""
@@ -132,7 +132,7 @@ FileChange: TypeAlias = PutFile | MoveFile | RemoveFile | RemoveVersions | Count
 
 
 class EndCommit(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of a commit together with changes of files."""
+    """The end of a commit, written together with file changes."""
 
     owner: Owner
     session: UUID
@@ -193,7 +193,7 @@ class FileStore(Protocol):
         ...
 
     def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover, in their order; NotFoundError as for `commits`.
+        """Return the archives of commits after a number, in order; raises as `commits` does.
 
         Where there is no such commit this costs next to nothing, however much is archived.
         """
@@ -238,7 +238,7 @@ class FileStore(Protocol):
         ...
 
     def is_served(self) -> bool:
-        """Whether workers are there that finish open commits, so that nobody else need."""
+        """Return whether workers are there that finish open commits, so that nobody else need."""
         ...
 
 

@@ -25,7 +25,7 @@ _DAY = 86_400_000_000
 
 
 class TextQuery(msgspec.Struct, frozen=True, gc=False):
-    """What is searched for, and where."""
+    """A text query and its filters."""
 
     words: tuple[str, ...]
     session: UUID | None = None
@@ -65,7 +65,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class FileQuery(msgspec.Struct, frozen=True, gc=False):
-    """Which files are searched."""
+    """The files to search."""
 
     words: tuple[str, ...]
     owners: tuple[Owner, ...]
@@ -121,7 +121,7 @@ def near(places: Sequence[int], at: int) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def in_order_of(places: Iterable[int], found: Iterable[StoredMessage]) -> list[StoredMessage]:
-    """What stands at the places, in their order; what was erased meanwhile is left out."""
+    """Return the messages at these places, in their order; erased ones are left out."""
     by_place = {one.place: one for one in found}
     return [by_place[place] for place in places if place in by_place]
 
@@ -132,7 +132,7 @@ def file_place(file: FileRecord) -> int:
 
 
 def is_asked_for(asked: FileQuery, file: FileRecord, version: VersionRecord) -> bool:
-    """Whether a version is one of those that are searched, whatever its words."""
+    """Return whether a version is one of those that are searched, whatever its words."""
     if asked.at is None:
         holds = version.number == file.latest.number
     else:

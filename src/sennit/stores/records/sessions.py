@@ -31,7 +31,7 @@ LONGEST_OWNER = 800
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a session is; nobody else can reach it."""
+    """The owner of a session; nobody else can reach it."""
 
     tenant: str
     kind: Literal["user", "agent", "tenant"]
@@ -45,7 +45,7 @@ class Owner:
         return self.tenant, self.kind, self.name, self.user
 
     def is_of(self, user: Owner) -> bool:
-        """Whether this is that user, or their own agent or resources."""
+        """Return whether this is that user, or their own agent or resources."""
         mine = (self.tenant, self.user) == (user.tenant, user.name)
         return self == user or (mine and user.kind == "user")
 
@@ -329,7 +329,7 @@ class TakeLease(msgspec.Struct, frozen=True, gc=False):
 
 
 class LabelRecord(msgspec.Struct, frozen=True, gc=False):
-    """What someone thought of a message; erased with it."""
+    """A label of a message; erased with it."""
 
     message: UUID
     judge: str
@@ -391,7 +391,7 @@ def usual(changes: Sequence[Change]) -> tuple[MessageRecord, UUID] | None:
 
 
 class BranchHead(msgspec.Struct, frozen=True, gc=False):
-    """Where a branch stood just before an append: what the writer compares with what it knew."""
+    """The state of a branch just before an append, for the writer to compare."""
 
     branch: UUID
     segment: UUID

@@ -38,7 +38,7 @@ class VectorStore(Protocol):
     """The part of a store that finds by meaning."""
 
     def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
-        """What has no vector of this embedder yet, the oldest first."""
+        """Return items without a vector of this embedder, oldest first."""
         ...
 
     def put_vectors(self, owner: Owner, model: str, embedded: Sequence[Embedded]) -> None:

@@ -85,13 +85,13 @@ def speaker(body: bytes) -> str:
 
 
 def indexed(body: bytes, created: int) -> str:
-    """What an index holds of a message: who said it, on which day, and all its text."""
+    """Return the indexed text of a message: speaker, date and text."""
     message = _read(body)
     return apart(f"{_speaker(message)} {day(created)}\n{_said(message)}")
 
 
 def told(body: bytes, created: int) -> str:
-    """What is embedded of a message: who said it, on which day, and its text; "" if it has none."""
+    """Return the embedded text of a message: speaker, date and text; "" if it has no text."""
     message = _read(body)
     if not (text := _said(message).strip()):
         return ""
@@ -179,7 +179,7 @@ def bare(text: str) -> str:
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether it has letters of scripts that have no spaces between words."""
+    """Return whether it has letters of scripts that have no spaces between words."""
     return _may_be_unspaced(text) and _LETTER.search(text) is not None
 
 
@@ -226,7 +226,7 @@ def _split(text: str) -> Iterable[str]:
 
 
 def _first(text: str, words: list[str]) -> int:
-    """Where the first of the words stands, first looked for as it was asked, then within others."""
+    """Return the position of the first query word: as a whole word, then inside others."""
     begun = tuple(_stem(word) for word in words)
     held = [f" {_stem(_words(word))}" for word in words]
     begins = (n for n, piece in enumerate(_split(text)) if _begins(piece, begun))
@@ -249,7 +249,7 @@ def _holds(piece: str, wanted: list[str]) -> bool:
 
 
 def _cut(text: str, words: list[str]) -> tuple[int, int]:
-    """Where to cut a text that is too long, so that the first of the words in it is seen."""
+    """Return where to cut a long text so that the first query word is visible."""
     if len(text) <= _LONGEST_SNIPPET:
         return 0, len(text)
     low = text.lower()

@@ -18,7 +18,7 @@ _AT_ONCE = 16  # each number of rows is a statement of its own, and a connection
 
 
 class InsertBuffer:
-    """What a transaction has yet to write down, of all its sessions."""
+    """Rows that a transaction has yet to insert, of all its sessions."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection

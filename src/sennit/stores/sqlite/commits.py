@@ -71,7 +71,7 @@ class CommitTable:
         return [_commit(row, ()) for rows in found for row in rows]
 
     def archived(self, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover."""
+        """Return the archives of commits after a number."""
         commits = self._run(sql.COMMITS_PAST, (*self._key, after)).fetchall()
         entries: dict[int, list[UUID]] = {number: [] for number, _ in commits}
         for number, uid in self._run(sql.ARCHIVED_PAST, (*self._key, after)) if commits else ():

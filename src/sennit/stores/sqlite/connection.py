@@ -38,7 +38,7 @@ OF_ROWS = (TypeError, ValueError, LookupError, AttributeError, struct.error)
 
 
 def usable(path: Path) -> Path:
-    """Where a database is or can be, the same wherever the program goes from here.
+    """Return the absolute path of a database, checked.
 
     Raises StoreError if something else is there, or no folder for it, OSError if nothing can be.
     """
@@ -94,7 +94,7 @@ def connect(path: Path, durability: Durability) -> sqlite3.Connection:
 
 
 def _folded(text: str | None) -> str | None:
-    """What SQLite's own lower() does for ASCII alone."""
+    """Lower a text; SQLite's own lower() knows ASCII only."""
     return None if text is None else text.casefold()
 
 
@@ -110,7 +110,7 @@ def translated(path: Path) -> Generator[None]:
 
 
 def as_store_error(path: Path, error: Exception) -> StoreError:
-    """What was raised, as an error of ours that says what to look at."""
+    """Return a driver error as one of ours, with advice."""
     if isinstance(error, OF_ROWS) and not isinstance(error, UnicodeEncodeError):
         return StoreError(
             f"The store {str(path)!r} holds rows that cannot be read ({type(error).__name__}: "
@@ -272,7 +272,7 @@ def _statements(script: str) -> list[str]:
 
 
 def log_of(path: Path) -> Path:
-    """Where SQLite keeps what is not yet in the file."""
+    """Return the path of the write-ahead log."""
     real = path.resolve()
     return real.with_name(f"{real.name}-wal")
 

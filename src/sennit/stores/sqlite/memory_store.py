@@ -78,7 +78,7 @@ class SQLiteMemory(ABC):
             return search.file_hits(connection, partial(self._owner, connection), asked)
 
     def unembedded(self, owner: Owner, model: str, limit: int) -> list[Unembedded]:
-        """What has no vector of this embedder yet, the oldest first."""
+        """Return items without a vector of this embedder, oldest first."""
         with self._reading() as connection:
             number = self._owner(connection, owner)
             return vectors.unembedded(connection, number, model, limit)
@@ -197,7 +197,7 @@ class SQLiteMemory(ABC):
             yield CommitTable(connection, number, row[0])
 
     def archived(self, owner: Owner, session: UUID, after: int) -> list[ArchiveRecord]:
-        """What the commits past a number cover, in their order."""
+        """Return the archives of commits after a number, in order."""
         with self._commits(owner, session) as found:
             return found.archived(after)
 

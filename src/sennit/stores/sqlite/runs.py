@@ -71,7 +71,7 @@ def last_runs(connection: sqlite3.Connection, key: tuple[int, int]) -> dict[UUID
 def starts(
     connection: sqlite3.Connection, key: tuple[int, int], messages: Sequence[UUID] | None
 ) -> dict[UUID, int]:
-    """How often the tool calls of a session were started: of these messages, or of all."""
+    """Return the number of starts of tool calls in a session: of these messages, or of all."""
     if messages is None:
         return {id_from_bytes(uid): times for uid, times in connection.execute(sql.STARTS, key)}
     found = {

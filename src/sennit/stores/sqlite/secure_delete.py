@@ -26,7 +26,7 @@ def drop_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) 
 
 
 def in_index(connection: sqlite3.Connection) -> int:
-    """How often words were taken out of the index that may still be in the file."""
+    """Return the number of index deletions whose words may still be in the file."""
     return connection.execute(sql.ERASED).fetchone()[0]
 
 

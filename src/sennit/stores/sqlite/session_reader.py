@@ -64,7 +64,7 @@ class SessionReader:
         return Snapshot(self._session, messages, segments, branches)
 
     def beyond(self, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond these segments and lengths."""
+        """Return changes beyond these segments and lengths."""
         rows = self._run(sql.ALL_BRANCHES, (self._owner, self._no)).fetchall()
         messages: dict[int, MessageRecord] = {}
         segments = self._needed(rows, known, messages)

@@ -64,7 +64,7 @@ from sennit.stores.sqlite.search_statements import LOWER_MARK
 
 @dataclass(slots=True)
 class _Tail:
-    """Where a branch ends."""
+    """The tail of a branch."""
 
     segment: int
     name: UUID
@@ -245,7 +245,7 @@ class SessionWriter:
             self._appended[change.branch.int] = before + numbers
 
     def _tail(self, branch: UUID) -> _Tail:
-        """Where a branch ends now, counting what this transaction has appended."""
+        """Return the tail of a branch, including appends of this transaction."""
         found = self._tails.get(branch.int)
         if found is None:
             key = (self._owner, self._session, branch.bytes)
@@ -258,7 +258,7 @@ class SessionWriter:
         return found
 
     def _repeated(self, change: Append, numbers: list[int], segment: int, length: int) -> int:
-        """Where an append begins that was made before, or `length` if it was not."""
+        """Return the position of an append made before, or `length` if it is new."""
         places = [self._place(segment, length, number) for number in numbers]
         if all(place is None for place in places):
             return length
@@ -267,7 +267,7 @@ class SessionWriter:
         return min(place for place in places if place is not None)
 
     def _place(self, segment: int, length: int, message: int) -> int | None:
-        """Where a message stands in a segment, counted there, or below it (then negative)."""
+        """Return the position of a message in a segment; negative below it."""
         found = self._run(sql.FIND_ENTRY, (self._owner, segment, length, message)).fetchone()
         if found is not None:
             return found[0]

@@ -389,7 +389,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             return SessionReader(connection, number, session_row(connection, number, session)).all()
 
     def changes(self, owner: Owner, session: UUID, known: Mapping[UUID, int]) -> Snapshot:
-        """What is new beyond the `known` segments and their lengths; raises NotFoundError."""
+        """Return changes beyond the `known` segments and their lengths; raises NotFoundError."""
         with self._reading() as connection, of_one_piece():
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
@@ -487,7 +487,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
         return results
 
     def _writer_for(self, write: Write) -> SessionWriter:
-        """What changes the session of a write, with all it knows of it; raises NotFoundError."""
+        """Return the writer of the session of a write; raises NotFoundError."""
         key = (write.owner, write.session)
         writer = None if write.create else self._writers.get(key)
         if writer is None:
@@ -602,7 +602,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
             return sessions, size
 
     def labels(self, owner: Owner, session: UUID) -> list[LabelRecord]:
-        """What was thought of a session's messages, the oldest first; raises NotFoundError."""
+        """Return the labels of a session's messages, oldest first; raises NotFoundError."""
         with self._reading() as connection:
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)
@@ -611,7 +611,7 @@ class SQLiteStore(SQLiteMemory, SQLiteErasing, Closing):
     def starts(
         self, owner: Owner, session: UUID, messages: Sequence[UUID] | None
     ) -> dict[UUID, int]:
-        """How often tool calls were started, on whichever branch; raises NotFoundError."""
+        """Return the number of starts of tool calls on any branch; raises NotFoundError."""
         with self._reading() as connection:
             number = self._owner(connection, owner)
             row = session_row(connection, number, session)

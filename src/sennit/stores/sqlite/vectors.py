@@ -18,7 +18,7 @@ _NONE = (0, 0, 0, 0)
 def unembedded(
     connection: sqlite3.Connection, owner: int, model: str, limit: int
 ) -> list[Unembedded]:
-    """What has no vector yet, messages before files."""
+    """Return items without a vector, messages before files."""
     series, messages, files, _ = _series(connection, owner, model)
     named = {"owner": owner, "series": series, "limit": limit}
     rows = connection.execute(sql.UNEMBEDDED_MESSAGES, {**named, "mark": messages}).fetchall()

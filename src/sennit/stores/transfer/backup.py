@@ -96,7 +96,7 @@ def _put_files(copy: SQLiteStore, files: Files) -> None:
 
 
 def _put_back(copy: SQLiteStore, whole: SessionDump) -> None:
-    """What no write could put there: how often and when things changed, and what runs noted."""
+    """Restore versions, times and journals, which ordinary writes cannot set."""
     owner, found = whole.owner, whole.snapshot
     named: dict[str, Any] = {
         "updated": found.session.updated,

@@ -112,7 +112,7 @@ class CommitReader:
 
 
 def new_commits(wanted: CommitsRecord, there: CommitsRecord) -> list[CommitChange]:
-    """What makes `there` hold all that is wanted; raises ExistsError if they contradict."""
+    """Return the commits that `there` lacks; raises ExistsError if they contradict."""
     for one, other in zip(wanted.commits, there.commits, strict=False):
         if (one.id, one.number) != (other.id, other.number):
             raise ExistsError(

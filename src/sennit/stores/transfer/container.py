@@ -53,7 +53,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveLimits:
-    """What an archive may ask of whoever reads it."""
+    """Limits for reading an archive."""
 
     sessions: int = 100_000
     lines: int = 1_000_000
@@ -372,7 +372,9 @@ def _refuse_oversize(source: _Source) -> None:
 
 
 def _is_trap(total: int, packed: int) -> bool:
-    """Whether so few bytes that unpack to so many are more likely made to harm than to keep."""
+    """Return whether so few bytes that unpack to so many are more likely made to harm than to
+    keep.
+    """
     return total > LIMITS.ratio_from and total > packed * LIMITS.ratio
 
 

@@ -72,7 +72,7 @@ _ALL = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What an export wrote."""
+    """The result of an export."""
 
     path: Path
     sessions: int
@@ -83,7 +83,7 @@ class ExportSummary:
 
 @dataclass(frozen=True, slots=True)
 class ImportSummary:
-    """What an import found, and what of it was new here."""
+    """The result of an import: sessions found, and those that were new."""
 
     sessions: int
     new_sessions: int
@@ -315,7 +315,7 @@ def _delete_if_empty(store: Store, owner: Owner, uid: UUID) -> None:
 
 
 def additions(wanted: Snapshot, there: Snapshot | None) -> list[Change]:
-    """What makes `there` hold all that is wanted; raises ExistsError if they contradict."""
+    """Return the changes that `there` lacks; raises ExistsError if they contradict."""
     here = Snapshot(wanted.session, [], [], []) if there is None else there
     if here.session.key != wanted.session.key:
         raise _differs(wanted, f"it is known as {here.session.key!r} here")
@@ -387,7 +387,7 @@ def _place(branch: BranchRecord) -> tuple[UUID, UUID | None, dict[str, Any]]:
 def _growth(
     wanted: Snapshot, segment: SegmentRecord, found: SegmentRecord, branch: BranchRecord | None
 ) -> list[Change]:
-    """What the segment here lacks of the wanted one."""
+    """Return the entries that the segment here lacks."""
     both = min(len(segment.entries), len(found.entries))
     rest = segment.entries[both:]
     same = (segment.base, segment.offset, segment.entries[:both])

@@ -38,7 +38,7 @@ _EACH = 25
 
 
 def _together(action: Callable[[int], _T], count: int = _THREADS) -> list[_T]:
-    """What `action` gives for each thread's number, all started at one moment."""
+    """Run `action` with each thread's number, all started at once, and return the results."""
     start = Barrier(count)
 
     def run(number: int) -> _T:

@@ -91,7 +91,7 @@ def message(text: str, uid: UUID | None = None) -> MessageRecord:
 
 
 def text_of(record: MessageRecord) -> str:
-    """What `message` was given."""
+    """Return the text that `message` was given."""
     return loads(record.body)["content"]["instruction"]
 
 
@@ -200,7 +200,7 @@ class StoreFixture:
         return view
 
     def changes(self, known: dict[UUID, int]) -> View:
-        """What is new."""
+        """Return the changes."""
         return View(self.store.changes(self.owner, self.id, known))
 
     def stored(self, uid: UUID) -> BranchRecord:

@@ -47,7 +47,7 @@ _LATE = 2**62  # after all that ever happens
 
 @dataclass
 class _Model:
-    """What the session should be: messages, and each branch with its whole history."""
+    """The expected session: messages, and each branch with its whole history."""
 
     scene: StoreFixture
     random: Random

@@ -47,7 +47,7 @@ class EventRecorder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpecialOutcome:
-    """How a special turn ended, and what there is to put on the branch."""
+    """The result of a special turn, and the messages for the branch."""
 
     result: Return
     put: tuple[Message, ...] = ()
@@ -58,11 +58,11 @@ class SpecialOutcome:
 
     @property
     def leaves_something(self) -> bool:
-        """Whether anything is to be put on the branch."""
+        """True if anything is to be put on the branch."""
         return bool(self.put) or self.rewrite is not None
 
     def fits(self, branch: Branch) -> bool:
-        """Whether what it replaces, if anything, is still on the branch."""
+        """Return whether what it replaces, if anything, is still on the branch."""
         plan = self.rewrite
         return plan is None or plan.through is None or plan.through in branch
 

@@ -34,7 +34,7 @@ async def greet(run: Run, conduct: Conduct) -> None:
 
 
 def _before_the_turn(run: Run, put: tuple[Message, ...]) -> Rewrite | None:
-    """How to put messages before what waits for an answer; None if nothing does."""
+    """Return a function that inserts messages before the open turn; None if there is none."""
     system = run.request.branch.system
     history = [message for message in run.request.branch.messages if message is not system]
     start = unfinished_from(history)
@@ -83,7 +83,7 @@ def _too_long(result: Return) -> bool:
 
 
 def _halfway(messages: Sequence[Message]) -> int | None:
-    """Where the turn ends that is nearest to the middle, or None if there is but one."""
+    """Return the end of the turn nearest to the middle; None if there is only one."""
     ends = [
         at
         for at in range(1, len(messages))
@@ -93,7 +93,7 @@ def _halfway(messages: Sequence[Message]) -> int | None:
 
 
 def _failure(result: Return, otherwise: str) -> Exception:
-    """Why a special turn failed."""
+    """Return the reason why a special turn failed."""
     if result.error is not None:
         return result.error
     told = "; ".join(one.text for one in result.messages if one.severity == "error")

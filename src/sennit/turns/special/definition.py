@@ -25,7 +25,7 @@ KINDS = ("system", "user", "assistant", "tool", "context")
 
 
 class PersistenceStrategy(Enum):
-    """What a special turn leaves on the branch."""
+    """The strategy for keeping the result of a special turn."""
 
     PERSIST_RESULT = "persist_result"
     """The answer."""
@@ -88,13 +88,13 @@ class InteractionFilter:
         return cls()
 
     def passes(self, message: Message) -> bool:
-        """Whether a message is chosen; what is blocked is not, even if it is allowed."""
+        """Return whether a message is chosen; what is blocked is not, even if it is allowed."""
         kind = kind_of(message)
         return kind not in self.blocked and (self.allowed is None or kind in self.allowed)
 
 
 def kind_of(message: Message) -> str:
-    """What a filter takes a message for; contexts are instructions that ask nothing."""
+    """Return the kind of a message for filters; contexts are instructions without text."""
     content = message.content
     if isinstance(content, InstructionContent) and not (content.instruction or content.images):
         return "context"

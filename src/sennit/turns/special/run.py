@@ -75,7 +75,7 @@ async def perform(
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a special turn reads."""
+    """The prompt of a special turn."""
 
     above: list[Message]
     """What it reads of the history."""
@@ -97,7 +97,9 @@ class _Seen:
         return cls(above, prompt, [one for one in prompt if one.id not in branch])
 
     def replaceable(self, kept: InteractionFilter) -> bool:
-        """Whether there is anything above that an answer could stand for, and does not yet."""
+        """Return whether there is anything above that an answer could stand for, and does not
+        yet.
+        """
         return any(not kept.passes(one) and REPLACED not in one.metadata for one in self.above)
 
 
@@ -124,7 +126,7 @@ def _message(said: Any, turn: SpecialTurn) -> Message:
 
 
 def _overridden(turn: SpecialTurn, request: Request) -> Request:
-    """Who is asked, and with what; raises AccessError, NotFoundError."""
+    """Return the request of a special turn; raises AccessError, NotFoundError."""
     contexts = None
     if turn.context is not None:
         contexts = (Fixed(tuple(turn.context)),) if turn.context else ()
@@ -186,7 +188,7 @@ def _chosen(turn: SpecialTurn, messages: Sequence[Message]) -> list[Message]:
 
 
 def _asked_for(message: Message, calls: set[str]) -> bool:
-    """Whether a message is no result, or that of one of the calls."""
+    """Return whether a message is no result, or that of one of the calls."""
     content = message.content
     return not isinstance(content, ActionResponseContent) or content.request_id in calls
 
@@ -204,7 +206,7 @@ def _replacing(
 
 
 def _kept_upto(branch: Branch, through: UUID, replaced: set[UUID]) -> tuple[UUID, ...]:
-    """What stays of a branch up to a message: what was not replaced, and what is archived."""
+    """Return the messages kept before a replacement: those not replaced, and archived ones."""
     with branch.session.lock:
         if through not in branch:
             return ()  # rewritten meanwhile: then the answer fits nowhere

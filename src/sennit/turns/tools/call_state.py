@@ -75,7 +75,7 @@ class ToolCallStates(msgspec.Struct):
                 pass
 
     def undecided(self, request: UUID) -> bool:
-        """Whether a decision about a call would count.
+        """Return whether a decision about a call would count.
 
         After an interrupted start a person has to be asked again first: an approval sent twice
         must not allow a second start.
@@ -85,11 +85,13 @@ class ToolCallStates(msgspec.Struct):
         return request in self.asked or not self.may_have_run(request)
 
     def may_have_run(self, request: UUID) -> bool:
-        """Whether a call was started before, on this branch or another one."""
+        """Return whether a call was started before, on this branch or another one."""
         return self.starts.get(request, 0) > 0
 
     def has_result(self, request: UUID) -> bool:
-        """Whether the result of a call is known, though it may not stand on the branch yet."""
+        """Return whether the result of a call is known, though it may not stand on the branch
+        yet.
+        """
         return request in self.returned or request in self.results
 
     def add_new(self, request: UUID) -> None:
@@ -167,7 +169,7 @@ def _result_on(branch: Branch, request: Message) -> Message | None:
 
 
 def passes_by(message: Message) -> bool:
-    """Whether it is a new instruction, after which older calls are left as they are.
+    """Return whether it is a new instruction, after which older calls are left as they are.
 
     One that a special turn has left behind is no part of the conversation's turns.
     """

@@ -71,7 +71,7 @@ def pending_call(branch: Branch, call_id: str) -> Message:
 
 
 def call_id_of(request: Message) -> str:
-    """What a request for a tool is called by."""
+    """Return the id of a tool call."""
     content = request.content
     assert isinstance(content, ActionRequestContent)
     return content.call_id or str(request.id)

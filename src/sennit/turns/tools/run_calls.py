@@ -63,7 +63,7 @@ async def _drain(run: Run, requests: tuple[Message, ...]) -> tuple[Message, ...]
 
 
 def _at_once(run: Run, wanted: int) -> int:
-    """How many calls are made together."""
+    """Return the number of calls to make together."""
     if not run.options.allow_parallel_tools or not wanted:
         return 1
     budget = run.options.budget
@@ -177,7 +177,7 @@ async def _stop(tasks: list[Task[None]]) -> None:
 
 
 def _waits(run: Run, request: Message) -> bool:
-    """Whether a person has to allow this request first; if so, that is told."""
+    """Return whether a person has to allow this request first; if so, that is told."""
     tool, calls = run.request.tools.get(_request(request).function or ""), run.calls
     if tool is None or "problem" in request.metadata:
         return False

@@ -26,13 +26,15 @@ _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 
 @lru_cache(maxsize=1)
 def _any() -> re.Pattern[str]:
-    """What all rules match together: most clauses match none, and one look says so."""
+    """Return one pattern that matches where any rule could, to skip most clauses quickly."""
     patterns = [_NAMED_GROUP.sub("(", one) for table in _TABLES for one in table.patterns]
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
 def is_instruction(clause: str) -> bool:
-    """Whether a clause says what to do ("Always run the tests first") and nothing of anybody."""
+    """Return whether a clause says what to do ("Always run the tests first") and nothing of
+    anybody.
+    """
     fact = fact_of(clause)
     return fact is not None and fact.slot == "instruct"
 

@@ -96,7 +96,7 @@ def _entity(relation: str, name: str, rest: str = "") -> Fact:
 
 
 def _said(rest: str) -> tuple[str, Words]:
-    """What is said of somebody, as a slot and a value."""
+    """Return a statement about somebody as a slot and a value."""
     for slot, pattern in _SAID_OF:
         if found := pattern.match(rest.strip()):
             return slot, content(first_phrase(found[1]) if slot else found[1])

@@ -126,7 +126,7 @@ def _uses(found: re.Match[str], _: Plain) -> Fact | None:
 
 
 def _used(said: str) -> Fact | None:
-    """What somebody uses, if it has a name: "a loop" or "the main branch" is used in passing."""
+    """Return the tool that somebody uses, if it has a name of its own."""
     return _preference("use", re.sub(r" for .*", "", said)) if said[:1].isupper() else None
 
 

@@ -27,7 +27,7 @@ _SILENT = ("busy", "failed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitBreaker:
-    """When to leave a provider alone, and for how long; each model has a breaker of its own."""
+    """When to stop calling a failing provider, and for how long; each model has its own circuit."""
 
     failures: int = 5
     """Calls in a row that end in trouble before it opens."""
@@ -44,7 +44,7 @@ class CircuitBreaker:
 
 
 class _Circuit:
-    """What is known of a provider; safe to use from many threads."""
+    """The state of a provider's circuit; safe to use from many threads."""
 
     def __init__(self, name: str, breaker: CircuitBreaker) -> None:
         self._name = name

@@ -33,7 +33,7 @@ _SHORTEST = 0.001
 
 
 class RateLimit:
-    """How much may be asked; None for no limit.
+    """A rate limit; None for no limit.
 
     Tokens are estimated before a request and corrected by the usage that comes with the reply.
     `waiting` is the most requests that may wait at once; further ones get a ModelError (busy).
@@ -65,7 +65,7 @@ class RateLimit:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether it is worth estimating them."""
+        """True if it is worth estimating them."""
         return self._tokens.most is not None
 
     @asynccontextmanager
@@ -159,7 +159,7 @@ class _Entry:
 
 
 class _Window:
-    """What was used in the last minute, of something of which there is only so much."""
+    """The amount used in the last minute, and its limit."""
 
     def __init__(self, most: int | None, name: str) -> None:
         if most is not None:
@@ -242,7 +242,7 @@ class _Limited(ModelWrapper):
         self._limit = limit
 
     def _estimate(self, request: ModelRequest) -> int:
-        """What it sends and, as providers count it, what it may get back."""
+        """Return the input tokens of a request plus its maximum output, as providers count it."""
         if not self._limit.counts_tokens:
             return 0
         most: Any = request.params.get("max_tokens")

@@ -23,7 +23,7 @@ from sennit.services.models.wrapper import ModelWrapper
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and how patiently to ask again."""
+    """The retry policy."""
 
     attempts: int = 3
     """Tries in all, the first included."""

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeout:
-    """How long to wait; None for as long as it takes."""
+    """The timeout; None waits without limit."""
 
     seconds: float | None = 600
     """For the whole answer; the request's own parameter `timeout` goes before it."""
@@ -68,7 +68,7 @@ class _Timed(ModelWrapper):
 
 
 class _Patience:
-    """What is left of the time for one answer."""
+    """The time left for one answer."""
 
     __slots__ = ("_left", "_name", "_seconds", "_stall")
 
@@ -83,7 +83,7 @@ class _Patience:
         return self._left == self._stall == inf
 
     async def within(self, answer: Awaitable[_T], stalls: bool = False) -> _T:
-        """What `answer` gives, if it does so in time; raises ModelError otherwise."""
+        """Return the result of `answer` if it comes in time; raises ModelError otherwise."""
         import asyncio  # takes long to import, and is there once anything is awaited
 
         stall = self._stall if stalls else inf

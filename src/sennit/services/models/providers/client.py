@@ -83,7 +83,7 @@ _KINDS: Sequence[tuple[type[Exception], ModelErrorKind]] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEndpoint:
-    """Which model is asked, where; the key is passed apart, so that this may be shown."""
+    """The model and its base URL, without the key, so that it may be shown."""
 
     kind: str
     """The name of the provider in the layer."""
@@ -104,7 +104,7 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """What an exception of the layer says, not yet fit to be shown."""
+    """The content of a pydantic-ai exception, not yet safe to show."""
 
     kind: ModelErrorKind
     said: str
@@ -134,7 +134,7 @@ class ProviderClient:
 
     @property
     def shapes_output(self) -> bool:
-        """Whether the provider holds the model to a JSON schema."""
+        """True if the provider holds the model to a JSON schema."""
         return bool(self._model.profile.get("supports_json_schema_output"))
 
     def asked(self, request: ModelRequest, params: Mapping[str, Any]) -> ProviderRequest:
@@ -240,7 +240,7 @@ def _reasoning_is_off(profile: Mapping[str, Any], effort: str | None) -> bool:
 
 
 def failure(error: BaseException) -> ProviderFailure:
-    """What an exception of the layer, or one that caused it, says about what went wrong."""
+    """Extract the failure from a pydantic-ai exception or its cause."""
     kind, said = _kind(error), _said(error)
     # There are no codes for these, only wordings.
     if kind == "bad_request" and _TOO_LONG.search(said):

@@ -226,12 +226,12 @@ class ProviderModel(AsyncClosing):
 
     @property
     def window(self) -> int | None:
-        """How many tokens it can take in; None if nobody knows."""
+        """The context window in tokens; None if unknown."""
         return self._window
 
     @property
     def shapes_output(self) -> bool:
-        """Whether it can be held to a JSON schema."""
+        """True if it can be held to a JSON schema."""
         return self._shapes_output
 
     async def ask(self, request: ModelRequest) -> Reply:
@@ -341,7 +341,7 @@ class _Call:
             return await step
 
     async def guarded(self, step: Awaitable[_T]) -> _T:
-        """What `step` gives; whatever it raises becomes a ModelError."""
+        """Return the result of `step`; any exception becomes a ModelError."""
         try:
             return await step
         except TimeoutError as error:
@@ -377,7 +377,7 @@ class _Call:
 
 
 def _secrets(key: _Secret, headers: Mapping[str, str]) -> list[str]:
-    """What no error may quote: the key, headers of the caller's own, what the environment hides."""
+    """Return the strings that no error may quote: keys, own headers, secrets of the environment."""
     hidden = (value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name))
     candidates = (key.reveal() or "", *headers.values(), *hidden)
     return [secret for secret in candidates if len(secret) >= _SHORTEST_SECRET]
@@ -392,7 +392,7 @@ def _scrubbed(text: str, secrets: Iterable[str]) -> str:
 
 
 def _quotes(error: BaseException | None, secrets: Sequence[str]) -> bool:
-    """Whether a traceback of `error` would show a secret."""
+    """Return whether a traceback of `error` would show a secret."""
     while error is not None:
         said = str(error)
         if _LOOKS_SECRET.search(said) or any(secret in said for secret in secrets):

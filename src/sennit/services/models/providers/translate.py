@@ -72,7 +72,7 @@ def layer_parameters(request: ModelRequest) -> ModelRequestParameters:
 
 
 def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.ModelMessage]:
-    """What stands between two answers is one request: providers want all tool results together."""
+    """Translate messages; all between two answers is one request, as providers require."""
     names: dict[str, str] = {}
     asked: list[layer.ModelRequestPart] = []
     for message in messages:
@@ -88,7 +88,7 @@ def layer_messages(messages: Sequence[Mapping[str, Any]]) -> Iterator[layer.Mode
 
 
 def has_image_address(said: Iterable[layer.ModelMessage]) -> bool:
-    """Whether an image is given by its address, rather than by its bytes."""
+    """Return whether an image is given by its address, rather than by its bytes."""
     parts = (part for message in said for part in message.parts)
     asked = (part.content for part in parts if isinstance(part, layer.UserPromptPart))
     blocks = (content for content in asked if not isinstance(content, str))
@@ -213,7 +213,7 @@ class _Telling:
     _calls: int = 0
 
     def of(self, event: layer.ModelResponseStreamEvent) -> Iterator[Delta]:
-        """What an event adds."""
+        """Return the deltas of an event."""
         match event:
             case layer.PartStartEvent():
                 yield from self.start(event.index, event.part)
@@ -227,7 +227,7 @@ class _Telling:
                 pass
 
     def start(self, index: int, part: layer.ModelResponsePart) -> Iterator[Delta]:
-        """What a new part adds."""
+        """Return the deltas of a new part."""
         match part:
             case layer.TextPart(content=text) if text:
                 yield TextDelta(text)
