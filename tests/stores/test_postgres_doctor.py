@@ -87,7 +87,7 @@ def test_a_repair_that_fails_changes_nothing(
     def crash(*args: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sennit.stores.doctor.postgres.DatabasePatient.mend_index", crash)
+    monkeypatch.setattr("sennit.stores.doctor.postgres.PostgresInspector.mend_index", crash)
     with pytest.raises(KeyboardInterrupt):
         client.doctor(repair=True)
     monkeypatch.undo()

@@ -131,7 +131,7 @@ def test_a_reader_that_went_away_ends_it_and_the_message_is_kept() -> None:
     assert pipe.asked == ["Instruction: Hello"]
 
 
-@pytest.mark.parametrize("stage", ["Talk.open", "_exchange", "Talk.close"])
+@pytest.mark.parametrize("stage", ["ChatSession.open", "_exchange", "ChatSession.close"])
 def test_ctrl_c_before_a_coroutine_has_started_leaves_no_warning(
     stage: str, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -201,7 +201,7 @@ def test_json_names_the_calls_that_wait() -> None:
     assert (told["stop_reason"], told["waiting"]) == ("suspended", ["c1"])
 
 
-SERVER = f"{sys.executable} {Path(__file__).parents[1] / 'services' / 'mcp_server.py'} stdio"
+SERVER = f"{sys.executable} {Path(__file__).parents[2] / 'services/tools/mcp_server.py'} stdio"
 
 
 def test_tools_of_a_server_are_offered_and_ask_unless_told_otherwise() -> None:

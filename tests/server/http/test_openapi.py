@@ -10,7 +10,7 @@ from sennit.server.app import endpoints
 from sennit.server.http.openapi import openapi
 from tests.serving import serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "server.md"
+PAGE = Path(__file__).parents[3] / "docs" / "server.md"
 
 
 def test_every_route_is_described_and_nothing_else() -> None:
@@ -29,7 +29,7 @@ def test_what_is_referred_to_is_there() -> None:
     described = openapi(endpoints())
     known = set(described["components"]["schemas"])
     assert set(references(described)) <= known
-    assert {"MessageShape", "EventShape", "ErrorShape", "RunAsk"} <= known
+    assert {"MessageShape", "EventShape", "ErrorShape", "RunRequest"} <= known
 
 
 def references(value: Any) -> list[str]:
